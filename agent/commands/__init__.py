@@ -1,0 +1,1 @@
+"""The subcommands, one module each, loaded when they are called."""

@@ -1,0 +1,1 @@
+"""Where passages come from: one small class per source behind SearchTool."""

@@ -1,0 +1,1 @@
+"""Measured claims: python -m benchmarks.NAME prints one JSON line."""

@@ -1,0 +1,1 @@
+"""What the system keeps: the values every room speaks, the seams, the journal, the stores."""

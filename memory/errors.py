@@ -1,0 +1,62 @@
+"""The errors of the system, one class for each boundary that can break.
+
+    RubricemError
+    ├── SettingsError      the user asked for something that cannot be (also a ValueError)
+    ├── WeightsError       model weights are missing, cut short or altered
+    ├── PolicyError        the policy's model or server failed
+    ├── SourceError        a search source or document failed
+    ├── StoreError         the data directory or the journal failed (also an OSError)
+    └── JudgeError         a judge failed; what it judged is unscored, never zero
+
+Each message is one sentence for a person; `remedy` is the sentence that says what to do.
+Extension code raises plain errors; `boundary` names the boundary they crossed, once.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class RubricemError(Exception):
+    """What went wrong in one sentence, and the remedy in another."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class SettingsError(RubricemError, ValueError):
+    """A setting, flag or question is unusable."""
+
+
+class WeightsError(RubricemError):
+    """Model weights are missing, incomplete or not the published ones."""
+
+
+class PolicyError(RubricemError):
+    """The model or server that writes the policy's text failed."""
+
+
+class SourceError(RubricemError):
+    """A source of passages could not be read or searched."""
+
+
+class StoreError(RubricemError, OSError):
+    """The data directory or a file in it cannot be used."""
+
+
+class JudgeError(RubricemError):
+    """A judge gave no usable score."""
+
+
+@contextmanager
+def boundary(error: type[RubricemError], what: str) -> Iterator[None]:
+    """Turn any plain exception inside into `error`, saying which boundary broke.
+
+    An error that already names its boundary passes through unchanged.
+    """
+    try:
+        yield
+    except RubricemError:
+        raise
+    except Exception as cause:
+        raise error(f"{what} failed: {type(cause).__name__}: {cause}") from cause

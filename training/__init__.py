@@ -1,0 +1,1 @@
+"""How the policy gets better: collecting, advantages, engines."""
