@@ -83,6 +83,9 @@ class Usage(Value):
         )
 
 
+NO_USAGE = Usage()
+
+
 class Source(Value):
     """One retrieved passage, numbered by code when it was retrieved; the text as fetched."""
 
@@ -135,7 +138,7 @@ class Trajectory(Value):
     policy: str
     policy_version: str = ""
     """hash of the weights, or what the server calls the model"""
-    usage: Usage = Usage()
+    usage: Usage = NO_USAGE
     tool_calls: int = 0
     recalled: tuple[str, ...] = ()
     """ids of the bank items put before the question"""
