@@ -112,6 +112,7 @@ class Segment(Value):
     """0 before the plan; the policy's turns count from 1"""
     text: str
     token_ids: tuple[int, ...] | None = None
+    """those of the first segment are of the whole chat prompt: system, question, template"""
     logprobs: tuple[float, ...] | None = None
     """one per token id, for POLICY segments"""
     retokenised: bool = False
@@ -130,6 +131,8 @@ class Trajectory(Value):
     question: str
     answer_format: AnswerFormat
     decoding: Decoding
+    system: str = ""
+    """the system prompt; the first segment is the user's message after it"""
     segments: tuple[Segment, ...]
     sources: tuple[Source, ...] = ()
     status: Status

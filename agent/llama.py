@@ -1,0 +1,258 @@
+"""The embedded policy: llama.cpp in this process, token ids in and token ids out.
+
+`handle_completions` of xllamacpp runs a request on llama.cpp's own scheduler thread and calls
+back for every token; it is called from a worker thread here, so that the event loop stays
+free. The end of a text is found by our own predicate and the request cancelled: llama.cpp's
+`stop` would swallow the log-probabilities of the stop string and cut inside a token.
+Rendering and tokenising go over its loopback HTTP, which is closed to others by a random key.
+
+Log-probabilities are natural, of the raw model at temperature 1, whatever the sampling.
+"""
+
+import asyncio
+import codecs
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agent.stops import looping
+from memory.errors import PolicyError, boundary
+from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate, StopReason
+from memory.schema import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig:
+    """How the embedded model is run."""
+
+    context_tokens: int = 8192
+    threads: int = 2
+    slots: int = 1
+    """questions answered at the same time, each with its own cached prefix"""
+
+
+class LlamaPolicy:
+    """A `TokenPolicy` over one loaded GGUF file; close it to free the memory."""
+
+    def __init__(self, server: Any, name: str, version: str, config: LlamaConfig, key: str) -> None:
+        self.name = name
+        self.version = version
+        self.context_tokens = config.context_tokens
+        self._server = server
+        self._http = httpx.AsyncClient(
+            base_url=server.listening_address,
+            headers={"authorization": f"Bearer {key}"},
+            trust_env=False,
+            timeout=60,
+        )
+        self._slots = asyncio.Semaphore(config.slots)
+
+    @classmethod
+    async def load(
+        cls, path: Path, name: str, version: str, config: LlamaConfig | None = None
+    ) -> "LlamaPolicy":
+        """Load the weights in a worker thread. Raises PolicyError if llama.cpp refuses them."""
+        config = config or LlamaConfig()
+        key = secrets.token_urlsafe(16)
+        with boundary(PolicyError, f"loading {path.name}"):
+            server = await asyncio.to_thread(_start, path, config, key)
+        return cls(server, name, version, config, key)
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+        server, self._server = self._server, None
+        await asyncio.to_thread(lambda held: None, server)
+        del server
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        listed = [{"role": m.role, "content": m.content} for m in messages]
+        rendered = await self._post("/apply-template", {"messages": listed})
+        return await self._tokenize(rendered["prompt"], parse_special=True)
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._tokenize(text, parse_special=False)
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        loop = asyncio.get_running_loop()
+
+        def emit(text: str) -> None:
+            if on_text:
+                loop.call_soon_threadsafe(on_text, text)
+
+        reading = _Reading(stop, emit)
+        request = _request(prefix, sampling)
+        async with self._slots:
+            call = asyncio.to_thread(self._server.handle_completions, request, reading.take)
+            task = asyncio.ensure_future(call)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                # The worker thread cannot be interrupted: ask it to stop and wait for it, so
+                # that the slot is free when the next caller gets it.
+                reading.cancelled = True
+                await asyncio.wait([task])
+                raise
+        return reading.completion(len(prefix))
+
+    async def _tokenize(self, text: str, *, parse_special: bool) -> tuple[int, ...]:
+        body = {"content": text, "parse_special": parse_special, "add_special": False}
+        return tuple((await self._post("/tokenize", body))["tokens"])
+
+    async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        with boundary(PolicyError, f"the embedded model's {path}"):
+            reply = await self._http.post(path, json=body)
+            reply.raise_for_status()
+            return reply.json()
+
+
+def _start(path: Path, config: LlamaConfig, key: str) -> Any:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = config.context_tokens * config.slots
+    params.n_parallel = config.slots
+    params.port = 0
+    params.api_keys = [key]
+    params.verbosity = -1
+    params.warmup = False
+    for pool in (params.cpuparams, params.cpuparams_batch):
+        pool.n_threads = config.threads
+    return xllamacpp.Server(params)
+
+
+def _request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+    request: dict[str, Any] = {
+        "prompt": list(prefix),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "n_predict": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "top_k": 0,
+        "repeat_penalty": 1.0,
+        "n_probs": 1,
+        "cache_prompt": True,
+    }
+    if sampling.seed is not None:
+        request["seed"] = sampling.seed & 0x7FFFFFFF
+    if sampling.grammar is not None:
+        request["grammar"] = sampling.grammar
+    if sampling.dry:
+        # Strength, base and allowed length that kept small models from repeating one text in
+        # every planning slot without damaging the names in it.
+        request |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 4}
+    return request
+
+
+@dataclass
+class _Reading:
+    """What arrives from the callback thread, up to the predicate's end."""
+
+    stop: StopPredicate | None
+    emit: OnText
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    token_ends: list[int] = field(default_factory=list)
+    reason: StopReason | None = None
+    error: str = ""
+    usage: Usage | None = None
+    cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        # A token may end inside a character; the decoder holds its bytes back until it is whole.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._looked_at = 0
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Called by llama.cpp for each chunk; True ends the request.
+
+        xllamacpp drops what a callback raises, so a failure is kept and raised afterwards.
+        """
+        try:
+            return self._take(chunk)
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+            return True
+
+    def _take(self, chunk: dict[str, Any]) -> bool:
+        if "error" in chunk:
+            self.error = str(chunk["error"].get("message", chunk["error"]))
+            return True
+        if self.reason in ("stop", "repetition") or self.cancelled:
+            return True
+        choice = (chunk.get("choices") or [{}])[0]
+        before = len(self.text)
+        for token in ((choice.get("logprobs") or {}).get("content")) or []:
+            self._token(token)
+        if choice.get("finish_reason"):
+            self.reason = "length" if choice["finish_reason"] == "length" else "eos"
+        self._count(chunk)
+        self._end(before)
+        return self.reason in ("stop", "repetition")
+
+    def _token(self, token: dict[str, Any]) -> None:
+        if not token["bytes"] and not token["token"]:
+            return  # the end-of-turn token: an action without text, told by `reason`
+        self.text += self._decoder.decode(bytes(token["bytes"]))
+        self.token_ids.append(token["id"])
+        self.logprobs.append(float(token["logprob"]))
+        self.token_ends.append(len(self.text))
+
+    def _count(self, chunk: dict[str, Any]) -> None:
+        if usage := chunk.get("usage"):
+            self.usage = Usage(
+                prompt_tokens=usage["prompt_tokens"],
+                cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
+                completion_tokens=usage["completion_tokens"],
+                cost=0.0,
+                calls=1,
+            )
+
+    def _end(self, before: int) -> None:
+        if len(self.text) == before:
+            return
+        self.emit(self.text[before:])
+        if self.stop and (end := self.stop(self.text)) is not None:
+            self.text, self.reason = self.text[:end], "stop"
+        elif len(self.text) - self._looked_at >= 64:
+            self._looked_at = len(self.text)
+            if looping(self.text):
+                self.reason = "repetition"
+
+    def completion(self, prompt_tokens: int) -> Completion:
+        """The finished text; tokens that begin at or after its end are left out."""
+        if self.error:
+            raise PolicyError(
+                f"the embedded model refused the request: {self.error}",
+                "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
+            )
+        starts = [0, *self.token_ends][: len(self.token_ends)]
+        kept = sum(1 for start in starts if start < len(self.text))
+        # A cancelled request sends no usage of its own.
+        usage = self.usage or Usage(
+            prompt_tokens=prompt_tokens,
+            completion_tokens=len(self.token_ids),
+            cost=0.0,
+            calls=1,
+        )
+        return Completion(
+            text=self.text,
+            stop_reason=self.reason or "eos",
+            token_ids=tuple(self.token_ids[:kept]),
+            logprobs=tuple(self.logprobs[:kept]),
+            token_ends=tuple(min(end, len(self.text)) for end in self.token_ends[:kept]),
+            usage=usage,
+        )

@@ -1,0 +1,123 @@
+"""The journal: what a run has finished, one fsynced JSON line per model or tool call.
+
+A call is finished when its reply is on disk here; only calls in flight at a kill can happen
+again. Records are found by (thread, turn, attempt, digest of the call), so a resumed run walks
+the same way and gets every finished reply without asking for it. Appends of all the runs of a
+process are committed in groups: one write and one fsync for all that waited.
+
+The file is append-only and locked by its process. A last line cut by a crash was never
+acknowledged to anybody and is removed when the file is opened.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from memory.errors import StoreError
+
+
+class CallKey(NamedTuple):
+    """Which call of which run; `digest` is over everything the reply depends on."""
+
+    thread: str
+    turn: int
+    attempt: int
+    digest: str
+
+
+class Journal:
+    """An open journal file. Raises StoreError where it cannot be read or written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._replies: dict[CallKey, dict[str, Any]] = {}
+        self._pending: list[tuple[str, asyncio.Future[None]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        except OSError as error:
+            raise _unusable(path, error) from error
+        try:
+            self._lock()
+            self._load()
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def find(self, key: CallKey) -> dict[str, Any] | None:
+        """The reply of a finished call, or None if it is still to be made."""
+        return self._replies.get(key)
+
+    async def append(self, key: CallKey, reply: dict[str, Any]) -> None:
+        """Return once the reply is on disk."""
+        line = json.dumps({"key": key, "reply": reply}, ensure_ascii=False) + "\n"
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((line, done))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        await done
+        self._replies[key] = reply
+
+    def close(self) -> None:
+        """Release the lock; the journal must not be used afterwards."""
+        os.close(self._fd)
+
+    def forget(self, thread: str) -> None:
+        """Drop a finished run's replies from this process's memory; the file keeps them."""
+        self._replies = {k: v for k, v in self._replies.items() if k.thread != thread}
+
+    async def _flush(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending, []
+            block = "".join(line for line, _ in batch).encode()
+            try:
+                await asyncio.to_thread(self._write, block)
+            except OSError as error:
+                for _, done in batch:
+                    done.set_exception(_unusable(self.path, error))
+            else:
+                for _, done in batch:
+                    if not done.done():
+                        done.set_result(None)
+        self._flushing = None
+
+    def _write(self, block: bytes) -> None:
+        view = memoryview(block)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        os.fsync(self._fd)
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{self.path.name} is in use by another process",
+                "Wait until that run has ended, or give this one another thread name.",
+            ) from None
+
+    def _load(self) -> None:
+        block = self.path.read_bytes()
+        whole = block.rfind(b"\n") + 1
+        if whole < len(block):
+            os.ftruncate(self._fd, whole)
+        for number, line in enumerate(block[:whole].splitlines(), start=1):
+            try:
+                record = json.loads(line)
+                self._replies[CallKey(*record["key"])] = record["reply"]
+            except (ValueError, KeyError, TypeError):
+                raise StoreError(
+                    f"line {number} of the journal {self.path.name} is damaged",
+                    "Move that run's folder away and ask again; nothing was overwritten.",
+                ) from None
+
+
+def _unusable(path: Path, error: OSError) -> StoreError:
+    return StoreError(
+        f"the journal {path.name} cannot be used: {error.strerror}",
+        f"Make {path.parent} writable and see that its disk is not full, or set RUBRICEM_DATA_DIR.",
+    )
