@@ -1,0 +1,111 @@
+"""From a model's name to its weights on disk.
+
+A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub
+(`org/repo`, or `org/repo:file.gguf`). Fetched weights lie in the user's cache directory, or in
+`RUBRICEM_WEIGHTS_DIR`, in folders whose names end in their hash, and are shared by all projects.
+"""
+
+import asyncio
+from pathlib import Path
+
+from agent import hub
+from agent.catalogue import (
+    CATALOGUE,
+    DEFAULT_EMBEDDER,
+    DEFAULT_MODEL,
+    OnProgress,
+    Weights,
+    known,
+    unseen,
+)
+from agent.fetching import fetch
+from agent.hub import hub_name
+from agent.stored import fetched_from_hub, weights_dir
+from agent.verified import verify
+from memory.errors import SettingsError, WeightsError
+
+_GGUF_MAGIC = b"GGUF"
+
+
+async def resolve_model(
+    name: str = DEFAULT_MODEL, *, directory: Path | None = None, on_progress: OnProgress = unseen
+) -> Path:
+    """The GGUF file that a name stands for, fetched when it is not on disk.
+
+    Raises SettingsError for a name that means nothing, WeightsError for weights that are
+    damaged or cannot be had.
+    """
+    directory = directory or weights_dir()
+    weights = known(name)
+    if weights is not None and weights.embedder:
+        raise SettingsError(f"{weights.name} is an embedder and writes no text.", "Name a model.")
+    if weights is None and (path := _local(name)) is not None:
+        return path
+    weights = weights or await _of_hub(name, directory)
+    folder = await obtain(weights, directory=directory, on_progress=on_progress)
+    return _checked_gguf(folder / weights.files[0].path)
+
+
+async def resolve_embedder(
+    *, directory: Path | None = None, on_progress: OnProgress = unseen
+) -> Path:
+    """The folder of the default embedder, fetched when it is not on disk."""
+    weights = known(DEFAULT_EMBEDDER)
+    assert weights is not None, "the default embedder is in the catalogue"
+    return await obtain(weights, directory=directory, on_progress=on_progress)
+
+
+async def obtain(
+    weights: Weights, *, directory: Path | None = None, on_progress: OnProgress = unseen
+) -> Path:
+    """The folder of the weights, checked; fetched when it is not on disk.
+
+    A cache that stands is only read, so it may lie on a disk that cannot be written.
+    """
+    directory = directory or weights_dir()
+    folder = directory / weights.folder
+    if not folder.exists():
+        return await fetch(weights, directory, on_progress)
+    await asyncio.to_thread(verify, weights, folder, on_progress=on_progress)
+    return folder
+
+
+async def fetch_named(
+    name: str, *, directory: Path | None = None, on_progress: OnProgress = unseen
+) -> Path:
+    """Fetch weights by name, replacing damaged ones; a hub name is looked up on the hub anew."""
+    weights = known(name)
+    if weights is None:
+        repo, file = hub_name(name)
+        weights = await hub.look_up(repo, file)
+    return await fetch(weights, directory or weights_dir(), on_progress, repair=True)
+
+
+def _local(name: str) -> Path | None:
+    path = Path(name).expanduser()
+    if path.exists():
+        return _checked_gguf(path)
+    if name.endswith(".gguf") and ":" not in name:
+        raise WeightsError(f"There is no file {path}.", "Check the path of the .gguf file.")
+    return None
+
+
+def _checked_gguf(path: Path) -> Path:
+    try:
+        with path.open("rb") as stream:
+            magic = stream.read(len(_GGUF_MAGIC))
+    except OSError as cause:
+        message = f"{path} cannot be read: {cause.strerror}."
+        raise WeightsError(message, "Name a .gguf file that can be read.") from cause
+    if magic != _GGUF_MAGIC:
+        raise WeightsError(f"{path} is not a GGUF file.", "llama.cpp loads GGUF files only.")
+    return path
+
+
+async def _of_hub(name: str, directory: Path) -> Weights:
+    """The catalogue and the disk answer first: what is known or fetched needs no look-up."""
+    repo, file = hub_name(name)
+    for weights in (*CATALOGUE, *fetched_from_hub(directory)):
+        if weights.repo == repo and file in (None, weights.files[0].path):
+            return weights
+    return await hub.look_up(repo, file)
