@@ -55,7 +55,7 @@ def listed(directory: Path | None = None) -> list[Listed]:
 def fetched_from_hub(directory: Path) -> list[Weights]:
     """Fetched weights that are not in the catalogue, the latest first."""
     records = sorted(directory.glob(f"*/{RECORD}"), key=lambda path: -path.stat().st_mtime_ns)
-    found = [recorded(path.parent) for path in records if not path.parent.suffix == ".partial"]
+    found = [recorded(path.parent) for path in records if path.parent.suffix != ".partial"]
     return [weights for weights in found if weights is not None and known(weights.name) is None]
 
 

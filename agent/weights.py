@@ -6,6 +6,7 @@ A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of 
 """
 
 import asyncio
+import os
 from pathlib import Path
 
 from agent import hub
@@ -83,7 +84,7 @@ async def fetch_named(
 
 def _local(name: str) -> Path | None:
     path = Path(name).expanduser()
-    if path.exists():
+    if os.path.isfile(path):
         return _checked_gguf(path)
     if name.endswith(".gguf") and ":" not in name:
         raise WeightsError(f"There is no file {path}.", "Check the path of the .gguf file.")
