@@ -1,0 +1,236 @@
+"""What the user has chosen, and where each choice came from.
+
+Four layers, the first that names a value wins: flags, the environment (`RUBRICEM_*`),
+`rubricem.toml` (in the working directory, else in the user's configuration directory), and the
+defaults below. Under them lie `OPENAI_BASE_URL` and `OPENAI_API_KEY`: they fill in a server and
+a key that nothing else names.
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import httpx
+import platformdirs
+from pydantic import Field, PrivateAttr, SecretStr, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+from pydantic_settings import SettingsError as UnreadableEnvironment
+
+from memory.errors import SettingsError
+from memory.schema import AnswerFormat
+
+FILE_NAME = "rubricem.toml"
+PREFIX = "RUBRICEM_"
+DEFAULT_ORIGIN = "default"
+_FLAG_NAMES = {"answer_format": "format"}
+"""flags that are not called like their setting"""
+_NOT_SETTINGS = {"debug"}
+"""`RUBRICEM_*` variables that the command line reads itself"""
+
+Price = tuple[
+    Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
+]
+"""prompt, cached prompt and completion, in US dollars for a million tokens"""
+
+
+class Settings(BaseSettings):
+    """Every setting. Building one reads no environment and no file: `load_settings` does."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, extra="forbid", frozen=True, hide_input_in_errors=True
+    )
+
+    model: str | None = None
+    """a name of the catalogue, a .gguf file, `org/repo` of the hub, or a server's model"""
+    base_url: str | None = None
+    """an OpenAI-compatible server, up to and with `/v1`"""
+    api_key: SecretStr | None = None
+    source: Annotated[tuple[str, ...], NoDecode] = ("python",)
+    """what is searched: `python`, or folders; separated by commas in the environment"""
+    tool_calls: int = Field(default=10, ge=1, le=1000)
+    answer_format: AnswerFormat = AnswerFormat.LONG
+    decoding: Literal["auto", "forced", "free"] = "auto"
+    """`auto`: forced on an embedded model, free on a server"""
+    retrieval: Literal["lexical", "hybrid"] = "lexical"
+    data_dir: Path = Field(
+        default_factory=lambda: platformdirs.user_data_path("rubricem", appauthor=False)
+    )
+    weights_dir: Path = Field(
+        default_factory=lambda: Path(platformdirs.user_cache_dir("rubricem")) / "weights"
+    )
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """None: as many as there are physical cores"""
+    context_tokens: int = Field(default=8192, ge=2048)
+    temperature: float | None = Field(default=None, ge=0, le=2)
+    """None: what the decoding mode prefers"""
+    max_tokens: int = Field(default=4096, ge=16)
+    """tokens the policy may write in one turn"""
+    timeout: float = Field(default=120.0, gt=0)
+    """seconds a server may stay silent"""
+    concurrency: int = Field(default=64, ge=1)
+    """calls in flight to one server"""
+    prices: dict[str, Price] = {}
+    seed: int = Field(default=0, ge=0, lt=2**32)
+
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+    def origin(self, name: str) -> str:
+        """Where the value of a setting came from, in words: flag, variable, file or default."""
+        return self._origins.get(name, DEFAULT_ORIGIN)
+
+    @field_validator("model", "base_url", "api_key", mode="before")
+    @classmethod
+    def _empty_is_none(cls, value: object) -> object:
+        return None if isinstance(value, str) and not value.strip() else value
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_address(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        try:
+            url = httpx.URL(value)
+        except httpx.InvalidURL as cause:
+            raise ValueError(f"is no address: {cause}") from cause
+        if url.scheme not in ("http", "https") or not url.host:
+            raise ValueError("must be an address such as http://localhost:8000/v1")
+        return value.rstrip("/")
+
+    @field_validator("source", mode="before")
+    @classmethod
+    def _is_list(cls, value: object) -> object:
+        return value.split(",") if isinstance(value, str) else value
+
+    @field_validator("source")
+    @classmethod
+    def _has_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name.strip() for name in value)
+        if not names or not all(names):
+            raise ValueError("must name at least one source, `python` or a folder")
+        return names
+
+    @field_validator("data_dir", "weights_dir")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+
+def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
+    """The settings in force; a flag that is None or () was not given.
+
+    Raises SettingsError that names the flag, variable or file at fault and what is allowed.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for layer in _layers(flags or {}):
+        for name, (value, origin) in layer.items():
+            if name not in values:
+                values[name], origins[name] = value, origin
+    _add_openai(values, origins)
+    try:
+        settings = Settings(**values)
+    except ValidationError as cause:
+        raise _explained(cause, values, origins) from cause
+    settings._origins.update(origins)
+    return settings
+
+
+def settings_file() -> Path | None:
+    """The `rubricem.toml` that counts here, or None."""
+    folders = (Path.cwd(), platformdirs.user_config_path("rubricem", appauthor=False))
+    return next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).exists()), None)
+
+
+def unknown_variables() -> list[str]:
+    """`RUBRICEM_*` variables of the environment that name no setting: most likely misspelt."""
+    known = {*Settings.model_fields, *_NOT_SETTINGS}
+    names = [name for name in os.environ if name.upper().startswith(PREFIX)]
+    return sorted(name for name in names if name[len(PREFIX) :].lower() not in known)
+
+
+Layer = dict[str, tuple[Any, str]]
+"""setting -> its value and where that came from"""
+
+
+def _layers(flags: Mapping[str, Any]) -> Iterator[Layer]:
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    yield {name: (value, _flag(name)) for name, value in given.items()}
+    yield {name: (value, PREFIX + name.upper()) for name, value in _environment().items()}
+    if (path := settings_file()) is not None:
+        yield {name: (value, str(path)) for name, value in _read(path).items()}
+
+
+def _flag(name: str) -> str:
+    return "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
+
+
+def _environment() -> dict[str, Any]:
+    """What `RUBRICEM_*` sets; an empty variable is one that is not set."""
+    try:
+        return EnvSettingsSource(Settings, env_ignore_empty=True)()
+    except UnreadableEnvironment as cause:
+        # Prices are the one setting that is written as JSON.
+        raise SettingsError(
+            f"{PREFIX}PRICES is not valid JSON.",
+            'Write it as {"model": [prompt, cached, completion]}, in dollars a million tokens.',
+        ) from cause
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as cause:
+        message = f"{path} cannot be read: {cause.strerror or cause}."
+        raise SettingsError(message, "Make the file readable, or remove it.") from cause
+    except ValueError as cause:
+        message = f"{path} is not valid TOML: {cause}."
+        raise SettingsError(message, 'Write one setting a line, as in: model = "1.5b"') from cause
+
+
+def _add_openai(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """Fill in the server and key of `OPENAI_*` where nothing else names them.
+
+    A server named by a file of the working directory never gets the key: a folder from
+    elsewhere could otherwise collect it.
+    """
+    local_server = origins.get("base_url") == str(Path.cwd() / FILE_NAME)
+    for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
+        unwanted = name == "api_key" and local_server
+        if name not in values and not unwanted and os.environ.get(variable, "").strip():
+            values[name], origins[name] = os.environ[variable], variable
+
+
+def _explained(
+    error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]
+) -> SettingsError:
+    """The first thing wrong, said with its layer, its name and what is allowed."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name, *inside = (str(part) for part in first["loc"])
+    origin = origins[name]
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join(Settings.model_fields)
+        return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
+    place = f"{origin}: {name}" if origin.endswith(FILE_NAME) else origin
+    where = f" (at {'.'.join(inside)})" if inside else ""
+    got = "" if name in ("api_key", "base_url") else f" {values[name]!r}"
+    wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
