@@ -1,0 +1,211 @@
+"""An OpenAI-compatible server on loopback that follows the scaffold, for benchmarks.
+
+It answers every chat with the next turn of one canned four-stage run, chosen by the number of
+assistant messages in the request: plan and search, evaluate and search, review and answer.
+Each turn is streamed in N chunks whose last arrives exactly `delay` seconds after the request,
+so what a client needs beyond `turns * delay` is the client's own time.
+
+    python -m benchmarks.loopback --delay 1.0 --chunks 20 --port 0
+
+The first line it prints is its port. `GET /count` says how many calls came, how many of them
+were distinct and how many were answered in full, which shows whether a resume repeated one.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import json
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MODEL = "loopback"
+
+TURNS = (
+    "<think>The question asks for a rule and its exception.</think>"
+    "<structured_plan>"
+    "<deep_analysis>Retrieval is easy, the exception needs care.</deep_analysis>"
+    "<rubric>Knowledge Checklist: the rule; the exception. "
+    "Negative Constraints: no guess presented as fact.</rubric>"
+    "<research_plan>1. Find the rule. 2. If it names an exception, confirm it.</research_plan>"
+    "</structured_plan>"
+    '<call_tool name="search">rule that decides the order</call_tool>',
+    "<think>The first passage states the rule.</think>"
+    "<state_evaluation>The rule is covered, the exception is not.</state_evaluation>"
+    '<call_tool name="search">exception to the rule</call_tool>',
+    "<think>Both items have evidence.</think>"
+    "<state_evaluation>The rubric is covered by the passages in hand.</state_evaluation>"
+    "<think>Check every item once more before writing.</think>"
+    "<review><rubric_review>The rule: S1. The exception: S1. Nothing is guessed.</rubric_review>"
+    "<writing_plan>State the rule, then the exception.</writing_plan></review>"
+    '<answer>In short: <cite id="S1">the rule decides the order</cite>.</answer>',
+)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was asked so far; `seen` holds one hash per distinct request body."""
+
+    calls: int = 0
+    finished: int = 0
+    seen: set[bytes] = field(default_factory=set)
+
+    def begin(self, body: bytes) -> None:
+        self.calls += 1
+        self.seen.add(hashlib.sha256(body).digest())
+
+    def report(self) -> dict[str, int]:
+        return {"calls": self.calls, "distinct": len(self.seen), "finished": self.finished}
+
+
+def next_turn(messages: list[Mapping[str, Any]]) -> str:
+    """The canned turn that follows the assistant's messages so far; the last one repeats."""
+    written = sum(message.get("role") == "assistant" for message in messages)
+    return TURNS[min(written, len(TURNS) - 1)]
+
+
+def pieces(text: str, count: int) -> list[str]:
+    """`count` pieces of nearly equal length; fewer when the text is shorter than that."""
+    count = min(count, len(text))
+    bounds = [round(i * len(text) / count) for i in range(count + 1)]
+    return [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+
+
+def usage_of(request: Mapping[str, Any], text: str) -> dict[str, int]:
+    """Token counts at about four characters a token, as a real server would report them."""
+    prompt = sum(len(message.get("content") or "") for message in request["messages"]) // 4
+    written = len(text) // 4
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": written,
+        "total_tokens": prompt + written,
+    }
+
+
+def event(delta: Mapping[str, Any], finish: str | None = None) -> bytes:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish}
+    return frame({"object": "chat.completion.chunk", "model": MODEL, "choices": [choice]})
+
+
+def frame(value: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def ending(request: Mapping[str, Any], text: str) -> bytes:
+    last = event({}, "stop")
+    if (request.get("stream_options") or {}).get("include_usage"):
+        last += frame({"model": MODEL, "choices": [], "usage": usage_of(request, text)})
+    return last + b"data: [DONE]\n\n"
+
+
+async def events(request: Mapping[str, Any], delay: float, chunks: int) -> AsyncIterator[bytes]:
+    """The turn's events, piece i at `delay * i / N` after the start of the call."""
+    start = time.monotonic()
+    text = next_turn(request["messages"])
+    parts = pieces(text, chunks)
+    for i, part in enumerate(parts, 1):
+        await asyncio.sleep(start + delay * i / len(parts) - time.monotonic())
+        yield event({"content": part})
+    yield ending(request, text)
+
+
+async def whole(request: Mapping[str, Any], delay: float) -> dict[str, Any]:
+    await asyncio.sleep(delay)
+    text = next_turn(request["messages"])
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    usage = usage_of(request, text)
+    return {"object": "chat.completion", "model": MODEL, "choices": [choice], "usage": usage}
+
+
+def json_response(value: Mapping[str, Any], status: str = "200 OK") -> bytes:
+    body = json.dumps(value).encode()
+    head = f"HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+    return head.encode() + b"\r\n\r\n" + body
+
+
+STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+)
+
+
+def chunked(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@dataclass(frozen=True, slots=True)
+class Loopback:
+    """The server: one canned run, its pace, and what it counted."""
+
+    delay: float
+    chunks: int
+    counts: Counts = field(default_factory=Counts)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection's requests until the client closes it."""
+        try:
+            while True:
+                path, body = await read_request(reader)
+                await self.answer(path, body, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        if path.endswith("/chat/completions"):
+            await self.complete(json.loads(body), body, writer)
+        elif path == "/count":
+            writer.write(json_response(self.counts.report()))
+        elif path.endswith("/models"):
+            writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
+        else:
+            writer.write(json_response({"error": {"message": path}}, "404 Not Found"))
+        await writer.drain()
+
+    async def complete(
+        self, request: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
+    ) -> None:
+        self.counts.begin(body)
+        if not request.get("stream"):
+            writer.write(json_response(await whole(request, self.delay)))
+        else:
+            writer.write(STREAM_HEAD)
+            async for data in events(request, self.delay, self.chunks):
+                writer.write(chunked(data))
+                await writer.drain()
+            writer.write(b"0\r\n\r\n")
+        self.counts.finished += 1
+
+
+async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
+    """Path and body of the next request; raises IncompleteReadError at the connection's end."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    request_line, *lines = head.split("\r\n")
+    headers = {name.lower(): value for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    return request_line.split(" ")[1], body
+
+
+async def run(delay: float, chunks: int, port: int) -> None:
+    server = await asyncio.start_server(Loopback(delay, chunks).serve, "127.0.0.1", port)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--delay", type=float, default=1.0, help="seconds per turn")
+    parser.add_argument("--chunks", type=int, default=20, help="streamed pieces per turn")
+    parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
+    options = parser.parse_args()
+    try:
+        asyncio.run(run(options.delay, options.chunks, options.port))
+    except KeyboardInterrupt:
+        pass
+
+
+if __name__ == "__main__":
+    main()
