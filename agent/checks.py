@@ -1,0 +1,228 @@
+"""Would `rubricem ask` work here? Each thing it needs is looked at without asking a question.
+
+A check is `ok`, a `note` (worth knowing, nothing is in the way), or a `fault`: something that
+`ask` needs and that is not there. Weights not yet fetched are a note, since `ask` fetches them.
+"""
+
+import asyncio
+import platform
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import httpx
+
+from agent.catalogue import DEFAULT_EMBEDDER, Weights, known
+from agent.choice import EmbeddedChoice, PolicyChoice, ServerChoice, choose_policy
+from agent.settings import Settings, unknown_variables
+from memory.errors import RubricemError
+
+SERVER_TIMEOUT = 3.0
+"""seconds to wait for a server's list of models"""
+_SPARE = 256 << 20
+"""bytes wanted free beyond weights still to be fetched"""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, what was found, and what to do about it."""
+
+    name: str
+    state: Literal["ok", "note", "fault"]
+    found: str
+    remedy: str = ""
+
+
+def fault_of(name: str, error: RubricemError) -> Check:
+    return Check(name, "fault", str(error), error.remedy)
+
+
+async def run_checks(settings: Settings) -> list[Check]:
+    """Everything that `ask` would need under these settings, in the order it would need it."""
+    checks = [check_python(), *check_variables(), check_data_dir(settings.data_dir)]
+    try:
+        choice = choose_policy(settings)
+    except RubricemError as error:
+        checks.append(fault_of("policy", error))
+    else:
+        checks += await _check_policy(settings, choice)
+    checks += await asyncio.to_thread(lambda: [check_source(name) for name in settings.source])
+    checks.append(await asyncio.to_thread(check_embedder, settings))
+    return checks
+
+
+async def _check_policy(settings: Settings, choice: PolicyChoice) -> list[Check]:
+    if isinstance(choice, ServerChoice):
+        return [await check_server(choice)]
+    return [
+        check_llama(),
+        await asyncio.to_thread(check_weights, choice, settings.weights_dir),
+        check_disk(choice, settings.weights_dir),
+    ]
+
+
+def check_python() -> Check:
+    found = platform.python_version()
+    if sys.version_info < (3, 11):
+        return Check("python", "fault", f"Python {found} is too old.", "Use Python 3.11 or newer.")
+    return Check("python", "ok", f"Python {found}")
+
+
+def check_variables() -> Iterator[Check]:
+    for name in unknown_variables():
+        remedy = "Correct its name, or unset it."
+        yield Check("environment", "note", f"{name} names no setting and is not read.", remedy)
+
+
+def check_data_dir(folder: Path) -> Check:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as cause:
+        found = f"{folder} cannot be written: {cause.strerror or cause}."
+        return Check("data directory", "fault", found, "Name another: RUBRICEM_DATA_DIR=FOLDER.")
+    return Check("data directory", "ok", str(folder))
+
+
+def check_llama() -> Check:
+    try:
+        import_module("xllamacpp")
+    except (ImportError, OSError) as cause:
+        found = f"llama.cpp cannot be loaded: {cause}."
+        return Check("llama.cpp", "fault", found, "Install it again: pip install xllamacpp")
+    return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
+
+
+def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
+    """Whether the model's weights are on disk and whole; a hash known already is not redone."""
+    name = choice.model_name
+    weights = known(name) or _fetched(name, folder)
+    if weights is not None:
+        return _check_published("weights", weights, folder)
+    if Path(name).expanduser().is_file() or (name.lower().endswith(".gguf") and ":" not in name):
+        return _check_file(name, folder)
+    found = f"{name} is not fetched; the hub may have it."
+    return Check("weights", "note", found, f"ask fetches it, or now: rubricem models fetch {name}")
+
+
+def _fetched(name: str, folder: Path) -> Weights | None:
+    from agent.stored import fetched_from_hub
+
+    repo, _, file = name.partition(":")
+    return next(
+        (w for w in fetched_from_hub(folder) if w.repo == repo and file in ("", w.files[0].path)),
+        None,
+    )
+
+
+def _check_file(name: str, folder: Path) -> Check:
+    """A GGUF file of the user's own: there is no published hash to hold it against."""
+    from agent.weights import resolve_model
+
+    try:
+        path = asyncio.run(resolve_model(name, directory=folder))
+    except RubricemError as error:
+        return fault_of("weights", error)
+    return Check("weights", "ok", str(path))
+
+
+def _check_published(what: str, weights: Weights, folder: Path) -> Check:
+    from agent.verified import verify
+
+    held = folder / weights.folder
+    if not held.exists():
+        found = f"{weights.name} is not fetched yet ({weights.size / 1e6:,.0f} MB)."
+        remedy = f"It is fetched when first needed, or now: rubricem models fetch {weights.name}"
+        return Check(what, "note", found, remedy)
+    try:
+        verify(weights, held)
+    except RubricemError as error:
+        return fault_of(what, error)
+    return Check(what, "ok", f"{weights.name}, whole, in {held}")
+
+
+def check_disk(choice: EmbeddedChoice, folder: Path) -> Check:
+    weights = known(choice.model_name)
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(there).free
+    fetched = weights is None or (folder / weights.folder).exists()
+    wanted = _SPARE + (0 if fetched or weights is None else weights.size)
+    found = f"{free / 1e9:,.1f} GB free at {there}"
+    if free < wanted:
+        remedy = "Free some space, or name another disk: RUBRICEM_WEIGHTS_DIR=FOLDER."
+        return Check("disk", "fault", f"{found}, but {wanted / 1e9:,.1f} GB are needed.", remedy)
+    return Check("disk", "ok", found)
+
+
+async def check_server(choice: ServerChoice) -> Check:
+    """Ask the server for its list of models, which costs nothing."""
+    headers = {"authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
+    try:
+        async with httpx.AsyncClient(timeout=SERVER_TIMEOUT, headers=headers) as http:
+            reply = await http.get(f"{choice.base_url}/models")
+    except httpx.HTTPError as cause:
+        found = f"{choice.base_url} does not answer: {cause or type(cause).__name__}."
+        return Check("server", "fault", found, "Start the server, or correct --base-url.")
+    if reply.status_code in (401, 403):
+        wrong = "refuses the key" if choice.api_key else "asks for a key"
+        found = f"{choice.base_url} {wrong} (HTTP {reply.status_code})."
+        return Check("server", "fault", found, "Set RUBRICEM_API_KEY to a key of that server.")
+    return _check_listing(choice, reply)
+
+
+def _check_listing(choice: ServerChoice, reply: httpx.Response) -> Check:
+    try:
+        reply.raise_for_status()
+        names = [str(model["id"]) for model in reply.json()["data"]]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        found = f"{choice.base_url} answers (HTTP {reply.status_code}) but lists no models."
+        remedy = "The address of an OpenAI-compatible server usually ends in /v1; check it."
+        return Check("server", "fault", found, remedy)
+    some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    if choice.model is None and len(names) != 1:
+        found = f"{choice.base_url} has {len(names)} models and none is named."
+        return Check("server", "fault", found, f"Name one with --model: {some}.")
+    if choice.model is not None and choice.model not in names:
+        found = f"{choice.base_url} answers but does not list {choice.model!r}."
+        return Check("server", "note", found, f"If ask says the model is unknown, name one: {some}")
+    return Check("server", "ok", f"{choice.base_url} answers, with {choice.model or names[0]}")
+
+
+def check_source(name: str) -> Check:
+    if name == "python":
+        return Check("source", "ok", "python: the installed libraries and the standard library")
+    folder = Path(name).expanduser()
+    remedy = "Name python, or a folder of md, txt, rst, html or pdf files, with --source."
+    try:
+        found = _first_document(folder)
+    except OSError as cause:
+        wrong = f"{name} cannot be opened: {cause.strerror or cause}."
+        return Check("source", "fault", wrong, remedy)
+    if found is None:
+        return Check("source", "fault", f"{name} holds no document that can be read.", remedy)
+    return Check("source", "ok", f"{name}: a folder of documents")
+
+
+def _first_document(folder: Path) -> Path | None:
+    from agent.sources.readers import READERS
+
+    with closing(folder.iterdir()) as listing:  # raises what rglob would pass over in silence
+        next(listing, None)
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in READERS)
+    return next((path for path in files if path.is_file()), None)
+
+
+def check_embedder(settings: Settings) -> Check:
+    if settings.retrieval == "lexical":
+        return Check("embedder", "ok", "not needed: retrieval is lexical")
+    weights = known(DEFAULT_EMBEDDER)
+    assert weights is not None, "the default embedder is in the catalogue"
+    return _check_published("embedder", weights, settings.weights_dir)
