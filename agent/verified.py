@@ -72,8 +72,12 @@ def _check_size(weights: Weights, file: WeightFile, path: Path) -> None:
 
 
 def _check_hash(weights: Weights, file: WeightFile, path: Path) -> None:
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as cause:
+        message = f"{path} cannot be read: {cause.strerror}."
+        raise WeightsError(message, "Make it readable, or set RUBRICEM_WEIGHTS_DIR.") from cause
     if found != file.sha256:
         raise WeightsError(
             f"{path} is altered: its SHA-256 begins {found[:12]}, not {file.sha256[:12]}.",

