@@ -62,17 +62,15 @@ async def _check_policy(settings: Settings, choice: PolicyChoice) -> list[Check]
     if isinstance(choice, ServerChoice):
         return [await check_server(choice)]
     return [
-        check_llama(),
-        await asyncio.to_thread(check_weights, choice, settings.weights_dir),
+        await asyncio.to_thread(check_llama),
+        await check_weights(choice, settings.weights_dir),
         check_disk(choice, settings.weights_dir),
     ]
 
 
 def check_python() -> Check:
-    found = platform.python_version()
-    if sys.version_info < (3, 11):
-        return Check("python", "fault", f"Python {found} is too old.", "Use Python 3.11 or newer.")
-    return Check("python", "ok", f"Python {found}")
+    # An older Python than ours cannot even install the command, so there is nothing to refuse.
+    return Check("python", "ok", f"Python {platform.python_version()} in {sys.prefix}")
 
 
 def check_variables() -> Iterator[Check]:
@@ -101,14 +99,15 @@ def check_llama() -> Check:
     return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
 
 
-def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
+async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
     """Whether the model's weights are on disk and whole; a hash known already is not redone."""
     name = choice.model_name
     weights = known(name) or _fetched(name, folder)
     if weights is not None:
-        return _check_published("weights", weights, folder)
-    if Path(name).expanduser().is_file() or (name.lower().endswith(".gguf") and ":" not in name):
-        return _check_file(name, folder)
+        return await asyncio.to_thread(_check_published, "weights", weights, folder)
+    local = name.lower().endswith(".gguf") and ":" not in name
+    if local or Path(name).expanduser().is_file():
+        return await _check_file(name, folder)
     found = f"{name} is not fetched; the hub may have it."
     return Check("weights", "note", found, f"ask fetches it, or now: rubricem models fetch {name}")
 
@@ -123,12 +122,12 @@ def _fetched(name: str, folder: Path) -> Weights | None:
     )
 
 
-def _check_file(name: str, folder: Path) -> Check:
+async def _check_file(name: str, folder: Path) -> Check:
     """A GGUF file of the user's own: there is no published hash to hold it against."""
     from agent.weights import resolve_model
 
     try:
-        path = asyncio.run(resolve_model(name, directory=folder))
+        path = await resolve_model(name, directory=folder)
     except RubricemError as error:
         return fault_of("weights", error)
     return Check("weights", "ok", str(path))
@@ -162,38 +161,45 @@ def check_disk(choice: EmbeddedChoice, folder: Path) -> Check:
     return Check("disk", "ok", found)
 
 
+def without_password(url: str) -> str:
+    """The address as it may be shown to anyone."""
+    parsed = httpx.URL(url)
+    return str(parsed.copy_with(username="***", password="")) if parsed.userinfo else url
+
+
 async def check_server(choice: ServerChoice) -> Check:
     """Ask the server for its list of models, which costs nothing."""
+    shown = without_password(choice.base_url)
     headers = {"authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
     try:
         async with httpx.AsyncClient(timeout=SERVER_TIMEOUT, headers=headers) as http:
             reply = await http.get(f"{choice.base_url}/models")
     except httpx.HTTPError as cause:
-        found = f"{choice.base_url} does not answer: {cause or type(cause).__name__}."
+        found = f"{shown} does not answer: {str(cause) or type(cause).__name__}."
         return Check("server", "fault", found, "Start the server, or correct --base-url.")
     if reply.status_code in (401, 403):
         wrong = "refuses the key" if choice.api_key else "asks for a key"
-        found = f"{choice.base_url} {wrong} (HTTP {reply.status_code})."
+        found = f"{shown} {wrong} (HTTP {reply.status_code})."
         return Check("server", "fault", found, "Set RUBRICEM_API_KEY to a key of that server.")
-    return _check_listing(choice, reply)
+    return _check_listing(choice, shown, reply)
 
 
-def _check_listing(choice: ServerChoice, reply: httpx.Response) -> Check:
+def _check_listing(choice: ServerChoice, shown: str, reply: httpx.Response) -> Check:
     try:
         reply.raise_for_status()
         names = [str(model["id"]) for model in reply.json()["data"]]
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
-        found = f"{choice.base_url} answers (HTTP {reply.status_code}) but lists no models."
+        found = f"{shown} answers (HTTP {reply.status_code}) but lists no models."
         remedy = "The address of an OpenAI-compatible server usually ends in /v1; check it."
         return Check("server", "fault", found, remedy)
     some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
     if choice.model is None and len(names) != 1:
-        found = f"{choice.base_url} has {len(names)} models and none is named."
+        found = f"{shown} has {len(names)} models and none is named."
         return Check("server", "fault", found, f"Name one with --model: {some}.")
     if choice.model is not None and choice.model not in names:
-        found = f"{choice.base_url} answers but does not list {choice.model!r}."
+        found = f"{shown} answers but does not list {choice.model!r}."
         return Check("server", "note", found, f"If ask says the model is unknown, name one: {some}")
-    return Check("server", "ok", f"{choice.base_url} answers, with {choice.model or names[0]}")
+    return Check("server", "ok", f"{shown} answers, with {choice.model or names[0]}")
 
 
 def check_source(name: str) -> Check:

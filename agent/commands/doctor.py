@@ -6,10 +6,9 @@ from dataclasses import asdict
 from typing import Any
 
 import click
-import httpx
 from pydantic import SecretStr
 
-from agent.checks import Check, check_python, fault_of, run_checks
+from agent.checks import Check, check_python, fault_of, run_checks, without_password
 from agent.settings import Settings, load_settings
 from memory.errors import SettingsError
 
@@ -23,7 +22,7 @@ _SHOWN_SECRET = 12
 @click.option("--source", multiple=True, help="Check this source; may be repeated.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def doctor(ctx: click.Context, as_json: bool, **flags: Any) -> None:
+def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
     """Say what is configured, what answers and what is missing, and how to mend it.
 
     Exits with 0 when `rubricem ask` would work, else with 1.
@@ -50,9 +49,7 @@ def shown(value: object) -> object:
     if isinstance(value, SecretStr):
         secret = value.get_secret_value()
         return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"
-    if isinstance(value, str) and "://" in value and (url := httpx.URL(value)).userinfo:
-        return str(url.copy_with(username="…", password=None))
-    return value
+    return without_password(value) if isinstance(value, str) and "://" in value else value
 
 
 def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
