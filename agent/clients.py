@@ -1,0 +1,150 @@
+"""From settings to a researcher: the clients are built once, here, and closed here.
+
+Heavy parts are imported where they are chosen: an answer from a server loads neither llama.cpp
+nor, without a folder or library source, an index.
+"""
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
+from agent.events import Listener, SourceProgress, ignore
+from agent.graph import Decoder
+from agent.policy import ChatWriter, Policy, TokenWriter
+from agent.researcher import Researcher
+from agent.run import Ask
+from agent.settings import Settings
+from agent.sources.opening import open_sources
+from memory.errors import SettingsError
+from memory.interfaces import Sampling
+from memory.runs import RunStore
+from memory.schema import Decoding
+
+CHOICES = ("model", "base_url", "source", "decoding", "retrieval", "temperature")
+"""the settings that shape an answer and are kept with a run, so that a resume has them again"""
+
+
+@asynccontextmanager
+async def open_researcher(
+    settings: Settings, listener: Listener = ignore
+) -> AsyncIterator[Researcher]:
+    """A researcher as the settings want it; its model is freed at the end."""
+    choice = choose_policy(settings)
+    decoding = decoding_of(settings, choice)
+    search_tool = await open_sources(
+        settings.source,
+        settings.data_dir / "indexes",
+        settings.retrieval,
+        weights_dir=settings.weights_dir,
+        on_progress=lambda doing, done, total: listener(
+            SourceProgress(f"{doing} {done}/{total}" if total else doing)
+        ),
+    )
+    async with open_policy(settings, choice, listener) as policy:
+        yield Researcher(
+            policy=policy,
+            decoder=_decoder(settings, decoding),
+            decoding=decoding,
+            search_tool=search_tool,
+            store=RunStore(settings.data_dir),
+            template=template_of(settings, decoding),
+            choices=settings.model_dump(mode="json", include=set(CHOICES)),
+        )
+
+
+@asynccontextmanager
+async def open_policy(
+    settings: Settings, choice: EmbeddedChoice | ServerChoice, listener: Listener = ignore
+) -> AsyncIterator[Policy]:
+    """The chosen model behind the graph's seam."""
+    if isinstance(choice, EmbeddedChoice):
+        model = await _load_embedded(settings, choice, listener)
+        try:
+            yield TokenWriter(model)
+        finally:
+            await model.aclose()
+    else:
+        chat = await _connect(settings, choice)
+        try:
+            yield ChatWriter(chat)
+        finally:
+            await chat.aclose()
+
+
+def decoding_of(settings: Settings, choice: EmbeddedChoice | ServerChoice) -> Decoding:
+    """Forced on the embedded model, free elsewhere, unless the user says otherwise."""
+    embedded = isinstance(choice, EmbeddedChoice)
+    if settings.decoding == "forced" and not embedded:
+        raise SettingsError(
+            "A chat server cannot be led slot by slot: it continues messages, not tokens.",
+            "Use --decoding free with it, or the embedded model.",
+        )
+    if settings.decoding == "auto":
+        return Decoding.FORCED if embedded else Decoding.FREE
+    return Decoding(settings.decoding)
+
+
+def template_of(settings: Settings, decoding: Decoding) -> Ask:
+    """The limits of a question under these settings; a small model reads less of each passage."""
+    reading = {"passages": 2, "passage_words": 110} if decoding is Decoding.FORCED else {}
+    return Ask(
+        question="",
+        answer_format=settings.answer_format,
+        tool_calls=settings.tool_calls,
+        max_tokens=settings.max_tokens,
+        seed=settings.seed,
+        **reading,
+    )
+
+
+def physical_cores() -> int:
+    """Half of the logical processors this process may use where cores have two threads each."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+    shared = siblings.exists() and len(siblings.read_text().replace("-", ",").split(",")) > 1
+    return max(1, (usable or 1) // (2 if shared and (usable or 1) > 2 else 1))
+
+
+def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
+    if decoding is Decoding.FORCED:
+        from agent.forced import ForcedDecoder
+
+        return ForcedDecoder()
+    from agent.free import FreeDecoder
+
+    temperature = 1.0 if settings.temperature is None else settings.temperature
+    return FreeDecoder(Sampling(temperature=temperature))
+
+
+async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
+    from agent.llama import LlamaConfig, LlamaPolicy
+    from agent.weights import resolve_model
+
+    def tell(done: int, total: int, doing: str) -> None:
+        share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
+        listener(SourceProgress(f"{doing}{share}"))
+
+    path = await resolve_model(
+        choice.model_name, directory=settings.weights_dir, on_progress=tell
+    )
+    listener(SourceProgress(f"loading {path.name}"))
+    config = LlamaConfig(settings.context_tokens, settings.threads or physical_cores())
+    return await LlamaPolicy.load(path, path.stem, path.parent.name, config)
+
+
+async def _connect(settings: Settings, choice: ServerChoice) -> Any:
+    from agent.limiter import Limiters
+    from agent.openai_chat import connect
+    from agent.prices import Prices
+
+    return await connect(
+        choice.model,
+        choice.base_url,
+        choice.api_key,
+        limiter=Limiters(settings.concurrency).of(choice.base_url),
+        prices=Prices(settings.prices),
+        timeout=settings.timeout,
+    )

@@ -1,0 +1,166 @@
+"""The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
+
+The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
+and the journal makes every finished call repeatable for free. LangGraph's state is position
+only: which run, the way through the nodes so far, the query to be searched next. Where a saver
+brings a run back in another process, its transcript is rebuilt by walking that way again, the
+journal answering every call.
+
+Nothing here, or imported from here, may know the judge: the policy must not read its rubric.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+
+from agent.events import StageStarted
+from agent.report import markdown
+from agent.run import Found, Run
+from memory.schema import AnswerFormat, Stage, Trajectory
+
+NODES = ("recall", "plan", "tools", "research", "review", "answer", "verify")
+
+
+class Position(TypedDict, total=False):
+    """The state LangGraph keeps: small, and enough to find everything else."""
+
+    question: str
+    """input of a caller that only has a question; `recall` opens the run for it"""
+    answer_format: str
+    run: str
+    """the run's key in `Runs`"""
+    path: list[str]
+    """the nodes that finished, in order"""
+    query: str | None
+    """what is to be searched next"""
+    report: str
+    """output: the cited report in Markdown"""
+    status: str
+
+
+class Decoder(Protocol):
+    """How the four stages get written: forced or free."""
+
+    def system(self, run: Run) -> str: ...
+    def message(self, run: Run) -> str: ...
+    async def plan(self, run: Run) -> str: ...
+    async def observe(self, run: Run, found: Found) -> None: ...
+    async def research(self, run: Run) -> str | None: ...
+    async def review(self, run: Run) -> None: ...
+    async def answer(self, run: Run) -> None: ...
+
+
+class Runs(Protocol):
+    """Where nodes find the run they work on and the decoder that writes it."""
+
+    decoder: Decoder
+
+    async def begin(self, question: str, answer_format: AnswerFormat) -> str: ...
+    async def find(self, key: str) -> Run | None: ...
+    async def open(self, key: str) -> Run: ...
+    async def finish(self, run: Run) -> Trajectory: ...
+
+
+Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
+
+
+async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
+    """Put the system prompt and the question down; the memory joins them with its issue."""
+    await run.open(decoder.system(run), decoder.message(run))
+
+
+async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
+    run.turn = 1
+    run.listener(StageStarted(Stage.PLAN))
+    return await decoder.plan(run)
+
+
+async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
+    await decoder.observe(run, await run.search(query or run.ask.question))
+
+
+async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:
+    run.turn += 1
+    run.listener(StageStarted(Stage.RESEARCH))
+    return await decoder.research(run)
+
+
+async def review(run: Run, decoder: Decoder, query: str | None) -> None:
+    run.listener(StageStarted(Stage.REVIEW))
+    await decoder.review(run)
+
+
+async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
+    run.listener(StageStarted(Stage.ANSWER))
+    await decoder.answer(run)
+
+
+async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
+    """Every citation is resolved by code already; claims are checked with their issue."""
+
+
+STEPS: dict[str, Step] = {
+    step.__name__: step for step in (recall, plan, tools, research, review, answer, verify)
+}
+
+
+def recursion_limit(tool_calls: int) -> int:
+    """Supersteps a run can need: two for each search, and one for each other node."""
+    return 2 * tool_calls + len(NODES) + 5
+
+
+def build_graph(runs: Runs, checkpointer: Any = None) -> CompiledStateGraph[Any, Any, Any, Any]:
+    """The compiled graph over runs that are found by their key."""
+    graph = StateGraph(Position)
+    for name in NODES:
+        graph.add_node(name, _node(name, runs))
+    graph.add_edge(START, "recall")
+    graph.add_edge("recall", "plan")
+    graph.add_edge("plan", "tools")
+    graph.add_edge("tools", "research")
+    graph.add_conditional_edges("research", _after_research, ["tools", "review"])
+    graph.add_edge("review", "answer")
+    graph.add_edge("answer", "verify")
+    graph.add_edge("verify", END)
+    return graph.compile(checkpointer=checkpointer)
+
+
+def _after_research(state: Position) -> str:
+    return "tools" if state.get("query") else "review"
+
+
+class _Node(Protocol):
+    async def __call__(self, state: Position) -> Position: ...
+
+
+def _node(name: str, runs: Runs) -> _Node:
+    async def node(state: Position) -> Position:
+        path = state.get("path", []) if name != "recall" else []
+        key = state.get("run") or await _begin(runs, state)
+        run = await runs.find(key) or await _walk(runs, key, path)
+        query = await STEPS[name](run, runs.decoder, state.get("query"))
+        update: Position = {"run": key, "path": [*path, name], "query": query}
+        return update if name != NODES[-1] else {**update, **await _end(runs, run)}
+
+    return node
+
+
+async def _begin(runs: Runs, state: Position) -> str:
+    wanted = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)
+    return await runs.begin(state.get("question", ""), wanted)
+
+
+async def _end(runs: Runs, run: Run) -> Position:
+    trajectory = await runs.finish(run)
+    return {"report": markdown(trajectory), "status": trajectory.status}
+
+
+async def _walk(runs: Runs, key: str, path: list[str]) -> Run:
+    """A run from its start through the nodes of `path` again, answered by the journal."""
+    run = await runs.open(key)
+    query: str | None = None
+    for name in path:
+        query = await STEPS[name](run, runs.decoder, query)
+    return run

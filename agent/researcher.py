@@ -1,0 +1,122 @@
+"""A question from beginning to end: the run in the graph, its journal, its trajectory kept.
+
+The only place where a failure of the policy or of a store becomes a value: a run that failed is
+a trajectory that says why, saved like every other, and its journal lets it go on later.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from agent.events import Event, Listener, RunFinished, ignore
+from agent.graph import Decoder, build_graph, recursion_limit
+from agent.policy import Policy
+from agent.run import Ask, Run
+from memory.errors import PolicyError, StoreError
+from memory.interfaces import SearchTool
+from memory.journal import Journal
+from memory.runs import RunStore
+from memory.schema import AnswerFormat, Decoding, Status, Trajectory
+
+
+@dataclass
+class Researcher:
+    """Answers questions with one policy, one decoder and one source; built once, used often."""
+
+    policy: Policy
+    decoder: Decoder
+    decoding: Decoding
+    search_tool: SearchTool
+    store: RunStore
+    template: Ask
+    """the limits of every question asked without its own"""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """the settings that shape an answer, kept with each run so that it can be resumed"""
+    journal: Journal | None = None
+    """one for all runs, where many run at once; None: each run has its own"""
+
+    def __post_init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        self._graph = build_graph(self)
+
+    async def ask(
+        self, ask: Ask, thread: str | None = None, listener: Listener = ignore
+    ) -> Trajectory:
+        """Answer a question; with the thread of an interrupted run, go on with that one.
+
+        A policy or store that fails gives a FAILED trajectory with the reason.
+        """
+        thread = thread or new_thread()
+        await asyncio.to_thread(self.store.create, thread, self._request(ask))
+        ended: list[Trajectory] = []
+
+        def tell(event: Event) -> None:
+            if isinstance(event, RunFinished):
+                ended.append(event.trajectory)
+            listener(event)
+
+        run = await self._start(thread, ask, tell)
+        limit = recursion_limit(ask.tool_calls)
+        try:
+            await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
+        except (PolicyError, StoreError) as error:
+            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED)
+            await self.finish(run)
+        finally:
+            self._release(run)
+        return ended[0]
+
+    async def begin(self, question: str, answer_format: AnswerFormat) -> str:
+        """Open a run for a caller that drives the graph itself; returns its key."""
+        ask = Ask(**{**asdict(self.template), "question": question, "answer_format": answer_format})
+        thread = new_thread()
+        await asyncio.to_thread(self.store.create, thread, self._request(ask))
+        await self._start(thread, ask, ignore)
+        return thread
+
+    async def find(self, key: str) -> Run | None:
+        return self._runs.get(key)
+
+    async def open(self, key: str) -> Run:
+        """A run that another process began, at its beginning."""
+        request = await asyncio.to_thread(self.store.request, key)
+        return await self._start(key, ask_of(request), ignore)
+
+    async def finish(self, run: Run) -> Trajectory:
+        """Keep the ended run in the data directory and release what it held."""
+        trajectory = run.trajectory(uuid.uuid4().hex)
+        await asyncio.to_thread(self.store.save, trajectory)
+        self._release(run)
+        run.listener(RunFinished(trajectory))
+        return trajectory
+
+    async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:
+        journal = self.journal
+        if journal is None:
+            journal = await asyncio.to_thread(self.store.journal, thread)
+        run = Run(ask, thread, self.decoding, self.policy, self.search_tool, journal, listener)
+        self._runs[thread] = run
+        return run
+
+    def _release(self, run: Run) -> None:
+        if self._runs.pop(run.thread, None) is None:
+            return
+        if run.journal is self.journal:
+            run.journal.forget(run.thread)
+        else:
+            run.journal.close()
+
+    def _request(self, ask: Ask) -> dict[str, Any]:
+        return {"ask": asdict(ask), "choices": dict(self.choices)}
+
+
+def ask_of(request: Mapping[str, Any]) -> Ask:
+    """The question of a stored request."""
+    fields = dict(request["ask"])
+    return Ask(**{**fields, "answer_format": AnswerFormat(fields["answer_format"])})
+
+
+def new_thread() -> str:
+    return uuid.uuid4().hex[:12]

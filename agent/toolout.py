@@ -1,0 +1,33 @@
+"""Tool output as the policy reads it: numbered snippets, untrusted text made harmless."""
+
+from collections.abc import Iterable
+
+from agent.run import Found
+from agent.scaffold import neutralise
+from memory.schema import Source
+
+
+def tool_output(found: Found, words: int) -> str:
+    """The `<tool_output>` block; a source shown before is named and not shown again."""
+    if found.error:
+        reason = neutralise(found.error).replace('"', "'")
+        return f'<tool_output error="{reason}">\nThe search failed.\n</tool_output>\n'
+    if not found.sources:
+        return "<tool_output>\nNothing was found.\n</tool_output>\n"
+    shown = (_snippet(source, source.id in found.new, words) for source in found.sources)
+    return "<tool_output>\n" + "".join(shown) + "</tool_output>\n"
+
+
+def excerpt(text: str, words: int) -> str:
+    """The first `words` words, line breaks kept."""
+    parts = text.split(" ")
+    return text if len(parts) <= words else " ".join(parts[:words]) + " ..."
+
+
+def _snippet(source: Source, new: bool, words: int) -> str:
+    body = _lines([source.title, excerpt(source.text, words)]) if new else "Shown above."
+    return f'<snippet id="{source.id}">\n{body}\n</snippet>\n'
+
+
+def _lines(parts: Iterable[str]) -> str:
+    return neutralise("\n".join(part for part in parts if part))

@@ -1,0 +1,128 @@
+"""Every run's folder in the data directory: what was asked, its journal, its trajectory.
+
+    runs/THREAD/request.json      the question and the settings that shape the answer, no keys
+    runs/THREAD/journal.jsonl     every finished model and tool call
+    runs/THREAD/trajectory.json   the whole run, once it ended
+
+Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used.
+"""
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from memory.errors import SettingsError, StoreError
+from memory.journal import Journal
+from memory.schema import Trajectory
+
+_THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+class RunStore:
+    """The runs of one data directory."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.folder = data_dir / "runs"
+
+    def create(self, thread: str, request: Mapping[str, Any]) -> None:
+        """Write down what is asked; asking the same again under the same name is a resume."""
+        path = self._folder_of(thread) / "request.json"
+        if path.exists() and self.request(thread) != dict(request):
+            raise SettingsError(
+                f"the thread {thread!r} holds another question",
+                f"Go on with it by --resume {thread}, or choose another --thread.",
+            )
+        write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
+
+    def request(self, thread: str) -> dict[str, Any]:
+        """What was asked under this name."""
+        request: dict[str, Any] = json.loads(self._read(thread, "request.json"))
+        return request
+
+    def journal(self, thread: str) -> Journal:
+        return Journal(self._folder_of(thread) / "journal.jsonl")
+
+    def save(self, trajectory: Trajectory) -> None:
+        path = self._folder_of(trajectory.thread) / "trajectory.json"
+        write_atomically(path, trajectory.model_dump_json())
+
+    def load(self, thread: str) -> Trajectory:
+        """The ended run of this name; SettingsError if there is none."""
+        text = self._read(thread, "trajectory.json")
+        try:
+            return Trajectory.model_validate_json(text)
+        except ValidationError as error:
+            raise StoreError(
+                f"the trajectory of {thread!r} cannot be read: {error.errors()[0]['msg']}",
+                f"Run it again from its journal with --resume {thread}.",
+            ) from error
+
+    def threads(self) -> list[str]:
+        """Names of all runs, the latest last."""
+        if not self.folder.is_dir():
+            return []
+        requests = sorted(self.folder.glob("*/request.json"), key=lambda p: p.stat().st_mtime)
+        return [path.parent.name for path in requests]
+
+    def _folder_of(self, thread: str) -> Path:
+        if not _THREAD.fullmatch(thread):
+            raise SettingsError(
+                f"{thread!r} cannot name a thread",
+                "Use letters, digits, dots, dashes and underscores, at most 64.",
+            )
+        return self.folder / thread
+
+    def _read(self, thread: str, name: str) -> str:
+        path = self._folder_of(thread) / name
+        try:
+            return path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            known = ", ".join(self.threads()[-3:]) or "none yet"
+            raise SettingsError(
+                f"there is no {path.stem} of a thread {thread!r}", f"The latest are: {known}."
+            ) from None
+        except OSError as error:
+            raise unusable(path, error) from error
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file whole, on disk before it takes the old one's place."""
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def writable(path: Path) -> Iterator[None]:
+    """Say in a sentence that a path cannot be written, whatever the reason."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def unusable(path: Path, error: OSError) -> StoreError:
+    """The sentence for a file that the system refuses."""
+    return StoreError(
+        f"{path} cannot be used: {error.strerror}",
+        f"Make {path.parent} writable and see that its disk is not full, "
+        "or name another directory by RUBRICEM_DATA_DIR.",
+    )
