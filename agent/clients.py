@@ -127,9 +127,7 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
         share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
         listener(SourceProgress(f"{doing}{share}"))
 
-    path = await resolve_model(
-        choice.model_name, directory=settings.weights_dir, on_progress=tell
-    )
+    path = await resolve_model(choice.model_name, directory=settings.weights_dir, on_progress=tell)
     listener(SourceProgress(f"loading {path.name}"))
     config = LlamaConfig(settings.context_tokens, settings.threads or physical_cores())
     return await LlamaPolicy.load(path, path.stem, path.parent.name, config)

@@ -1,0 +1,50 @@
+"""The graph for `langgraph dev` and LangGraph servers: `langgraph.json` names it.
+
+The server brings its own checkpointer and hands in a question; the clients are built at the
+first one, from the same settings as on the command line, and live as long as the process.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from agent.graph import Decoder, build_graph
+from agent.researcher import Researcher
+from agent.run import Run
+from memory.schema import AnswerFormat, Trajectory
+
+
+class ServedRuns:
+    """`Runs` of a researcher that is built when the first question arrives."""
+
+    def __init__(self) -> None:
+        self._lock = asyncio.Lock()
+        self._stack = AsyncExitStack()
+
+    async def begin(self, question: str, answer_format: AnswerFormat) -> str:
+        return await (await self._researcher()).begin(question, answer_format)
+
+    async def find(self, key: str) -> Run | None:
+        return await (await self._researcher()).find(key)
+
+    async def open(self, key: str) -> Run:
+        return await (await self._researcher()).open(key)
+
+    async def finish(self, run: Run) -> Trajectory:
+        return await (await self._researcher()).finish(run)
+
+    @property
+    def decoder(self) -> Decoder:
+        return self._built.decoder
+
+    async def _researcher(self) -> Researcher:
+        async with self._lock:
+            if not hasattr(self, "_built"):
+                from agent.clients import open_researcher
+                from agent.settings import load_settings
+
+                settings = await asyncio.to_thread(load_settings)
+                self._built = await self._stack.enter_async_context(open_researcher(settings))
+        return self._built
+
+
+graph = build_graph(ServedRuns())
