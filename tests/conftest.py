@@ -1,0 +1,101 @@
+"""What every test stands on: no network beyond loopback, no home but a temporary one.
+
+The network is guarded by an audit hook, which sees every socket of this process whoever opens
+it; an attempt raises, and fails its test even where the code under test survives the error.
+"""
+
+import asyncio
+import ipaddress
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.catalogue import known
+from agent.stored import weights_dir
+from agent.weights import resolve_model
+
+ROOT = Path(__file__).parent.parent
+WEIGHTS_DIR = weights_dir()
+"""the cache of the person who runs the tests: weights are fetched once, not for each run"""
+ENVIRONMENT = dict(os.environ)
+OWN_VARIABLES = ("RUBRICEM_", "OPENAI_", "XDG_", "HF_")
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
+
+
+class NetworkForbidden(RuntimeError):
+    """A test reached for an address beyond loopback."""
+
+
+def is_local(host: object) -> bool:
+    name = host.decode() if isinstance(host, bytes) else str(host)
+    if name in ("", "None", "localhost"):
+        return True
+    try:
+        address = ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
+
+
+_attempts: list[str] = []
+
+
+def _guard(event: str, args: tuple[object, ...]) -> None:
+    if event in ("socket.connect", "socket.sendto"):
+        address = args[1]
+        host: object = address[0] if isinstance(address, tuple) else None  # else a Unix socket
+    elif event in ("socket.getaddrinfo", "socket.gethostbyname"):
+        host = args[0]
+    else:
+        return
+    if not is_local(host):
+        _attempts.append(f"{event} {host!r}")
+        raise NetworkForbidden(f"tests stay on this machine, but there was {event} {host!r}")
+
+
+sys.addaudithook(_guard)
+
+
+@pytest.fixture(autouse=True)
+def forbidden_attempts() -> Iterator[list[str]]:
+    """The attempts to leave this machine; a test passes only if there is none left at its end."""
+    _attempts.clear()
+    yield _attempts
+    assert not _attempts, f"the test reached for the network: {_attempts}"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home directory, and an environment that configures nothing."""
+    folder = tmp_path_factory.mktemp("home")
+    for name in os.environ:
+        if name.startswith(OWN_VARIABLES) or name.upper() in PROXIES:
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(folder))
+    for kind in ("CONFIG", "DATA", "CACHE", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(folder / kind.lower()))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def weights_05b() -> Path:
+    """The verified 0.5B, fetched once into the cache outside the checkout."""
+    weights = known("0.5b")
+    assert weights is not None
+    if not (WEIGHTS_DIR / weights.folder).exists():
+        # Another process fetches, since this one may not leave the machine.
+        fetch = (*COMMAND, "models", "fetch", weights.name)
+        subprocess.run(fetch, cwd=ROOT, env=ENVIRONMENT, check=True)
+    return asyncio.run(resolve_model("0.5b", directory=WEIGHTS_DIR))
+
+
+@pytest.fixture
+def real_weights(weights_05b: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The 0.5B, for code that looks for it by name through the environment."""
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(WEIGHTS_DIR))
+    return weights_05b
