@@ -17,7 +17,9 @@ import hashlib
 import json
 import time
 from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 MODEL = "loopback"
@@ -69,7 +71,7 @@ def pieces(text: str, count: int) -> list[str]:
     """`count` pieces of nearly equal length; fewer when the text is shorter than that."""
     count = min(count, len(text))
     bounds = [round(i * len(text) / count) for i in range(count + 1)]
-    return [text[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+    return [text[a:b] for a, b in pairwise(bounds)]
 
 
 def usage_of(request: Mapping[str, Any], text: str) -> dict[str, int]:
@@ -201,10 +203,8 @@ def main() -> None:
     parser.add_argument("--chunks", type=int, default=20, help="streamed pieces per turn")
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
     options = parser.parse_args()
-    try:
+    with suppress(KeyboardInterrupt):
         asyncio.run(run(options.delay, options.chunks, options.port))
-    except KeyboardInterrupt:
-        pass
 
 
 if __name__ == "__main__":

@@ -1,0 +1,116 @@
+"""The HTTP side of a chat model: opens streams, reads events, tells what failed.
+
+Built on the `openai` package, with its own retries off. Events are taken as plain JSON values,
+not as the package's models, which halves the CPU time of a turn.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import openai
+
+from agent.chat_delta import Delta, delta_of
+from agent.chat_request import Dialect
+from agent.endpoint import Endpoint
+from agent.retrying import AttemptError
+from agent.server_errors import Server
+from memory.interfaces import Message, Sampling
+
+Stream = openai.AsyncStream[object]
+
+CONNECT_SECONDS = 10.0
+LISTING_SECONDS = 5.0
+
+
+class ChatServer:
+    """One server as one model's client sees it. All that fails is an AttemptError."""
+
+    def __init__(self, server: Server, dialect: Dialect) -> None:
+        self._server = server
+        self._dialect = dialect
+        self._client = _client(server.endpoint, server.key)
+
+    async def aclose(self) -> None:
+        await self._client.close()
+
+    async def open(self, messages: Sequence[Message], sampling: Sampling) -> Stream:
+        """The reply's stream, asked for without what the server refuses to be asked."""
+        while True:
+            body = self._dialect.body(messages, sampling)
+            try:
+                return await self._client.post(
+                    "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=Stream
+                )
+            except openai.APIConnectionError as error:
+                raise self._unanswered(error) from None
+            except openai.NotFoundError:
+                raise self._server.no_model(await self._known_models()) from None
+            except openai.APIStatusError as error:
+                refused = self._server.refused(
+                    error.status_code, _complaint(error), error.response.headers
+                )
+                if error.status_code not in (400, 422):
+                    raise refused from None
+                self._dialect.learn(body, _complaint(error))
+                if self._dialect.body(messages, sampling) == body:
+                    raise refused from None
+
+    async def next(self, stream: Stream) -> Delta | None:
+        """The next event's delta, or None at the end of the stream."""
+        try:
+            event = await anext(stream, None)
+            return None if event is None else delta_of(event)
+        except ValueError:
+            raise self._server.garbled() from None
+        except openai.APIConnectionError:
+            raise self._server.cut("") from None
+        except openai.APIError as error:
+            raise self._told(error) from None
+
+    def _unanswered(self, error: openai.APIConnectionError) -> AttemptError:
+        """No response came: nobody listens there, or the connection broke."""
+        if type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout"):
+            return self._server.unreachable()
+        return self._server.cut("no response")
+
+    def _told(self, error: openai.APIError) -> AttemptError:
+        """An error that came as an event of a stream which had begun well."""
+        if error.code and error.code.isdigit():
+            return self._server.refused(int(error.code), _complaint(error), {})
+        failed = self._server.refused(400, _complaint(error), {})
+        return failed if "context" in str(failed) else self._server.cut(error.message)
+
+    async def _known_models(self) -> list[str]:
+        try:
+            listed: Any = await self._client.get(
+                "/models", cast_to=object, options={"timeout": LISTING_SECONDS}
+            )
+            return [str(model["id"]) for model in listed["data"]]
+        except (openai.OpenAIError, ValueError, LookupError, TypeError):
+            return []
+
+
+def _complaint(error: openai.APIError) -> str:
+    """The server's words with the code and the parameter that it names."""
+    return " ".join(filter(None, (error.message, error.code, error.param)))
+
+
+def _client(endpoint: Endpoint, key: str) -> openai.AsyncOpenAI:
+    """A client that sends this key or none: never one that it finds in the environment."""
+    headers: dict[str, Any] = {}
+    if endpoint.basic:
+        headers["Authorization"] = endpoint.basic
+    elif not key:
+        headers["Authorization"] = openai.Omit()
+    # Time-outs between pieces are ours: comments that keep a stream alive must not count.
+    timeout = openai.Timeout(None, connect=CONNECT_SECONDS)
+    # A proxy meant for the network cannot reach this machine's own servers.
+    http = openai.DefaultAsyncHttpxClient(timeout=timeout, trust_env=not endpoint.loopback)
+    return openai.AsyncOpenAI(
+        api_key=key or "none",
+        base_url=endpoint.url,
+        default_headers=headers,
+        timeout=timeout,
+        max_retries=0,
+        http_client=http,
+    )
