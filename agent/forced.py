@@ -5,64 +5,76 @@ is trimmed to whole sentences; so the scaffold is valid by construction. Tags, c
 are PROMPT text; slots are POLICY text with our own ids where they were trimmed. Rows of such
 runs are good for SFT and never for a policy-gradient ratio.
 
+A small model says of almost any evidence that nothing is missing. So code decides whether to
+search again: as long as a name in the question stands in no passage that was found.
+
 What the slots are and how they are sampled was found by measuring; see docs/benchmarks.md.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from agent.formats import EXACT_LINE
+from agent.overlap import content_words
 from agent.prompting import template
 from agent.run import Found, Run
 from agent.scaffold import neutralise
 from agent.toolout import tool_output
-from memory.interfaces import Sampling
-from memory.schema import Author, Stage
+from memory.interfaces import Completion, Sampling
+from memory.schema import AnswerFormat, Author, Stage
 
 PROSE = Sampling(temperature=0.2, top_p=0.9, min_p=0.05)
 GREEDY = Sampling(temperature=0.0)
 
 _TAG = re.compile(r"</?[A-Za-z_]|<\|")
 _SENTENCE = re.compile(r"[.!?](?=\s|$)")
-_WORD = re.compile(r"\w+")
+_NAME = re.compile(r"[A-Za-z_][\w.]*(?:[_.=]\w+)+|`[^`]+`|\b[a-z]+[A-Z]\w*")
+"""what looks like an identifier in a question"""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     """One place the model fills: where, how long in tokens, and how sampled."""
 
+    name: str
     stage: Stage
     cap: int
     sampling: Sampling = PROSE
-    end: str = "\n\n"
+    end: str = "\n"
     """text at which the slot ends, beside anything like a tag"""
-    dry: bool = False
 
 
-THINK = Slot(Stage.PLAN, 40, end="\n", dry=True)
-ANALYSIS = Slot(Stage.PLAN, 60, end="\n", dry=True)
-RUBRIC = Slot(Stage.PLAN, 80, dry=True)
-RESEARCH_PLAN = Slot(Stage.PLAN, 50, end="\n", dry=True)
-QUERY = Slot(Stage.RESEARCH, 20, sampling=GREEDY, end="\n")
-EVALUATION = Slot(Stage.RESEARCH, 60, end="\n")
-RUBRIC_REVIEW = Slot(Stage.REVIEW, 80)
-WRITING_PLAN = Slot(Stage.REVIEW, 40, end="\n")
-CLAIM = Slot(Stage.ANSWER, 70, end="\n")
-EXACT = Slot(Stage.ANSWER, 24, sampling=GREEDY, end="\n")
+THINK = Slot("think", Stage.PLAN, 40, replace(PROSE, dry=4))
+ANALYSIS = Slot("deep_analysis", Stage.PLAN, 60, replace(PROSE, dry=4))
+RUBRIC = Slot("rubric", Stage.PLAN, 80, replace(PROSE, dry=4), end="\n\n")
+RESEARCH_PLAN = Slot("research_plan", Stage.PLAN, 50, replace(PROSE, dry=4))
+QUERY = Slot("query", Stage.RESEARCH, 20, GREEDY)
+EVALUATION = Slot("state_evaluation", Stage.RESEARCH, 60, replace(PROSE, dry=12))
+RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 80, replace(PROSE, dry=12), end="\n\n")
+WRITING_PLAN = Slot("writing_plan", Stage.REVIEW, 40, replace(PROSE, dry=12))
+CLAIM = Slot("claim", Stage.ANSWER, 80, GREEDY, end="</cite>")
+EXACT = Slot("exact", Stage.ANSWER, 24, GREEDY)
+
+CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
+"""cited claims at most, by the answer's format"""
+
+OnSlot = Callable[[Slot, str, Completion], None]
+"""Told what a slot holds after trimming, and what the model wrote for it."""
 
 
 class ForcedDecoder:
     """Writes the four stages slot by slot. Needs a policy that continues tokens."""
 
-    def __init__(self, searches: int = 2, claims: int = 3) -> None:
+    def __init__(self, searches: int = 3, on_slot: OnSlot | None = None) -> None:
         self._searches = searches
-        self._claims = claims
+        self._on_slot = on_slot
 
     def system(self, run: Run) -> str:
         return template("forced")
 
     def message(self, run: Run) -> str:
-        return f"Question: {neutralise(run.ask.question)}"
+        return f"Question: {neutralise(' '.join(run.ask.question.split()))}"
 
     async def plan(self, run: Run) -> str:
         """Write the plan and return the first query, which begins with the question itself."""
@@ -75,11 +87,7 @@ class ForcedDecoder:
         await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>")
         await self._fill(run, RESEARCH_PLAN)
         await run.prompt(Stage.PLAN, "</research_plan>\n</structured_plan>\n")
-        question = neutralise(" ".join(run.ask.question.split()))
-        await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{question} ')
-        words = await self._fill(run, QUERY)
-        await run.prompt(Stage.RESEARCH, "</call_tool>\n")
-        return f"{question} {words}"
+        return await self._call(run, neutralise(" ".join(run.ask.question.split())))
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -90,12 +98,10 @@ class ForcedDecoder:
         await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
         await self._fill(run, EVALUATION)
         await run.prompt(Stage.RESEARCH, "</state_evaluation>\n")
-        if run.tool_calls >= min(self._searches, run.ask.tool_calls):
+        missing = _missing_names(run)
+        if not missing or run.tool_calls >= min(self._searches, run.ask.tool_calls):
             return None
-        await run.prompt(Stage.RESEARCH, '<call_tool name="search">')
-        query = await self._fill(run, QUERY)
-        await run.prompt(Stage.RESEARCH, "</call_tool>\n")
-        return query
+        return await self._call(run, " ".join(missing))
 
     async def review(self, run: Run) -> None:
         await run.prompt(Stage.REVIEW, "<review>\n<rubric_review>")
@@ -105,49 +111,82 @@ class ForcedDecoder:
         await run.prompt(Stage.REVIEW, "</writing_plan>\n</review>\n")
 
     async def answer(self, run: Run) -> None:
+        """Cited claims, each adding something; without any source, one that cites none."""
         await run.prompt(Stage.ANSWER, "<answer>")
-        written: list[str] = []
-        for _ in range(self._claims):
-            await self._choose(run, list(run.sources))
-            claim = await self._fill(run, CLAIM)
-            await run.prompt(Stage.ANSWER, "</cite>")
-            written.append(claim)
-        await run.prompt(Stage.ANSWER, "\n</answer>")
+        if run.sources:
+            await self._claims(run)
+        else:
+            await run.prompt(Stage.ANSWER, "\nThe sources searched hold nothing on this question.")
+        if run.ask.answer_format is AnswerFormat.EXACT:
+            await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE}")
+            await self._fill(run, EXACT)
+        await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
-    async def _choose(self, run: Run, options: Sequence[str]) -> str:
-        """One of the ids really returned, by grammar, so that none can be invented."""
-        await run.prompt(Stage.ANSWER, '\n<cite id="')
-        grammar = "root ::= " + " | ".join(f'"{option}\\""' for option in options)
-        sampling = Sampling(max_tokens=8, temperature=0.0, grammar=grammar)
-        chosen = (await run.write(Stage.ANSWER, sampling)).text.rstrip('"')
-        await run.prompt(Stage.ANSWER, f'{chosen}">')
-        return chosen
+    async def _claims(self, run: Run) -> None:
+        said: frozenset[str] = frozenset()
+        for number in range(CLAIMS[run.ask.answer_format]):
+            grammar = _claim_grammar(list(run.sources), may_end=number > 0)
+            sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
+            written = await run.write(Stage.ANSWER, sampling)
+            identifier, _, rest = written.text.partition('">')
+            claim = trim(rest.partition("</cite>")[0], capped="</cite>" not in rest)
+            if self._on_slot and identifier:
+                self._on_slot(CLAIM, claim, written)
+            words = content_words(claim)
+            if not words - said:
+                break
+            said |= words
+            identifier = identifier.rpartition('"')[2]
+            await run.prompt(Stage.ANSWER, f'\n<cite id="{identifier}">')
+            await run.keep_edited(Stage.ANSWER, claim)
+            await run.prompt(Stage.ANSWER, "</cite>")
+
+    async def _call(self, run: Run, begin: str) -> str:
+        """A tool call whose query begins with given words and goes on with the model's."""
+        await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{begin} ')
+        words = await self._fill(run, QUERY)
+        await run.prompt(Stage.RESEARCH, "</call_tool>\n")
+        return f"{begin} {words}".strip()
 
     async def _fill(self, run: Run, slot: Slot) -> str:
-        sampling = replace(slot.sampling, max_tokens=slot.cap, dry=slot.dry)
+        sampling = replace(slot.sampling, max_tokens=slot.cap)
         written = await run.write(slot.stage, sampling, lambda text: _end(text, slot.end))
-        text = trim(written.text, capped=written.stop_reason != "stop")
+        text = trim(written.text, capped=written.stop_reason in ("length", "repetition"))
         if text:
             await run.keep_edited(slot.stage, text)
+        if self._on_slot:
+            self._on_slot(slot, text, written)
         return text
 
 
+def _claim_grammar(identifiers: list[str], *, may_end: bool) -> str:
+    """A cite of an id that was really returned, so that none can be invented, or the end."""
+    ids = " | ".join(f'"{identifier}"' for identifier in identifiers)
+    claim = r'"\n<cite id=\"" id "\">" [^<\n]+ "</cite>"'
+    root = f'{claim} | "\\n</answer>"' if may_end else claim
+    return f"root ::= {root}\nid ::= {ids}\n"
+
+
+def _missing_names(run: Run) -> list[str]:
+    """Identifiers of the question that no passage holds, as a query."""
+    read = " ".join(f"{source.title} {source.text}" for source in run.sources.values()).casefold()
+    names = [name.strip("`.") for name in _NAME.findall(run.ask.question)]
+    return [n for n in dict.fromkeys(names) if n.casefold().rpartition(".")[2] not in read]
+
+
 def _end(text: str, mark: str) -> int | None:
-    found = _TAG.search(text)
-    body = text.lstrip()
-    at = body.find(mark)
-    ends = [found.start()] if found else []
-    if at >= 0:
-        ends.append(at + len(text) - len(body))
-    return min(ends, default=None)
+    """Where a slot's text ends; an end mark before the first word does not count."""
+    lead = len(text) - len(text.lstrip())
+    tag = _TAG.search(text)
+    marked = text.find(mark, lead)
+    return min([at for at in (tag.start() if tag else -1, marked) if at >= 0], default=None)
 
 
 def trim(text: str, *, capped: bool) -> str:
-    """The text without loose ends: to the last whole sentence where the cap cut it."""
+    """The text without loose ends: up to its last whole sentence or line where it was cut."""
     text = text.strip()
     if not capped:
         return text
     ends = [match.end() for match in _SENTENCE.finditer(text)]
-    lines = text.rfind("\n")
-    end = max([*ends, lines])
+    end = max([*ends, text.rfind("\n")])
     return text[:end].rstrip() if end > 0 else text

@@ -10,3 +10,6 @@ INSTRUCTION = {
         "alone: a name, a number, a date or a few words."
     ),
 }
+
+EXACT_LINE = "Answer: "
+"""what stands before the bare answer where the runner writes the tags"""

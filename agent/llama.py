@@ -135,7 +135,7 @@ def _request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
     request: dict[str, Any] = {
         "prompt": list(prefix),
         "stream": True,
-        "stream_options": {"include_usage": True},
+        "timings_per_token": True,
         "n_predict": sampling.max_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -149,10 +149,13 @@ def _request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
         request["seed"] = sampling.seed & 0x7FFFFFFF
     if sampling.grammar is not None:
         request["grammar"] = sampling.grammar
-    if sampling.dry:
-        # Strength, base and allowed length that kept small models from repeating one text in
-        # every planning slot without damaging the names in it.
-        request |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 4}
+    if sampling.dry is not None:
+        # Strength and base are DRY's customary ones.
+        request |= {
+            "dry_multiplier": 0.8,
+            "dry_base": 1.75,
+            "dry_allowed_length": sampling.dry,
+        }
     return request
 
 
@@ -168,7 +171,7 @@ class _Reading:
     token_ends: list[int] = field(default_factory=list)
     reason: StopReason | None = None
     error: str = ""
-    usage: Usage | None = None
+    cached: int = 0
     cancelled: bool = False
 
     def __post_init__(self) -> None:
@@ -212,14 +215,7 @@ class _Reading:
         self.token_ends.append(len(self.text))
 
     def _count(self, chunk: dict[str, Any]) -> None:
-        if usage := chunk.get("usage"):
-            self.usage = Usage(
-                prompt_tokens=usage["prompt_tokens"],
-                cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
-                completion_tokens=usage["completion_tokens"],
-                cost=0.0,
-                calls=1,
-            )
+        self.cached = chunk.get("timings", {}).get("cache_n", self.cached)
 
     def _end(self, before: int) -> None:
         if len(self.text) == before:
@@ -241,9 +237,9 @@ class _Reading:
             )
         starts = [0, *self.token_ends][: len(self.token_ends)]
         kept = sum(1 for start in starts if start < len(self.text))
-        # A cancelled request sends no usage of its own.
-        usage = self.usage or Usage(
+        usage = Usage(
             prompt_tokens=prompt_tokens,
+            cached_tokens=self.cached,
             completion_tokens=len(self.token_ids),
             cost=0.0,
             calls=1,

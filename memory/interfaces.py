@@ -34,13 +34,17 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How to sample. `dry` and `grammar` (GBNF) are honoured by llama.cpp alone."""
+    """How to sample. `dry` and `grammar` (GBNF) are honoured by llama.cpp alone.
+
+    `dry`: tokens that may be repeated from anywhere before the repetition is made unlikely
+    (DRY sampling); None: no such rule.
+    """
 
     max_tokens: int = 2048
     temperature: float = 1.0
     top_p: float = 1.0
     min_p: float = 0.0
-    dry: bool = False
+    dry: int | None = None
     grammar: str | None = None
     seed: int | None = None
 
