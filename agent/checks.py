@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from importlib import import_module
@@ -148,10 +148,16 @@ def _check_published(what: str, weights: Weights, folder: Path) -> Check:
     return Check(what, "ok", f"{weights.name}, whole, in {held}")
 
 
-def check_disk(choice: EmbeddedChoice, folder: Path) -> Check:
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def check_disk(
+    choice: EmbeddedChoice, folder: Path, free_bytes: Callable[[Path], int] = _free_bytes
+) -> Check:
     weights = known(choice.model_name)
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(there).free
+    free = free_bytes(there)
     fetched = weights is None or (folder / weights.folder).exists()
     wanted = _SPARE + (0 if fetched or weights is None else weights.size)
     found = f"{free / 1e9:,.1f} GB free at {there}"
@@ -167,12 +173,12 @@ def without_password(url: str) -> str:
     return str(parsed.copy_with(username="***", password="")) if parsed.userinfo else url
 
 
-async def check_server(choice: ServerChoice) -> Check:
+async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) -> Check:
     """Ask the server for its list of models, which costs nothing."""
     shown = without_password(choice.base_url)
     headers = {"authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
     try:
-        async with httpx.AsyncClient(timeout=SERVER_TIMEOUT, headers=headers) as http:
+        async with httpx.AsyncClient(timeout=seconds, headers=headers) as http:
             reply = await http.get(f"{choice.base_url}/models")
     except httpx.HTTPError as cause:
         found = f"{shown} does not answer: {str(cause) or type(cause).__name__}."
