@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from itertools import pairwise
 
-from agent.scaffold import ROOT, STAGE_OF, Block, Document, parse
+from agent.scaffold import STAGE_OF, Block, Document, parse
 from memory.schema import Stage
 
 _BULLET = re.compile(r"(?:[-*+\u2022\u2013]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)])\s+(?=\S)")

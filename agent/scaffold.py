@@ -12,7 +12,7 @@ Spans are offsets in characters into the text as written; nothing is unescaped.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memory.schema import Stage
 
@@ -127,8 +127,8 @@ class _Open:
     children: list[Block] = field(default_factory=list)
 
     def ended(self, inner_end: int, end: int, closed: bool) -> Block:
-        children = tuple(self.children)
-        return replace(self.block, inner_end=inner_end, end=end, children=children, closed=closed)
+        b, children = self.block, tuple(self.children)
+        return Block(b.tag, b.attributes, b.start, end, b.inner_start, inner_end, children, closed)
 
 
 def parse(text: str) -> Document:
@@ -245,7 +245,7 @@ def malformed(document: Document, *, cut: bool = False) -> list[str]:
     """Tags that do not pair. `cut`: a call may end the text, as servers drop stop strings."""
     end = len(document.text)
     return [
-        f"<{block.tag}> is not closed."
+        f"{block.tag} is not closed."
         for block in document.root.walk()
         if not block.closed and not (cut and block.tag == "call_tool" and block.end == end)
     ] + [f"A closing tag at character {at} closes nothing." for at in document.orphans]
@@ -254,7 +254,7 @@ def malformed(document: Document, *, cut: bool = False) -> list[str]:
 def lacks(document: Document, *tags: str) -> list[str]:
     """A fault for each tag of which no block with text in it exists."""
     return [
-        f"<{tag}> is {'empty' if document.find(tag) else 'missing'}."
+        f"{tag} is {'empty' if document.find(tag) else 'missing'}."
         for tag in tags
         if not any(document.inner(block).strip() for block in document.find(tag))
     ]
@@ -263,15 +263,16 @@ def lacks(document: Document, *tags: str) -> list[str]:
 def turn_faults(text: str, turn: int, *, must_answer: bool = False) -> list[str]:
     """What is wrong with one turn of the policy, in sentences it can be shown; [] if valid.
 
+    Tags are named without brackets, so that a sentence in the transcript is not read as a tag.
     Turns count from 1, and the first must plan and search. `must_answer`: no call is left.
     """
     document = parse(text)
     first = document.blocks[0] if document.blocks else None
     faults = malformed(document, cut=True)
     if first is None or first.tag != "think" or text[: first.start].strip():
-        faults.append("The turn must begin with <think>.")
+        faults.append("The turn must begin with think.")
     if document.find("tool_output"):
-        faults.append("Only the system writes <tool_output>.")
+        faults.append("Only the system writes tool_output.")
     if turn == 1:
         faults += lacks(document, "structured_plan", *CHILDREN["structured_plan"])
     else:
@@ -285,13 +286,13 @@ def _action_faults(document: Document, must_search: bool, must_answer: bool) -> 
     if must_search and ending:
         return ["The first turn must search, so it may not review or answer."]
     if must_answer and calls:
-        return ["No tool call is left: write <review> and then <answer>."]
+        return ["No tool call is left: write review and then answer."]
     if calls > 1 or (calls and ending):
-        return ["One action a turn: either one <call_tool>, or <review> and then <answer>."]
+        return ["One action a turn: either one call_tool, or review and then answer."]
     faults = lacks(document, "review", *CHILDREN["review"], "answer") if ending else []
     if calls and not tool_call(document.text):
-        faults.append("The <call_tool> has no query.")
+        faults.append("call_tool has no query.")
     if not document.blocks or document.blocks[-1].tag not in ("call_tool", "answer"):
-        action = "<review> and then <answer>" if must_answer or ending else "one <call_tool>"
+        action = "review and then answer" if must_answer or ending else "one call_tool"
         faults.append(f"The turn must end with {action}.")
     return faults
