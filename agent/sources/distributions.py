@@ -7,27 +7,47 @@ modules that nothing public takes from are left out. Only files are read; nothin
 """
 
 import hashlib
+import heapq
 import platform
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from agent.sources.passages import split_passages
-from agent.sources.public_names import is_private, public_names, symbol
+from agent.sources.public_names import is_offered, is_private, public_names, symbol
 from agent.sources.python_source import Documented, ModuleSource, read_source
 from agent.sources.readers import markdown_sections
 from memory.interfaces import Passage
 
-MOST_SOURCE = 1_500_000
+MOST_SOURCE = 2_500_000
 """Bytes of source read of one distribution."""
-MOST_PASSAGES = 2500
+MOST_PASSAGES = 4000
 """Passages kept of one distribution."""
 _MOST_README = 40
 _LEFT_OUT = frozenset(
-    "test tests testing _testing conftest _vendor vendor vendored externals extern examples "
-    "example benchmarks benchmark docs doc migrations __main__ setup site-packages".split()
+    [
+        "test",
+        "tests",
+        "testing",
+        "_testing",
+        "conftest",
+        "_vendor",
+        "vendor",
+        "vendored",
+        "externals",
+        "extern",
+        "examples",
+        "example",
+        "benchmarks",
+        "benchmark",
+        "docs",
+        "doc",
+        "migrations",
+        "__main__",
+        "setup",
+        "site-packages",
+    ]
 )
 
 
@@ -60,22 +80,20 @@ def module_files(distribution: Distribution) -> dict[str, ModuleFile]:
 
     A `.pyi` file counts only where the module has no `.py`: it documents a compiled module.
     """
-    record = distribution.read_text("RECORD") or ""
+    root = Path(str(distribution.locate_file("")))
     files: dict[str, ModuleFile] = {}
-    for line in sorted(record.splitlines()):
+    for line in sorted((distribution.read_text("RECORD") or "").splitlines()):
         location = line.partition(",")[0]
-        path = PurePosixPath(location)
-        if path.suffix not in (".py", ".pyi") or ".." in path.parts:
+        stem, _, suffix = location.rpartition(".")
+        if suffix not in ("py", "pyi"):
             continue
-        parts = [*path.parts[:-1], path.stem]
+        parts = stem.split("/")
         package = parts[-1] == "__init__"
         if package:
             parts.pop()
-        if not parts or not all(_is_documented_part(part) for part in parts):
-            continue
-        name = ".".join(parts)
-        full = Path(str(distribution.locate_file(location)))
-        files.setdefault(name, ModuleFile(name, full, location, package))
+        if parts and all(_is_documented_part(part) for part in parts):
+            name = ".".join(parts)
+            files.setdefault(name, ModuleFile(name, root / location, location, package))
     return files
 
 
@@ -86,19 +104,24 @@ def _is_documented_part(part: str) -> bool:
 def read_modules(files: dict[str, ModuleFile], budget: int = MOST_SOURCE) -> list[ModuleSource]:
     """The modules worth reading, most public first, until `budget` bytes are read."""
     modules: dict[str, ModuleSource] = {}
-    waiting = deque(sorted((name for name in files if "." not in name), key=is_private))
-    rest = sorted((n for n in files if not is_private(n)), key=lambda n: (n.count("."), n))
-    for start in (waiting, deque(rest)):
-        while start and budget > 0:
-            name = start.popleft()
-            if name in modules or name not in files:
-                continue
-            module, size = _read_file(files[name])
-            budget -= size
-            modules[name] = module
-            if module.package:
-                start.extend(_taken_from(module))
+    waiting = [(_depth(name), name) for name in files if not is_private(name)]
+    heapq.heapify(waiting)
+    while waiting and budget > 0:
+        _, name = heapq.heappop(waiting)
+        if name in modules:
+            continue
+        module, size = _read_file(files[name])
+        budget -= size
+        modules[name] = module
+        if module.package:
+            for taken in {*_taken_from(module)} & files.keys() - modules.keys():
+                heapq.heappush(waiting, (_depth(taken), taken))
     return list(modules.values())
+
+
+def _depth(module: str) -> int:
+    """How far a module is from its library's users; a private package is no step away."""
+    return sum(not part.startswith("_") for part in module.split("."))
 
 
 def _read_file(file: ModuleFile) -> tuple[ModuleSource, int]:
@@ -111,9 +134,11 @@ def _read_file(file: ModuleFile) -> tuple[ModuleSource, int]:
 
 
 def _taken_from(module: ModuleSource) -> Iterator[str]:
-    for origin, name in module.imported.values():
-        yield origin
-        yield f"{origin}.{name}"
+    """Modules behind the names that a package offers, and those that hold documentation."""
+    for local, (origin, name) in module.imported.items():
+        if is_offered(module, local) or local.endswith("docs"):
+            yield origin
+            yield f"{origin}.{name}"
     yield from module.stars
 
 
@@ -134,8 +159,9 @@ def documented_passages(
 
 
 def object_passages(public: str, item: Documented, location: str) -> list[Passage]:
-    title = public + item.signature
-    return [Passage(title, location, public, text) for text in split_passages(item.text)]
+    """The object's passages; the first begins with its signature, which holds the defaults."""
+    text = f"{public}{item.signature}\n\n{item.text}" if item.signature else item.text
+    return [Passage(public, location, public, piece) for piece in split_passages(text)]
 
 
 def distribution_passages(distribution: Distribution) -> list[Passage]:
@@ -149,7 +175,7 @@ def distribution_passages(distribution: Distribution) -> list[Passage]:
 
 def readme_passages(distribution: Distribution) -> list[Passage]:
     """The description in the metadata, without its history of changes."""
-    text = str(distribution.metadata.get_payload() or "")
+    text = (distribution.read_text("METADATA") or "").partition("\n\n")[2]
     title = f"{distribution.name} {distribution.version} README"
     location = f"{distribution.name}-{distribution.version}.dist-info/METADATA"
     passages: list[Passage] = []

@@ -11,10 +11,41 @@ from lxml import html
 Line = tuple[int, str]
 """(level of the heading that the line is, 0 for text; the line)"""
 
-_LEFT_OUT = "script style noscript template nav header footer aside form svg iframe button".split()
+_LEFT_OUT = [
+    "script",
+    "style",
+    "noscript",
+    "template",
+    "nav",
+    "header",
+    "footer",
+    "aside",
+    "form",
+    "svg",
+    "iframe",
+    "button",
+]
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _BLOCKS = frozenset(
-    "p li pre td th tr dt dd blockquote figcaption caption div section article main br hr".split()
+    [
+        "p",
+        "li",
+        "pre",
+        "td",
+        "th",
+        "tr",
+        "dt",
+        "dd",
+        "blockquote",
+        "figcaption",
+        "caption",
+        "div",
+        "section",
+        "article",
+        "main",
+        "br",
+        "hr",
+    ]
 )
 _MARK = "\ue000"
 """Before a heading's level and text; a private character that no page has a use for."""
@@ -57,7 +88,7 @@ def _mark_heading(element: html.HtmlElement) -> None:
     name = " ".join(str(element.text_content()).split()).rstrip("¶# ")
     for child in list(element):
         element.remove(child)
-    element.text = f"\n{_MARK}{element.tag[1]}{name}\n" if name else "\n"
+    element.text = f"\n{_MARK}{str(element.tag)[1]}{name}\n" if name else "\n"
     element.tail = element.tail or ""
 
 

@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,13 @@ _CANDIDATES = 4
 Ranking = list[tuple[int, float]]
 """(row of a passage, its score), best first."""
 
+Weight = Callable[[Passage], float]
+"""What a passage's score is multiplied by, whatever the question."""
+
+
+def equal(_passage: Passage) -> float:
+    return 1.0
+
 
 class LexicalIndex:
     """BM25 over the passages of one folder on disk. Safe to search from several threads."""
@@ -39,6 +46,7 @@ class LexicalIndex:
 
         self.folder = folder
         self.passages = StoredPassages(folder)
+        self._weights: NDArray[np.float32] = np.load(folder / "weights.npy", mmap_mode="r")
         self._bm25: Any = None
         if len(self.passages):
             self._bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False)
@@ -47,10 +55,10 @@ class LexicalIndex:
         """The rows that share a word with the query, at most `limit`."""
         if self._bm25 is None:
             return []
-        ids = self._bm25.get_tokens_ids(words(query))
+        ids = self._bm25.get_tokens_ids([*words(query), *_exact_names(raw_words(query))])
         if not ids:
             return []
-        return best(self._bm25.get_scores_from_ids(ids), limit)
+        return best(self._bm25.get_scores_from_ids(ids, weight_mask=self._weights), limit)
 
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
@@ -103,11 +111,17 @@ def matched_text(passage: Passage) -> str:
     return f"{passage.title}\n{passage.place}\n{passage.text}"
 
 
-def write_index(passages: Sequence[Passage], folder: Path) -> None:
+def _exact_names(names: Iterable[str]) -> list[str]:
+    """A word of its own for each dotted name written in full, to tell it from its endings."""
+    return [f"={name.lower()}" for name in names if "." in name]
+
+
+def write_index(passages: Sequence[Passage], folder: Path, weight: Weight) -> None:
     """Write the index of `passages` into an existing empty folder."""
     import bm25s
 
     StoredPassages.write(passages, folder)
+    np.save(folder / "weights.npy", np.array([weight(p) for p in passages], dtype=np.float32))
     vocabulary: dict[str, int] = {}
     ids = _word_ids(passages, vocabulary)
     if not vocabulary:
@@ -130,6 +144,8 @@ def _word_ids(passages: Iterable[Passage], vocabulary: dict[str, int]) -> list[l
                 ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw))
                 known[raw] = ids
             row += ids
+        for name in _exact_names([passage.place]):
+            row.append(vocabulary.setdefault(name, len(vocabulary)))
         rows.append(row)
     return rows
 
@@ -146,13 +162,15 @@ def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
         return None
 
 
-def build_index(passages: Sequence[Passage], cache_dir: Path, name: str, key: str) -> LexicalIndex:
+def build_index(
+    passages: Sequence[Passage], cache_dir: Path, name: str, key: str, weight: Weight = equal
+) -> LexicalIndex:
     """Index the passages, put the folder in its place at once, drop older ones of the name."""
     place = index_folder(cache_dir, name, key)
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".new-") as new:
-            write_index(passages, Path(new))
+            write_index(passages, Path(new), weight)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(new, place)
         _drop_older(cache_dir, name, place)

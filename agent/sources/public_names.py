@@ -22,7 +22,7 @@ def public_names(modules: Modules) -> dict[tuple[str, str], str]:
     """(defining module, name there) -> the shortest public name."""
     names: dict[tuple[str, str], str] = {}
     for module in modules.values():
-        if not module.package or is_private(module.name):
+        if is_private(module.name) or not (module.package or module.exported):
             continue
         for local, home in _offered(modules, module):
             alias = f"{module.name}.{local}"
@@ -39,15 +39,15 @@ def _order(name: str) -> tuple[int, int]:
 def _offered(modules: Modules, module: ModuleSource) -> Iterator[tuple[str, tuple[str, str]]]:
     """(local name, where it is defined) of what a package takes from its own modules."""
     for local, (origin, name) in module.imported.items():
-        if _is_offered(module, local) and (home := _home(modules, origin, name)):
+        if is_offered(module, local) and (home := _home(modules, origin, name)):
             yield local, home
     for origin in module.stars:
         for local in _star_names(modules, origin):
-            if _is_offered(module, local) and (home := _home(modules, origin, local)):
+            if is_offered(module, local) and (home := _home(modules, origin, local)):
                 yield local, home
 
 
-def _is_offered(module: ModuleSource, name: str) -> bool:
+def is_offered(module: ModuleSource, name: str) -> bool:
     return name in module.exported if module.exported is not None else not name.startswith("_")
 
 
@@ -86,7 +86,7 @@ def symbol(
     top, dot, rest = item.name.partition(".")
     alias = names.get((module.name, top))
     if alias is None:
-        if is_private(module.name) or not _is_offered(module, top):
+        if is_private(module.name) or not is_offered(module, top):
             return None
         alias = f"{module.name}.{top}"
     return alias + dot + rest

@@ -7,7 +7,6 @@ and the names that the file takes from others, by which public aliases are known
 """
 
 import ast
-import copy
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -46,6 +45,10 @@ class ModuleSource:
     exported: frozenset[str] | None = None
     """the literal `__all__`, where there is one"""
     defined: set[str] = field(default_factory=set)
+    instances: dict[str, str] = field(default_factory=dict)
+    """module-level name -> the class it is an instance of"""
+    private_bases: dict[str, ast.ClassDef] = field(default_factory=dict)
+    """internal classes, whose methods are documented under the public classes made of them"""
 
 
 def read_source(name: str, source: str, package: bool = False) -> ModuleSource:
@@ -94,14 +97,28 @@ def _read_definition(module: ModuleSource, node: Function | ast.ClassDef, outer:
     if not outer:
         module.defined.add(node.name)
     if node.name.startswith("_") and not _has_public_name(module, node.name, outer):
+        if isinstance(node, ast.ClassDef):
+            module.private_bases[node.name] = node
         return
     name = f"{outer}.{node.name}" if outer else node.name
     doc = ast.get_docstring(node, clean=False)
     if isinstance(node, ast.ClassDef):
         _add(module, name, _class_signature(node), doc)
-        _read_body(module, node.body, name)
+        _read_body(module, _whole_body(module, node), name)
     elif doc:
         _add(module, name, signature(node, method=bool(outer)), doc)
+
+
+def _whole_body(module: ModuleSource, node: ast.ClassDef) -> list[ast.stmt]:
+    """The class's own body, then what it inherits from internal classes of its module."""
+    body = list(node.body)
+    own = {item.name for item in body if isinstance(item, Function)}
+    for base in node.bases:
+        inner = module.private_bases.get(base.id) if isinstance(base, ast.Name) else None
+        if inner is not None:
+            inherited = _whole_body(module, inner)
+            body += [i for i in inherited if isinstance(i, Function) and i.name not in own]
+    return body
 
 
 def _has_public_name(module: ModuleSource, name: str, outer: str) -> bool:
@@ -116,14 +133,14 @@ def _class_signature(node: ast.ClassDef) -> str:
 
 
 def signature(node: Function, method: bool) -> str:
-    """The parameters in parentheses, without `self`; types are left out where it is long."""
+    """The parameters in parentheses, without `self`; a long one loses its types for good."""
     full = _unparsed(node.args, method)
     if len(full) > _MOST_SIGNATURE:
-        plain = copy.deepcopy(node.args)
-        for arg in ast.walk(plain):
-            if isinstance(arg, ast.arg):
+        args = node.args
+        for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
+            if arg is not None:
                 arg.annotation = None
-        full = _unparsed(plain, method)
+        full = _unparsed(args, method)
     return f"({shortened(full, _MOST_SIGNATURE)})"
 
 
@@ -195,6 +212,20 @@ def _read_assignment(module: ModuleSource, node: ast.Assign) -> None:
         module.exported = frozenset(name for name in names if name)
     elif target == "__about__":
         _add(module, "", "", _string(node.value))
+    elif isinstance(node.value, ast.Attribute) and isinstance(node.value.value, ast.Name):
+        _read_bound_method(module, target, f"{node.value.value.id}.{node.value.attr}")
+    elif isinstance(node.value, ast.Call) and isinstance(node.value.func, ast.Name):
+        module.instances[target] = node.value.func.id
+
+
+def _read_bound_method(module: ModuleSource, name: str, method: str) -> None:
+    """`choice = _inst.choice` makes a function of a method of the module's own instance."""
+    instance, _, attribute = method.partition(".")
+    original = f"{module.instances.get(instance)}.{attribute}"
+    for item in module.documented:
+        if item.name == original and not name.startswith("_"):
+            _add(module, name, item.signature, item.text)
+            break
 
 
 def _read_import(module: ModuleSource, node: ast.ImportFrom) -> None:

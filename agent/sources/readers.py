@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.sources.html_text import Line, html_lines
-
 from memory.errors import SourceError, boundary
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)")

@@ -9,10 +9,12 @@ that come with Python for `help()` (pydoc_data.topics) are read as source too.
 import ast
 import importlib
 import inspect
+import os
 import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
@@ -27,11 +29,34 @@ from agent.sources.python_source import Documented, ModuleSource
 from memory.interfaces import Passage
 
 _LEFT_OUT = frozenset(
-    "this antigravity idlelib turtle turtledemo test lib2to3 tkinter pydoc_data ensurepip "
-    "distutils encodings __hello__ __phello__ msilib venv nturl2path sre_compile sre_constants "
-    "sre_parse tests".split()
-)
-_NOT_IMPORTED = re.compile(r"_tkinter|_test|_xx|xx|_ctypes_test|_curses|_dbm|_gdbm|nt$|winreg")
+    [
+        "this",
+        "antigravity",
+        "idlelib",
+        "turtle",
+        "turtledemo",
+        "test",
+        "lib2to3",
+        "tkinter",
+        "pydoc_data",
+        "ensurepip",
+        "distutils",
+        "encodings",
+        "__hello__",
+        "__phello__",
+        "msilib",
+        "venv",
+        "nturl2path",
+        "sre_compile",
+        "sre_constants",
+        "sre_parse",
+        "tests",
+        "posix",
+        "nt",
+    ]
+) | ({"posixpath", "ntpath"} - {os.path.__name__})
+_NOT_IMPORTED = re.compile(r"_tkinter|_test|_xx|xx|_ctypes_test|_curses|_dbm|_gdbm|winreg")
+_PUBLIC_MODULES = {os.path.__name__: "os.path"}
 _UNLIMITED = 1_000_000_000
 
 
@@ -57,7 +82,7 @@ def library_files(root: Path) -> dict[str, ModuleFile]:
         if package:
             parts.pop()
         if parts and parts[0] in sys.stdlib_module_names and not _LEFT_OUT & set(parts):
-            name = ".".join(parts)
+            name = _PUBLIC_MODULES.get(parts[0], ".".join(parts))
             location = (shown / path.relative_to(root)).as_posix()
             files[name] = ModuleFile(name, path, location, package)
     return files
@@ -79,7 +104,8 @@ def _compiled_passages(modules: Iterable[ModuleSource]) -> list[Passage]:
             passages += _named_passages(name, compiled, sorted(vars(compiled)))
     for module in modules:
         for origin, taken in _taken_by_origin(module).items():
-            if origin.startswith("_") and origin not in names and (compiled := _compiled(origin)):
+            internal = origin.startswith("_") or "*" in taken
+            if internal and origin not in names and (compiled := _compiled(origin)):
                 passages += _named_passages(module.name, compiled, taken, module)
     return passages
 
@@ -94,7 +120,7 @@ def _taken_by_origin(module: ModuleSource) -> dict[str, list[str]]:
 
 def _compiled(name: str) -> ModuleType | None:
     """A builtin or extension module of the library, imported; None for any other."""
-    if _NOT_IMPORTED.match(name):
+    if name not in sys.stdlib_module_names or _NOT_IMPORTED.match(name):
         return None
     try:
         module = importlib.import_module(name)
@@ -173,7 +199,7 @@ _DESCRIBED = re.compile(r"^(?:class |object\.)?[A-Za-z_][\w.]*\([^\n]*\)$", re.M
 
 def _described(topic: str, text: str) -> Iterator[tuple[str, str]]:
     starts = [0, *(m.start() for m in _DESCRIBED.finditer(text)), len(text)]
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in pairwise(starts):
         body = text[start:end].strip("\n")
         first = body.partition("\n")[0]
         described = _DESCRIBED.match(first)

@@ -16,12 +16,15 @@ _CASE_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
 _VOWEL = re.compile("[aeiouy]")
 _KEEP_DOUBLE = frozenset("lsz")
 
-_STOP_WORDS = """a about after all also an and any are as at be because been before being between both but
-    by can could did do does doing done each for from had has have having he her here him his how
-    i if in into is it its itself just may me might more most must my no nor not now of off on
-    once only or other our out over own same shall she should so some such than that the their
-    them then there these they this those through to too under until up upon us very was we were
-    what when where whether which while who whom whose why will with would you your"""
+_STOP_WORDS = """
+    a about after all also an and any are as at be because been before being between both
+    but by can could did do does doing done each for from had has have having he her here
+    him his how i if in into is it its itself just may me might more most must my no nor not
+    now of off on once only or other our out over own same shall she should so some such
+    than that the their them then there these they this those through to too under until up
+    upon us very was we were what when where whether which while who whom whose why will
+    with would you your
+"""
 STOP_WORDS = frozenset(_STOP_WORDS.split())
 
 
