@@ -4,7 +4,7 @@ Built on the `openai` package, with its own retries off. Events are taken as pla
 not as the package's models, which halves the CPU time of a turn.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import openai
@@ -28,7 +28,8 @@ class ChatServer:
     def __init__(self, server: Server, dialect: Dialect) -> None:
         self._server = server
         self._dialect = dialect
-        self._client = _client(server.endpoint, server.key)
+        self._client = _client(server.endpoint)
+        self._headers = {"Authorization": _authorization(server)}
 
     async def aclose(self) -> None:
         await self._client.close()
@@ -39,21 +40,22 @@ class ChatServer:
             body = self._dialect.body(messages, sampling)
             try:
                 return await self._client.post(
-                    "/chat/completions", cast_to=object, body=body, stream=True, stream_cls=Stream
+                    "/chat/completions",
+                    cast_to=object,
+                    body=body,
+                    options={"headers": self._headers},
+                    stream=True,
+                    stream_cls=Stream,
                 )
             except openai.APIConnectionError as error:
                 raise self._unanswered(error) from None
             except openai.NotFoundError:
                 raise self._server.no_model(await self._known_models()) from None
             except openai.APIStatusError as error:
-                refused = self._server.refused(
-                    error.status_code, _complaint(error), error.response.headers
-                )
-                if error.status_code not in (400, 422):
-                    raise refused from None
-                self._dialect.learn(body, _complaint(error))
+                if error.status_code in (400, 422):
+                    self._dialect.learn(body, _complaint(error))
                 if self._dialect.body(messages, sampling) == body:
-                    raise refused from None
+                    raise self._refused(error) from None
 
     async def next(self, stream: Stream) -> Delta | None:
         """The next event's delta, or None at the end of the stream."""
@@ -67,6 +69,32 @@ class ChatServer:
         except openai.APIError as error:
             raise self._told(error) from None
 
+    async def models(self) -> list[str]:
+        """The ids that the server lists."""
+        try:
+            listed = await self._client.get(
+                "/models",
+                cast_to=object,
+                options={"headers": self._headers, "timeout": LISTING_SECONDS},
+            )
+        except openai.APIConnectionError as error:
+            raise self._unanswered(error) from None
+        except openai.APIStatusError as error:
+            raise self._refused(error) from None
+        try:
+            return _ids(listed)
+        except (LookupError, TypeError):
+            raise self._server.garbled() from None
+
+    async def _known_models(self) -> list[str]:
+        try:
+            return await self.models()
+        except AttemptError:
+            return []
+
+    def _refused(self, error: openai.APIStatusError) -> AttemptError:
+        return self._server.refused(error.status_code, _complaint(error), error.response.headers)
+
     def _unanswered(self, error: openai.APIConnectionError) -> AttemptError:
         """No response came: nobody listens there, or the connection broke."""
         if type(error.__cause__).__name__ in ("ConnectError", "ConnectTimeout"):
@@ -78,39 +106,33 @@ class ChatServer:
         if error.code and error.code.isdigit():
             return self._server.refused(int(error.code), _complaint(error), {})
         failed = self._server.refused(400, _complaint(error), {})
-        return failed if "context" in str(failed) else self._server.cut(error.message)
+        return failed if "context" in str(failed) else self._server.cut(_complaint(error))
 
-    async def _known_models(self) -> list[str]:
-        try:
-            listed: Any = await self._client.get(
-                "/models", cast_to=object, options={"timeout": LISTING_SECONDS}
-            )
-            return [str(model["id"]) for model in listed["data"]]
-        except (openai.OpenAIError, ValueError, LookupError, TypeError):
-            return []
+
+def _ids(listed: Any) -> list[str]:
+    return [str(model["id"]) for model in listed["data"]]
 
 
 def _complaint(error: openai.APIError) -> str:
-    """The server's words with the code and the parameter that it names."""
-    return " ".join(filter(None, (error.message, error.code, error.param)))
+    """The server's words, with the code and the parameter that it names."""
+    words: object = error.body
+    if isinstance(words, Mapping):
+        words = words.get("message") or words.get("detail") or dict(words)
+    return " ".join(str(part) for part in (words, error.code, error.param) if part)
 
 
-def _client(endpoint: Endpoint, key: str) -> openai.AsyncOpenAI:
-    """A client that sends this key or none: never one that it finds in the environment."""
-    headers: dict[str, Any] = {}
-    if endpoint.basic:
-        headers["Authorization"] = endpoint.basic
-    elif not key:
-        headers["Authorization"] = openai.Omit()
+def _authorization(server: Server) -> str | openai.Omit:
+    """What this server is told; never a key that the package finds in the environment."""
+    if server.endpoint.basic:
+        return server.endpoint.basic
+    return f"Bearer {server.key}" if server.key else openai.Omit()
+
+
+def _client(endpoint: Endpoint) -> openai.AsyncOpenAI:
     # Time-outs between pieces are ours: comments that keep a stream alive must not count.
     timeout = openai.Timeout(None, connect=CONNECT_SECONDS)
     # A proxy meant for the network cannot reach this machine's own servers.
     http = openai.DefaultAsyncHttpxClient(timeout=timeout, trust_env=not endpoint.loopback)
     return openai.AsyncOpenAI(
-        api_key=key or "none",
-        base_url=endpoint.url,
-        default_headers=headers,
-        timeout=timeout,
-        max_retries=0,
-        http_client=http,
+        api_key="unused", base_url=endpoint.url, timeout=timeout, max_retries=0, http_client=http
     )

@@ -18,7 +18,7 @@ from agent.limiter import Limiter
 from agent.prices import Prices, cost
 from agent.retrying import AttemptError, Retry
 from agent.server_errors import Server
-from memory.errors import PolicyError
+from memory.errors import PolicyError, SettingsError
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from memory.schema import NO_USAGE, Usage
 
@@ -156,3 +156,37 @@ class OpenAIChat:
         if not reading.usage:
             return used
         return used.model_copy(update={"cost": cost(used, self._price)})
+
+
+async def connect(
+    model: str | None,
+    base_url: str,
+    api_key: str | None,
+    *,
+    limiter: Limiter,
+    prices: Prices,
+    timeout: float = 120.0,
+) -> OpenAIChat:
+    """A client of the named model, or of the only one that the server lists.
+
+    Raises SettingsError if it lists another number of them, PolicyError if it does not answer.
+    """
+    only = model or await _only_model(base_url, api_key)
+    return OpenAIChat(only, base_url, api_key, limiter=limiter, prices=prices, timeout=timeout)
+
+
+async def _only_model(base_url: str, api_key: str | None) -> str:
+    server = Server(Endpoint.parse(base_url), "", "OPENAI_API_KEY", api_key or "")
+    http = ChatServer(server, Dialect(""))
+    try:
+        known = await http.models()
+    except AttemptError as failed:
+        raise PolicyError(str(failed), failed.remedy) from None
+    finally:
+        await http.aclose()
+    if len(known) == 1:
+        return known[0]
+    listed = f": {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else ""
+    raise SettingsError(
+        f"{server.endpoint.url} lists {len(known)} models{listed}", "Name one of them (--model)."
+    )

@@ -9,14 +9,13 @@ hour or on the length of the prompt are left out.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from memory.schema import Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Price:
+class Price(NamedTuple):
     """US dollars per million tokens; `cached` is for prompt tokens read from a cache."""
 
     prompt: float
@@ -45,8 +44,8 @@ _SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 class Prices:
     """The published prices and, before them, the user's own by model name."""
 
-    def __init__(self, own: Mapping[str, Price] | None = None) -> None:
-        self._own = dict(own or {})
+    def __init__(self, own: Mapping[str, tuple[float, float, float]] | None = None) -> None:
+        self._own = {model: Price(*price) for model, price in (own or {}).items()}
 
     def of(self, model: str, host: str) -> Price | None:
         """The price of a model on a host; a dated name falls back on the name without date."""

@@ -1,0 +1,255 @@
+import asyncio
+import time
+
+import pytest
+
+from agent.limiter import Limiter
+from agent.openai_chat import connect
+from agent.prices import Prices
+from memory.errors import PolicyError, SettingsError
+from memory.interfaces import Sampling
+from memory.schema import Usage
+from tests.chat_clients import ASKED, KEY, SAMPLING, client
+from tests.scripted_server import Fault, Reply, ScriptedServer
+
+OWN_PRICE = {"scripted": (1.0, 0.5, 4.0)}
+
+
+def after(tag: str):  # type: ignore[no-untyped-def]
+    """A predicate that ends the text right after `tag`."""
+    return lambda text: text.index(tag) + len(tag) if tag in text else None
+
+
+async def test_a_reply_arrives_whole_and_piece_by_piece() -> None:
+    pieces: list[str] = []
+    with ScriptedServer(["The least recently used entry."]) as server:
+        async with client(server.base_url) as chat:
+            reply = await chat.chat(ASKED, SAMPLING, on_text=pieces.append)
+    assert reply.text == "The least recently used entry."
+    assert reply.stop_reason == "eos"
+    assert pieces == ["The leas", "t recent", "ly used ", "entry."]
+
+
+async def test_the_request_carries_messages_and_sampling_but_no_stop() -> None:
+    with ScriptedServer(["fine"]) as server:
+        async with client(server.base_url) as chat:
+            await chat.chat(ASKED, Sampling(max_tokens=7, temperature=0.2, top_p=0.9, seed=3))
+    sent = server.requests[0].body
+    assert sent["messages"][1] == {"role": "user", "content": "What is evicted first?"}
+    assert (sent["max_tokens"], sent["temperature"], sent["top_p"]) == (7, 0.2, 0.9)
+    assert sent["seed"] == 3
+    assert not {"stop", "min_p", "grammar", "dry_multiplier", "logprobs"} & sent.keys()
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+async def test_without_a_key_none_is_sent_not_even_one_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-for-another-server")
+    with ScriptedServer(["fine"]) as server:
+        async with client(server.base_url, api_key=None) as chat:
+            await chat.chat(ASKED, SAMPLING)
+    assert "authorization" not in server.requests[0].headers
+
+
+async def test_a_password_in_the_address_is_sent_as_a_header_and_shown_nowhere() -> None:
+    with ScriptedServer(["fine"]) as server:
+        address = server.base_url.replace("//", "//ann:hunter2@")
+        async with client(address, api_key=None) as chat:
+            await chat.chat(ASKED, SAMPLING)
+            assert "hunter2" not in repr(chat) + chat.name
+    assert server.requests[0].headers["authorization"] == "Basic YW5uOmh1bnRlcjI="
+
+
+async def test_the_name_is_model_at_host() -> None:
+    async with client("http://LOCALHOST:8080/v1/") as chat:
+        assert chat.name == "scripted@localhost:8080"
+
+
+async def test_the_predicate_ends_the_text_at_its_offset_also_inside_a_piece() -> None:
+    pieces: list[str] = []
+    script = [Reply(pieces=["<call>", "evict</ca", "ll> and a made-up result"])]
+    with ScriptedServer(script) as server:
+        async with client(server.base_url) as chat:
+            reply = await chat.chat(ASKED, SAMPLING, after("</call>"), pieces.append)
+    assert reply.text == "<call>evict</call>"
+    assert reply.stop_reason == "stop"
+    assert "".join(pieces) == reply.text
+
+
+async def test_a_model_that_ends_where_the_predicate_does_tells_its_usage() -> None:
+    with ScriptedServer(["<call>evict</call>", "again</call>"]) as server:
+        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
+            reply = await chat.chat(ASKED, SAMPLING, after("</call>"))
+            await chat.chat(ASKED, SAMPLING, after("</call>"))
+    assert reply.usage.completion_tokens == 20
+    assert server.connections == 1, "a stream read to its end leaves the connection open"
+
+
+async def test_a_model_that_writes_on_is_closed_soon_after_the_predicate() -> None:
+    reply = Reply(pieces=["done</call>", *["and on "] * 5000], piece_seconds=0.002)
+    with ScriptedServer([reply]) as server:
+        async with client(server.base_url) as chat:
+            start = time.monotonic()
+            got = await chat.chat(ASKED, SAMPLING, after("</call>"))
+            assert time.monotonic() - start < 2
+    assert got.text == "done</call>"
+    assert got.usage == Usage(calls=1), "usage that never came is a call of unknown cost"
+
+
+async def test_a_model_that_falls_silent_after_the_predicate_is_not_waited_for() -> None:
+    with ScriptedServer([Reply(pieces=["done</call>"], hang_after=1)]) as server:
+        async with client(server.base_url) as chat:
+            start = time.monotonic()
+            got = await chat.chat(ASKED, SAMPLING, after("</call>"))
+            assert time.monotonic() - start < 1
+    assert got.text == "done</call>"
+
+
+async def test_endless_repetition_is_cut_off() -> None:
+    with ScriptedServer([Reply(pieces=["the same again, "], endless=True)]) as server:
+        async with client(server.base_url) as chat:
+            reply = await chat.chat(ASKED, SAMPLING)
+    assert reply.stop_reason == "repetition"
+    assert 240 <= len(reply.text) < 400
+
+
+async def test_a_spent_token_limit_is_told() -> None:
+    with ScriptedServer([Reply("The least", finish="length")]) as server:
+        async with client(server.base_url) as chat:
+            assert (await chat.chat(ASKED, SAMPLING)).stop_reason == "length"
+
+
+async def test_usage_and_cost_are_those_of_the_server_and_the_table() -> None:
+    usage = {
+        "prompt_tokens": 1000,
+        "completion_tokens": 50,
+        "prompt_tokens_details": {"cached_tokens": 600},
+    }
+    with ScriptedServer([Reply("fine", usage=usage)]) as server:
+        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
+            got = (await chat.chat(ASKED, SAMPLING)).usage
+    assert (got.prompt_tokens, got.cached_tokens, got.completion_tokens) == (1000, 600, 50)
+    assert got.cost == pytest.approx((400 * 1.0 + 600 * 0.5 + 50 * 4.0) / 1e6)
+    assert got.calls == 1
+
+
+async def test_a_server_without_usage_is_a_call_of_unknown_cost() -> None:
+    with ScriptedServer([Reply("fine", usage=None)]) as server:
+        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
+            assert (await chat.chat(ASKED, SAMPLING)).usage == Usage(calls=1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "dropped"),
+    [
+        (Fault(400, "Unknown parameter: 'stream_options'."), "stream_options"),
+        (Fault(400, "unrecognized: include_usage"), "stream_options"),
+        (Fault(422, body='{"detail":[{"loc":["body","seed"],"msg":"Extra inputs"}]}'), "seed"),
+    ],
+)
+async def test_a_refused_parameter_is_left_out_at_once_and_from_then_on(
+    fault: Fault, dropped: str
+) -> None:
+    with ScriptedServer([fault, "first", "second"]) as server:
+        async with client(server.base_url) as chat:
+            replies = [await chat.chat(ASKED, Sampling(seed=1)) for _ in range(2)]
+    assert [reply.text for reply in replies] == ["first", "second"]
+    assert [dropped in request.body for request in server.requests] == [True, False, False]
+
+
+async def test_a_model_that_wants_the_new_name_of_max_tokens_gets_it() -> None:
+    told = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
+    with ScriptedServer([Fault(400, told), "fine"]) as server:
+        async with client(server.base_url) as chat:
+            await chat.chat(ASKED, SAMPLING)
+    assert "max_tokens" not in server.requests[1].body
+    assert server.requests[1].body["max_completion_tokens"] == 64
+
+
+@pytest.mark.parametrize("style", ["llama", "vllm"])
+async def test_token_ids_and_logprobs_follow_the_text_up_to_its_cut(style: str) -> None:
+    script = [Reply(pieces=["für ", "ever", "</call>", " no"], token_style=style)]  # type: ignore[arg-type]
+    with ScriptedServer(script) as server:
+        async with client(server.base_url, token_detail=True) as chat:
+            reply = await chat.chat(ASKED, SAMPLING, after("</ca"))
+    assert reply.text == "für ever</ca"
+    assert reply.token_ids == (1000, 1001, 1002)
+    assert reply.logprobs == (-0.5, -0.5, -0.5)
+    assert reply.token_ends == (4, 8, 12)
+
+
+async def test_logprobs_without_ids_are_no_token_detail() -> None:
+    with ScriptedServer([Reply("fine", token_style="openai")]) as server:
+        async with client(server.base_url, token_detail=True) as chat:
+            reply = await chat.chat(ASKED, SAMPLING)
+    assert (reply.token_ids, reply.logprobs, reply.token_ends) == (None, None, None)
+
+
+async def test_token_detail_is_asked_for_only_when_wanted() -> None:
+    with ScriptedServer(["a", "b"]) as server:
+        async with client(server.base_url) as chat:
+            assert (await chat.chat(ASKED, SAMPLING)).token_ids is None
+        async with client(server.base_url, token_detail=True) as chat:
+            await chat.chat(ASKED, SAMPLING)
+    assert ["logprobs" in request.body for request in server.requests] == [False, True]
+
+
+@pytest.mark.parametrize("named", ["reasoning_content", "reasoning"])
+async def test_reasoning_that_the_server_keeps_apart_stays_apart(named: str) -> None:
+    with ScriptedServer([Reply("LRU.", reasoning="Which one?", reasoning_field=named)]) as server:
+        async with client(server.base_url) as chat:
+            reply = await chat.chat(ASKED, SAMPLING)
+    assert (reply.text, reply.reasoning) == ("LRU.", "Which one?")
+
+
+async def test_think_in_the_text_is_the_scaffolds_own_unless_told_otherwise() -> None:
+    thought = "<think>Which one?</think>\n\nLRU."
+    shown: list[str] = []
+    with ScriptedServer([thought, thought]) as server:
+        async with client(server.base_url) as chat:
+            own = await chat.chat(ASKED, SAMPLING)
+        async with client(server.base_url, think_is_reasoning=True) as chat:
+            apart = await chat.chat(ASKED, SAMPLING, on_text=shown.append)
+    assert (own.text, own.reasoning) == (thought, "")
+    assert (apart.text, apart.reasoning) == ("LRU.", "Which one?")
+    assert "".join(shown) == "LRU."
+
+
+async def test_the_limiter_bounds_the_calls_in_flight() -> None:
+    with ScriptedServer(lambda body, n: Reply("fine", piece_seconds=0.05)) as server:
+        async with client(server.base_url, limiter=Limiter(3)) as chat:
+            await asyncio.gather(*(chat.chat(ASKED, SAMPLING) for _ in range(9)))
+    assert server.most_at_once == 3
+
+
+async def test_a_cancelled_call_frees_its_place() -> None:
+    with ScriptedServer([Reply(pieces=["a", "b"], hang_after=1), "fine"]) as server:
+        async with client(server.base_url, limiter=Limiter(1)) as chat:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(chat.chat(ASKED, SAMPLING), 0.2)
+            assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
+
+
+async def test_connect_takes_the_only_model_that_a_server_lists() -> None:
+    with ScriptedServer(["fine"], models=["lone"]) as server:
+        chat = await connect(None, server.base_url, None, limiter=Limiter(1), prices=Prices())
+        await chat.chat(ASKED, SAMPLING)
+        await chat.aclose()
+    assert server.requests[0].body["model"] == "lone"
+
+
+async def test_connect_wants_a_name_where_a_server_lists_several() -> None:
+    with (
+        ScriptedServer([], models=["a", "b"]) as server,
+        pytest.raises(SettingsError, match="lists 2 models: a, b") as told,
+    ):
+        await connect(None, server.base_url, None, limiter=Limiter(1), prices=Prices())
+    assert "--model" in told.value.remedy
+
+
+async def test_connect_tells_when_nobody_answers() -> None:
+    with ScriptedServer([]) as server:
+        gone = server.base_url
+    with pytest.raises(PolicyError, match="no model server answers"):
+        await connect(None, gone, None, limiter=Limiter(1), prices=Prices())
