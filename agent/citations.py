@@ -69,10 +69,10 @@ class _Reading:
         numbers: dict[str, int] = {}
         for text, ids in self.pieces:
             if ids:
-                cited = [
-                    self.citation(i, numbers.setdefault(i, len(numbers) + 1), text) for i in ids
-                ]
-                yield Cited(text, tuple(cited))
+                for identifier in ids:
+                    numbers.setdefault(identifier, len(numbers) + 1)
+                cited = [self.citation(i, numbers[i], text) for i in ids]
+                yield Cited(text, tuple(sorted(cited, key=lambda c: c.number)))
             elif text:
                 yield Text(text) if ids is None else Uncited(text)
 
