@@ -39,7 +39,7 @@ $(VENV)/base.stamp:
 
 $(VENV)/torch.stamp: constraints.txt | $(VENV)/base.stamp
 	@$(if $(TORCH_INDEX),echo "installing torch from TORCH_INDEX"; \
-	  $(PIP) install -c constraints.txt --index-url "$(TORCH_INDEX)" torch)
+	  $(PIP) install --no-deps -c constraints.txt --index-url "$(TORCH_INDEX)" torch)
 	@touch $@
 
 $(VENV)/run.stamp: $(INPUTS) | $(VENV)/torch.stamp
