@@ -150,8 +150,8 @@ def test_two_tool_errors_running_are_rejected():
 
 
 def test_an_error_that_was_retried_away_does_not_count():
-    turns = [policy(FIRST, 1), tool(FAILED, 1, kept=False), tool(FOUND, 1), policy(MORE, 2)]
-    assert rule(trajectory(*turns, tool(FAILED, 2), policy(LAST, 3))) is None
+    turns = [policy(FIRST, 1), tool(FAILED, 1, kept=False), tool(FAILED, 1), policy(MORE, 2)]
+    assert rule(trajectory(*turns, tool(FOUND, 2), policy(LAST, 3))) is None
 
 
 def test_a_tool_error_is_read_from_its_output():
