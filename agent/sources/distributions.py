@@ -18,11 +18,12 @@ from agent.sources.passages import split_passages
 from agent.sources.public_names import is_offered, is_private, public_names, symbol
 from agent.sources.python_source import Documented, ModuleSource, read_source
 from agent.sources.readers import markdown_sections
+from agent.sources.skeleton import skeleton
 from memory.interfaces import Passage
 
-MOST_SOURCE = 2_500_000
+MOST_SOURCE = 4_000_000
 """Bytes of source read of one distribution."""
-MOST_PASSAGES = 4000
+MOST_PASSAGES = 3600
 """Passages kept of one distribution."""
 _MOST_README = 40
 _LEFT_OUT = frozenset(
@@ -104,18 +105,18 @@ def _is_documented_part(part: str) -> bool:
 def read_modules(files: dict[str, ModuleFile], budget: int = MOST_SOURCE) -> list[ModuleSource]:
     """The modules worth reading, most public first, until `budget` bytes are read."""
     modules: dict[str, ModuleSource] = {}
-    waiting = [(_depth(name), name) for name in files if not is_private(name)]
+    waiting = [(float(_depth(name)), name) for name in files if not is_private(name)]
     heapq.heapify(waiting)
     while waiting and budget > 0:
-        _, name = heapq.heappop(waiting)
+        distance, name = heapq.heappop(waiting)
         if name in modules:
             continue
         module, size = _read_file(files[name])
         budget -= size
         modules[name] = module
-        if module.package:
+        if module.package or module.stars:
             for taken in {*_taken_from(module)} & files.keys() - modules.keys():
-                heapq.heappush(waiting, (_depth(taken), taken))
+                heapq.heappush(waiting, (min(_depth(taken), distance + 0.5), taken))
     return list(modules.values())
 
 
@@ -128,7 +129,11 @@ def _read_file(file: ModuleFile) -> tuple[ModuleSource, int]:
     """The module, or an empty one where the file is gone or is no Python of this version."""
     try:
         source = file.path.read_text("utf-8")
-        return read_source(file.module, source, file.package), len(source)
+        try:
+            module = read_source(file.module, skeleton(source), file.package)
+        except SyntaxError:
+            module = read_source(file.module, source, file.package)
+        return module, len(source)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return ModuleSource(file.module, file.package), 0
 

@@ -14,8 +14,12 @@ _DEEPEST = 8
 """Hops followed from a package to where a name is defined; also ends circular imports."""
 
 
+_INTERNAL = frozenset({"genericpath"})
+"""Modules without an underscore that only serve others (here os.path)."""
+
+
 def is_private(module: str) -> bool:
-    return any(part.startswith("_") for part in module.split("."))
+    return module in _INTERNAL or any(part.startswith("_") for part in module.split("."))
 
 
 def public_names(modules: Modules) -> dict[tuple[str, str], str]:
@@ -85,8 +89,7 @@ def symbol(
         return None if is_private(module.name) else module.name
     top, dot, rest = item.name.partition(".")
     alias = names.get((module.name, top))
-    if alias is None:
-        if is_private(module.name) or not is_offered(module, top):
-            return None
-        alias = f"{module.name}.{top}"
-    return alias + dot + rest
+    own = f"{module.name}.{top}"
+    if not is_private(module.name) and is_offered(module, top):
+        alias = own if alias is None else min(own, alias, key=_order)
+    return None if alias is None else alias + dot + rest

@@ -8,14 +8,20 @@ and the names that the file takes from others, by which public aliases are known
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from agent.sources.passages import shortened
 
-_MOST_SIGNATURE = 140
+_MOST_SIGNATURE = 320
 _FEWEST_CHARACTERS = 12
 """Shorter docstrings say nothing that the name does not."""
+
+_VERSION_NOTE = re.compile(
+    r"^([ \t]*)\.\. version(?:added|changed)::.*\n?(?:\1[ \t]+.*\n?|[ \t]*\n)*", re.MULTILINE
+)
+"""Notes on the past of a function, which crowd out what it does."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -43,7 +49,7 @@ class ModuleSource:
     """local name -> (module, name there; "" for the module itself)"""
     stars: list[str] = field(default_factory=list)
     exported: frozenset[str] | None = None
-    """the literal `__all__`, where there is one"""
+    """the literal `__all__`, where there is one and nothing is added to it"""
     defined: set[str] = field(default_factory=set)
     instances: dict[str, str] = field(default_factory=dict)
     """module-level name -> the class it is an instance of"""
@@ -63,7 +69,7 @@ def read_source(name: str, source: str, package: bool = False) -> ModuleSource:
 def _add(
     module: ModuleSource, name: str, signature: str, doc: str | None, absolute: bool = False
 ) -> None:
-    text = inspect.cleandoc(doc) if doc else ""
+    text = _VERSION_NOTE.sub("", inspect.cleandoc(doc)).strip() if doc else ""
     if len(text) >= _FEWEST_CHARACTERS:
         module.documented.append(Documented(name, signature, text, absolute))
 
@@ -77,11 +83,19 @@ def _read_body(module: ModuleSource, body: list[ast.stmt], outer: str) -> None:
             _read_body(module, list(_branches(node)), outer)
         elif isinstance(node, ast.Expr):
             _read_expression(module, node.value, before, outer)
-        elif isinstance(node, ast.Assign) and not outer:
-            _read_assignment(module, node)
-        elif isinstance(node, ast.ImportFrom) and not outer:
-            _read_import(module, node)
+        elif not outer:
+            _read_statement(module, node)
         before = node
+
+
+def _read_statement(module: ModuleSource, node: ast.stmt) -> None:
+    """A statement of the module itself that gives or takes names."""
+    if isinstance(node, ast.Assign):
+        _read_assignment(module, node)
+    elif isinstance(node, ast.ImportFrom):
+        _read_import(module, node)
+    elif isinstance(node, ast.AugAssign) and ast.unparse(node.target) == "__all__":
+        module.exported = None
 
 
 def _branches(node: ast.If | ast.Try | ast.With) -> Iterator[ast.stmt]:
@@ -162,6 +176,8 @@ def _read_expression(
             _add(module, f"{outer}.{target}" if outer else target, "", text)
     elif isinstance(value, ast.Call) and not outer:
         _read_added_doc(module, value)
+        if ast.unparse(value.func).startswith("__all__."):
+            module.exported = None
 
 
 def _assigned_name(node: ast.stmt | None) -> str:

@@ -25,6 +25,7 @@ from agent.sources.distributions import (
     read_modules,
 )
 from agent.sources.passages import split_passages
+from agent.sources.public_names import is_offered
 from agent.sources.python_source import Documented, ModuleSource
 from memory.interfaces import Passage
 
@@ -135,7 +136,7 @@ def _named_passages(
     if "*" in names:
         names = sorted(vars(compiled))
     documented = {item.name for item in by.documented} if by else set()
-    wanted = [name for name in names if name not in documented]
+    wanted = [n for n in names if n not in documented and (by is None or is_offered(by, n))]
     passages = []
     for item in _module_items(compiled, wanted, whole=by is None):
         title = f"{public}.{item.name}" if item.name else public
