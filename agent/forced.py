@@ -29,8 +29,9 @@ GREEDY = Sampling(temperature=0.0)
 
 _TAG = re.compile(r"</?[A-Za-z_]|<\|")
 _SENTENCE = re.compile(r"[.!?](?=\s|$)")
-_NAME = re.compile(r"[A-Za-z_][\w.]*(?:[_.=]\w+)+|`[^`]+`|\b[a-z]+[A-Z]\w*")
-"""what looks like an identifier in a question"""
+_WORD = re.compile(r"[\w.]+")
+_NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
+"""inside a word: it is an identifier"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class ForcedDecoder:
         await self._fill(run, EVALUATION)
         await run.prompt(Stage.RESEARCH, "</state_evaluation>\n")
         missing = _missing_names(run)
-        if not missing or run.tool_calls >= min(self._searches, run.ask.tool_calls):
+        if not missing or run.turn > min(self._searches, run.ask.tool_calls):
             return None
         return await self._call(run, " ".join(missing))
 
@@ -168,10 +169,13 @@ def _claim_grammar(identifiers: list[str], *, may_end: bool) -> str:
 
 
 def _missing_names(run: Run) -> list[str]:
-    """Identifiers of the question that no passage holds, as a query."""
+    """Identifiers of the question that no passage holds and no further search was made for."""
+    sought = " ".join(run.queries[1:]).casefold()
     read = " ".join(f"{source.title} {source.text}" for source in run.sources.values()).casefold()
-    names = [name.strip("`.") for name in _NAME.findall(run.ask.question)]
-    return [n for n in dict.fromkeys(names) if n.casefold().rpartition(".")[2] not in read]
+    words = dict.fromkeys(word.strip(".") for word in _WORD.findall(run.ask.question))
+    names = [word for word in words if _NAME.search(word)]
+    lasts = {name: name.casefold().rpartition(".")[2] for name in names}
+    return [name for name, last in lasts.items() if last not in read and last not in sought]
 
 
 def _end(text: str, mark: str) -> int | None:

@@ -12,8 +12,9 @@ from dataclasses import replace
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
 from agent.prompting import fill, template
+from agent.reading import stage_spans
 from agent.run import Found, Run
-from agent.scaffold import neutralise, parse, stage_spans, tool_call, turn_faults
+from agent.scaffold import neutralise, parse, tool_call, turn_faults
 from agent.toolout import tool_output
 from memory.interfaces import Completion, Sampling
 from memory.schema import Author, Stage
@@ -51,7 +52,8 @@ class FreeDecoder:
 
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
-        spent = run.tool_calls >= run.ask.tool_calls or not self._fits(run)
+        # Turns, not calls, are counted: a query that is repeated for ever is no call.
+        spent = run.turn > run.ask.tool_calls or not self._fits(run)
         if spent:
             note = "No further search is possible. Now write the review and the answer."
             await run.prompt(Stage.RESEARCH, f"\n{note}\n")
@@ -83,9 +85,8 @@ class FreeDecoder:
             if not faults or run.attempt == self._attempts - 1:
                 break
             run.discard(stage, written)
-            run.listener(TurnRetried("; ".join(faults)))
-            note = "Your turn was not accepted: " + "; ".join(faults) + ". Write it again.\n"
-            await run.prompt(stage, note)
+            run.listener(TurnRetried(" ".join(faults)))
+            await run.prompt(stage, f"Your turn was not accepted. {' '.join(faults)} Again:\n")
         if faults:
             run.end_early(f"turn {run.turn} of the model broke the scaffold: {faults[0]}")
         run.keep(_pieces(run, stage, written), written)
@@ -109,7 +110,10 @@ def _faults(written: Completion, turn: int, must_answer: bool) -> list[str]:
         return ["It repeated itself without end."]
     if written.stop_reason == "length":
         return ["It was too long and was cut off."]
-    return turn_faults(written.text, turn, must_answer=must_answer)
+    # Thinking that a server keeps apart is thinking all the same.
+    thought = f"<think>{written.reasoning}</think>" if written.reasoning else ""
+    text = written.text if "<think" in written.text else thought + written.text
+    return turn_faults(text, turn, must_answer=must_answer)
 
 
 def _pieces(run: Run, stage: Stage, written: Completion) -> list[tuple[Stage, str]]:

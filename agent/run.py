@@ -162,6 +162,11 @@ class Run:
         segment = self._policy_segment(stage, completion, 0, len(completion.text))
         self.segments.append(segment.model_copy(update={"kept": False}))
 
+    @property
+    def queries(self) -> list[str]:
+        """What was searched so far, in order, each once, case folded."""
+        return list(self._answered)
+
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
         asked = " ".join(query.casefold().split())

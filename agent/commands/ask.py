@@ -1,0 +1,111 @@
+"""`rubricem ask`: one question, answered on the terminal, in a file or as JSON."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from agent.settings import Settings, load_settings
+from memory.errors import RubricemError, SettingsError
+from memory.schema import Status, Trajectory
+
+LONGEST_QUESTION = 20_000
+"""characters; more is a document, and documents are sources"""
+
+
+@click.command()
+@click.argument("question", nargs=-1)
+@click.option("--model", help="1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
+@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
+@click.option("--source", multiple=True, help="`python`, or a folder of documents; repeatable.")
+@click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
+@click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
+@click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
+@click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10).")
+@click.option("--temperature", type=float)
+@click.option("--seed", type=int)
+@click.option("--out", type=Path, metavar="FILE", help="Write the report: .md, .html or .json.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@click.option("--thread", help="Name the run; the same name goes on with it.")
+@click.option("--resume", metavar="THREAD", help="Go on with an interrupted run.")
+def ask(
+    question: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool, **flags: Any
+) -> None:
+    """Answer a research question with checked citations."""
+    thread, resume = flags.pop("thread"), flags.pop("resume")
+    if out is not None:
+        from agent.report import check_target
+
+        check_target(out)
+    asked = " ".join(question)
+    settings, asked = _resumed(resume, asked, flags) if resume else (load_settings(flags), asked)
+    trajectory = asyncio.run(_answer(settings, checked(asked), thread or resume, quiet or as_json))
+    _deliver(trajectory, out, as_json)
+
+
+def checked(question: str) -> str:
+    """The question, if it is one."""
+    if not question.strip():
+        raise SettingsError("There is no question.", 'Ask one: rubricem ask "How does ... work?"')
+    if len(question) > LONGEST_QUESTION:
+        raise SettingsError(
+            f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be "
+            "asked at once.",
+            "Put long material into a folder and name it with --source.",
+        )
+    return question.strip()
+
+
+def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Settings, str]:
+    """The settings and the question of an earlier run; flags given now come first."""
+    from memory.runs import RunStore
+
+    request = RunStore(load_settings(flags).data_dir).request(thread)
+    if question and question != request["ask"]["question"]:
+        raise SettingsError(
+            f"The thread {thread!r} holds another question.", "Resume it without a question."
+        )
+    given = {name: value for name, value in flags.items() if value not in (None, ())}
+    limits = {name: request["ask"][name] for name in ("answer_format", "tool_calls", "seed")}
+    return load_settings({**request["choices"], **limits, **given}), request["ask"]["question"]
+
+
+async def _answer(settings: Settings, question: str, thread: str | None, quiet: bool) -> Trajectory:
+    from agent.clients import open_researcher
+    from agent.researcher import new_thread
+    from agent.view import live_view
+
+    thread = thread or new_thread()
+    with live_view(question, quiet=quiet) as listener:
+        try:
+            async with open_researcher(settings, listener) as researcher:
+                wanted = replace(researcher.template, question=question)
+                return await researcher.ask(wanted, thread, listener)
+        except asyncio.CancelledError:
+            click.echo(f"\nStopped. Go on with: rubricem ask --resume {thread}", err=True)
+            raise
+
+
+def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
+    from agent.report import as_json as report_json
+    from agent.report import write_report
+
+    if out is not None:
+        write_report(trajectory, out)
+    if as_json:
+        import json
+
+        click.echo(json.dumps(report_json(trajectory), ensure_ascii=False))
+    elif trajectory.status is not Status.FAILED:
+        from agent.view import print_report
+
+        print_report(trajectory)
+    if trajectory.status is Status.FAILED:
+        if as_json:
+            raise SystemExit(1)
+        raise RubricemError(
+            trajectory.reason, f"Try again from where it ended: --resume {trajectory.thread}"
+        )

@@ -1,0 +1,140 @@
+"""Forced decoding: whatever the model fills in, the scaffold holds and no id is invented."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.forced import ForcedDecoder, trim
+from agent.run import Run
+from agent.scaffold import parse, tool_call, turn_faults
+from memory.interfaces import Sampling
+from memory.schema import AnswerFormat, Author, Decoding, Stage
+from tests.fakes import QUESTION, FixedSearch, ScriptedPolicy, new_run
+
+
+async def answered(run: Run, decoder: ForcedDecoder) -> Run:
+    """The walk of the graph, without the graph."""
+    await run.open(decoder.system(run), decoder.message(run))
+    run.turn = 1
+    query: str | None = await decoder.plan(run)
+    while query is not None:
+        await decoder.observe(run, await run.search(query))
+        run.turn += 1
+        query = await decoder.research(run)
+    await decoder.review(run)
+    await decoder.answer(run)
+    return run
+
+
+def writer(slot: str, claims: list[str]) -> ScriptedPolicy:
+    """Fills every slot with one text, and the claims in turn; then ends the answer."""
+    left = iter(claims)
+
+    def write(before: str, sampling: Sampling) -> str:
+        if sampling.grammar is None:
+            return slot
+        claim = next(left, None)
+        return "\n</answer>" if claim is None else f'\n<cite id="S1">{claim}</cite>'
+
+    return ScriptedPolicy(write)
+
+
+async def test_a_run_is_valid_by_construction(tmp_path: Path):
+    run = new_run(tmp_path, writer("Some words.", ["It can grow."]), decoding=Decoding.FORCED)
+    await answered(run, ForcedDecoder())
+    first, later = (
+        "".join(s.text for s in run.segments if s.turn == turn and s.author is not Author.TOOL)
+        for turn in (1, 2)
+    )
+    assert turn_faults(first, 1) == []
+    assert parse(run.text).find("cite")[0].attributes["id"] == "S1"
+    assert [b.tag for b in parse(later).blocks] == ["state_evaluation", "review", "answer"]
+
+
+@given(slot=st.text(alphabet="ab <>/.\n&thinkanswerct\"'", max_size=60))
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_no_slot_can_break_the_tags(tmp_path_factory: pytest.TempPathFactory, slot: str):
+    claim = re.sub(r"[<\n]", "", slot) or "x"
+    run = new_run(tmp_path_factory.mktemp("run"), writer(slot, [claim]), decoding=Decoding.FORCED)
+    await answered(run, ForcedDecoder())
+    document = parse(run.text)
+    assert all(block.closed for block in document.root.walk())
+    assert document.orphans == ()
+    assert [block.tag for block in document.blocks] == [
+        "think", "structured_plan", "call_tool", "tool_output", "state_evaluation",
+        "review", "answer",
+    ]  # fmt: skip
+
+
+async def test_the_first_query_includes_the_question(tmp_path: Path):
+    search = FixedSearch()
+    run = new_run(tmp_path, writer("extra words", ["c"]), search, Decoding.FORCED)
+    await answered(run, ForcedDecoder())
+    assert search.queries[0].startswith(QUESTION)
+    call = tool_call("".join(s.text for s in run.segments if s.turn == 1))
+    assert call is not None and call.query == search.queries[0]
+
+
+async def test_a_name_that_no_passage_holds_is_searched_again(tmp_path: Path):
+    search = FixedSearch()
+    run = new_run(tmp_path, writer("words", ["c"]), search, Decoding.FORCED)
+    run.ask = type(run.ask)("How do functools.lru_cache and os.scandir differ?")
+    await answered(run, ForcedDecoder(searches=2))
+    assert len(search.queries) == 2
+    assert search.queries[1].startswith("os.scandir")
+
+
+async def test_only_ids_that_were_returned_are_offered(tmp_path: Path):
+    policy = writer("words", ["one fact", "another thing"])
+    run = new_run(tmp_path, policy, decoding=Decoding.FORCED, passages=2)
+    await answered(run, ForcedDecoder())
+    grammars = [sampling.grammar for _, sampling in policy.calls if sampling.grammar]
+    assert all('id ::= "S1" | "S2"\n' in grammar for grammar in grammars)
+    assert "</answer>" not in grammars[0].partition("id ::=")[0]
+
+
+async def test_a_claim_that_adds_nothing_ends_the_answer(tmp_path: Path):
+    policy = writer("words", ["The cache can grow.", "the cache can grow", "never reached"])
+    run = await answered(new_run(tmp_path, policy, decoding=Decoding.FORCED), ForcedDecoder())
+    cites = parse(run.text).find("cite")
+    assert len(cites) == 1
+
+
+async def test_without_any_passage_the_answer_says_so(tmp_path: Path):
+    policy = writer("words", ["invented"])
+    run = new_run(tmp_path, policy, FixedSearch([]), Decoding.FORCED)
+    await answered(run, ForcedDecoder())
+    assert "hold nothing" in run.text
+    assert parse(run.text).find("cite") == []
+
+
+async def test_an_exact_answer_ends_with_its_bare_line(tmp_path: Path):
+    policy = writer("128", ["The default is 128."])
+    run = new_run(
+        tmp_path, policy, decoding=Decoding.FORCED, answer_format=AnswerFormat.EXACT
+    )
+    await answered(run, ForcedDecoder())
+    inner = parse(run.text)
+    answer = inner.inner(inner.find("answer")[0]).strip()
+    assert answer.splitlines()[-1] == "Answer: 128"
+
+
+async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
+    run = new_run(tmp_path, writer("Some words.", ["It grows."]), decoding=Decoding.FORCED)
+    await answered(run, ForcedDecoder())
+    written = [s.text for s in run.segments if s.author is Author.POLICY]
+    assert set(written) == {"Some words.", "It grows."}
+    assert all(s.stage for s in run.segments[1:])
+    assert {s.stage for s in run.segments[1:]} == set(Stage)
+
+
+def test_a_slot_that_was_cut_ends_with_its_last_whole_sentence():
+    assert trim(" One. Two is cut off he", capped=True) == "One."
+    assert trim("- a\n- b is cut", capped=True) == "- a"
+    assert trim("no end at all", capped=True) == "no end at all"
+    assert trim(" Whole text ", capped=False) == "Whole text"
