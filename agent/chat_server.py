@@ -118,7 +118,8 @@ def _complaint(error: openai.APIError) -> str:
     words: object = error.body
     if isinstance(words, Mapping):
         words = words.get("message") or words.get("detail") or dict(words)
-    return " ".join(str(part) for part in (words, error.code, error.param) if part)
+    code = None if error.code is None or error.code.isdigit() else error.code
+    return " ".join(str(part) for part in (words, code, error.param) if part)
 
 
 def _authorization(server: Server) -> str | openai.Omit:

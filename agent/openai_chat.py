@@ -93,7 +93,8 @@ class OpenAIChat:
     def _wait(self, failed: AttemptError, tried: int, waited: float) -> float:
         """Seconds until the next try; raises PolicyError if there is none."""
         wait = self._retry.wait(tried, failed.asked, random.random())
-        if failed.crowded:
+        # A pause that no caller has the patience for would only hold them all up.
+        if failed.crowded and wait <= self._retry.total:
             self._limiter.pause(wait)
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
             times = f", also at try {tried}" if tried > 1 else ""

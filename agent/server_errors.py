@@ -80,7 +80,7 @@ class Server:
         return AttemptError(
             f"the model server at {self.endpoint.url} rejected the request ({status}): "
             f"{self.quote(complaint)}",
-            "Change what its words name, or use another model.",
+            "Correct what it names, or use another model or server.",
             again=False,
         )
 

@@ -1,5 +1,6 @@
 import asyncio
 import time
+from typing import Literal
 
 import pytest
 
@@ -7,7 +8,7 @@ from agent.limiter import Limiter
 from agent.openai_chat import connect
 from agent.prices import Prices
 from memory.errors import PolicyError, SettingsError
-from memory.interfaces import Sampling
+from memory.interfaces import Sampling, StopPredicate
 from memory.schema import Usage
 from tests.chat_clients import ASKED, KEY, SAMPLING, client
 from tests.scripted_server import Fault, Reply, ScriptedServer
@@ -15,7 +16,7 @@ from tests.scripted_server import Fault, Reply, ScriptedServer
 OWN_PRICE = {"scripted": (1.0, 0.5, 4.0)}
 
 
-def after(tag: str):  # type: ignore[no-untyped-def]
+def after(tag: str) -> StopPredicate:
     """A predicate that ends the text right after `tag`."""
     return lambda text: text.index(tag) + len(tag) if tag in text else None
 
@@ -168,8 +169,10 @@ async def test_a_model_that_wants_the_new_name_of_max_tokens_gets_it() -> None:
 
 
 @pytest.mark.parametrize("style", ["llama", "vllm"])
-async def test_token_ids_and_logprobs_follow_the_text_up_to_its_cut(style: str) -> None:
-    script = [Reply(pieces=["für ", "ever", "</call>", " no"], token_style=style)]  # type: ignore[arg-type]
+async def test_token_ids_and_logprobs_follow_the_text_up_to_its_cut(
+    style: Literal["llama", "vllm"],
+) -> None:
+    script = [Reply(pieces=["für ", "ever", "</call>", " no"], token_style=style)]
     with ScriptedServer(script) as server:
         async with client(server.base_url, token_detail=True) as chat:
             reply = await chat.chat(ASKED, SAMPLING, after("</ca"))
