@@ -159,24 +159,11 @@ class OpenAIChat:
         return used.model_copy(update={"cost": cost(used, self._price)})
 
 
-async def connect(
-    model: str | None,
-    base_url: str,
-    api_key: str | None,
-    *,
-    limiter: Limiter,
-    prices: Prices,
-    timeout: float = 120.0,
-) -> OpenAIChat:
-    """A client of the named model, or of the only one that the server lists.
+async def only_model(base_url: str, api_key: str | None) -> str:
+    """The id of the one model that a server lists.
 
     Raises SettingsError if it lists another number of them, PolicyError if it does not answer.
     """
-    only = model or await _only_model(base_url, api_key)
-    return OpenAIChat(only, base_url, api_key, limiter=limiter, prices=prices, timeout=timeout)
-
-
-async def _only_model(base_url: str, api_key: str | None) -> str:
     server = Server(Endpoint.parse(base_url), "", "OPENAI_API_KEY", api_key or "")
     http = ChatServer(server, Dialect(""))
     try:

@@ -5,7 +5,7 @@ from typing import Literal
 import pytest
 
 from agent.limiter import Limiter
-from agent.openai_chat import connect
+from agent.openai_chat import only_model
 from agent.prices import Prices
 from memory.errors import PolicyError, SettingsError
 from memory.interfaces import Sampling, StopPredicate
@@ -234,25 +234,22 @@ async def test_a_cancelled_call_frees_its_place() -> None:
             assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
 
 
-async def test_connect_takes_the_only_model_that_a_server_lists() -> None:
-    with ScriptedServer(["fine"], models=["lone"]) as server:
-        chat = await connect(None, server.base_url, None, limiter=Limiter(1), prices=Prices())
-        await chat.chat(ASKED, SAMPLING)
-        await chat.aclose()
-    assert server.requests[0].body["model"] == "lone"
+async def test_the_only_model_that_a_server_lists_is_found() -> None:
+    with ScriptedServer([], models=["lone"]) as server:
+        assert await only_model(server.base_url, None) == "lone"
 
 
-async def test_connect_wants_a_name_where_a_server_lists_several() -> None:
+async def test_a_server_that_lists_several_models_wants_one_named() -> None:
     with (
         ScriptedServer([], models=["a", "b"]) as server,
         pytest.raises(SettingsError, match="lists 2 models: a, b") as told,
     ):
-        await connect(None, server.base_url, None, limiter=Limiter(1), prices=Prices())
+        await only_model(server.base_url, None)
     assert "--model" in told.value.remedy
 
 
-async def test_connect_tells_when_nobody_answers() -> None:
+async def test_a_server_that_is_down_lists_no_model() -> None:
     with ScriptedServer([]) as server:
         gone = server.base_url
     with pytest.raises(PolicyError, match="no model server answers"):
-        await connect(None, gone, None, limiter=Limiter(1), prices=Prices())
+        await only_model(gone, None)
