@@ -17,9 +17,8 @@ from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher
 from agent.run import Ask
 from agent.settings import Settings
-from agent.sources.opening import open_sources
 from memory.errors import SettingsError
-from memory.interfaces import Sampling
+from memory.interfaces import Sampling, SearchTool
 from memory.runs import RunStore
 from memory.schema import Decoding
 
@@ -34,15 +33,7 @@ async def open_researcher(
     """A researcher as the settings want it; its model is freed at the end."""
     choice = choose_policy(settings)
     decoding = decoding_of(settings, choice)
-    search_tool = await open_sources(
-        settings.source,
-        settings.data_dir / "indexes",
-        settings.retrieval,
-        weights_dir=settings.weights_dir,
-        on_progress=lambda doing, done, total: listener(
-            SourceProgress(f"{doing} {done}/{total}" if total else doing)
-        ),
-    )
+    search_tool = await _open_sources(settings, listener)
     async with open_policy(settings, choice, listener) as policy:
         yield Researcher(
             policy=policy,
@@ -119,6 +110,27 @@ def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
     return FreeDecoder(Sampling(temperature=temperature))
 
 
+async def _open_sources(settings: Settings, listener: Listener) -> SearchTool:
+    """The named sources; folders and libraries are indexed by their first search."""
+    from agent.sources.combined import Combined
+    from agent.sources.opening import open_source
+
+    def tell(done: int, total: int, doing: str) -> None:
+        listener(SourceProgress(f"{doing} {done}/{total}" if total else doing))
+
+    embedder = None
+    if settings.retrieval == "hybrid":
+        from agent.weights import resolve_embedder
+        from memory.embedder import SentenceEmbedder
+
+        embedder = SentenceEmbedder(await resolve_embedder(directory=settings.weights_dir))
+    cache = settings.data_dir / "indexes"
+    tools = [
+        open_source(name, cache, settings.retrieval, embedder, tell) for name in settings.source
+    ]
+    return tools[0] if len(tools) == 1 else Combined(tools)
+
+
 async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
     from agent.llama import LlamaConfig, LlamaPolicy
     from agent.weights import resolve_model
@@ -135,11 +147,11 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
 
 async def _connect(settings: Settings, choice: ServerChoice) -> Any:
     from agent.limiter import Limiters
-    from agent.openai_chat import connect
+    from agent.openai_chat import OpenAIChat, only_model
     from agent.prices import Prices
 
-    return await connect(
-        choice.model,
+    return OpenAIChat(
+        choice.model or await only_model(choice.base_url, choice.api_key),
         choice.base_url,
         choice.api_key,
         limiter=Limiters(settings.concurrency).of(choice.base_url),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.choice import choose_policy
-from agent.citations import cite
+from agent.citations import cited_answer
 from agent.clients import open_policy, open_researcher
 from agent.forced import ForcedDecoder, Slot
 from agent.overlap import content_words
@@ -68,14 +68,14 @@ async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str,
             ask = replace(researcher.template, question=question["question"])
             trajectory = await researcher.ask(ask)
             seconds = time.monotonic() - began
-            answer = cite(trajectory)
+            answer = cited_answer(trajectory)
             closed = await closed_book(researcher.policy, question["question"])
             rows.append(
                 {
                     "question": question["question"],
                     "seconds": round(seconds, 1),
                     "finished": trajectory.status is Status.FINISHED,
-                    "fact": found(question["fact"], answer.text),
+                    "fact": found(question["fact"], answer.text()),
                     "closed_fact": found(question["fact"], closed),
                     "cites": len(answer.citations),
                     "dropped": answer.dropped,
@@ -84,7 +84,7 @@ async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str,
                     "searches": trajectory.tool_calls,
                     "tokens": trajectory.usage.completion_tokens,
                     **slots.counts,
-                    "answer": answer.text,
+                    "answer": answer.text(),
                     "closed": closed,
                     "transcript": trajectory.transcript(),
                 }

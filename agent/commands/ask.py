@@ -37,9 +37,9 @@ def ask(
     """Answer a research question with checked citations."""
     thread, resume = flags.pop("thread"), flags.pop("resume")
     if out is not None:
-        from agent.report import check_target
+        from agent.report import check_report_path
 
-        check_target(out)
+        check_report_path(out)
     asked = " ".join(question)
     settings, asked = _resumed(resume, asked, flags) if resume else (load_settings(flags), asked)
     trajectory = asyncio.run(_answer(settings, checked(asked), thread or resume, quiet or as_json))
