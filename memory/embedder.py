@@ -53,7 +53,9 @@ class SentenceEmbedder:
 
     def _load(self) -> "SentenceTransformer":
         from sentence_transformers import SentenceTransformer
+        from transformers.utils.logging import disable_progress_bar
 
+        disable_progress_bar()  # type: ignore[no-untyped-call]
         local = Path(self._model).is_dir()
         try:
             return SentenceTransformer(self._model, device="cpu", local_files_only=local)

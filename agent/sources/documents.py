@@ -75,7 +75,7 @@ class DocumentCache:
         read: list[ReadFile] = []
         for done, file in enumerate(files):
             if on_progress:
-                on_progress(f"reading {file.location}", done, len(files))
+                on_progress(done, len(files), f"reading {file.location}")
             read.append(self._read(file))
         self._drop_unused({file.digest for file in read})
         return read

@@ -107,7 +107,7 @@ class VectorStore:
         hashes, texts = list(missing), list(missing.values())
         for start in range(0, len(texts), _SHARD):
             if on_progress:
-                on_progress("embedding passages", start, len(texts))
+                on_progress(start, len(texts), "embedding passages")
             vectors = embedder.embed(texts[start : start + _SHARD])
             self._write(hashes[start : start + _SHARD], vectors)
 

@@ -11,8 +11,8 @@ from memory.interfaces import Passage
 
 MAX_WORDS = 110
 
-OnProgress = Callable[[str, int, int], None]
-"""What is being read or indexed, how many are done, how many there are. Any thread calls it."""
+OnProgress = Callable[[int, int, str], None]
+"""How many are done, how many there are, and what is being done. Any thread calls it."""
 
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")

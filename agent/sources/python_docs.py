@@ -78,7 +78,7 @@ def collect(found: list[Distribution], on_progress: OnProgress | None = None) ->
         for done, distribution in enumerate([None, *found]):
             if on_progress:
                 what = distribution.name if distribution else "the standard library"
-                on_progress(f"reading {what}", done, len(found) + 1)
+                on_progress(done, len(found) + 1, f"reading {what}")
             read = distribution_passages(distribution) if distribution else library_passages()
             passages += read
     return passages

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from agent.sources.passages import shortened
 
 _MOST_SIGNATURE = 320
+_MOST_TYPED = 140
 _FEWEST_CHARACTERS = 12
 """Shorter docstrings say nothing that the name does not."""
 
@@ -149,7 +150,7 @@ def _class_signature(node: ast.ClassDef) -> str:
 def signature(node: Function, method: bool) -> str:
     """The parameters in parentheses, without `self`; a long one loses its types for good."""
     full = _unparsed(node.args, method)
-    if len(full) > _MOST_SIGNATURE:
+    if len(full) > _MOST_TYPED:
         args = node.args
         for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg):
             if arg is not None:
