@@ -89,9 +89,9 @@ def check_report_path(path: Path) -> None:
             f"{path.name!r} names no format that a report can be written in",
             f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
         )
-    if path.is_dir():
+    if os.path.isdir(path):
         raise StoreError(f"{path} is a directory", "Name a file inside it.")
-    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
     if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
         raise StoreError(
             f"no file can be written in {folder}", "Choose another folder, or change its rights."

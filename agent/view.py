@@ -39,6 +39,11 @@ WIDEST = 100
 Clock = Callable[[], float]
 
 _SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
+_ENDED = {
+    Status.FINISHED: ("\u2713", "green"),
+    Status.PARTIAL: ("!", "yellow"),
+    Status.FAILED: ("\u2717", "red"),
+}
 _MARK = re.compile(r"(?<!\w)(?:\[\d+\])+|\[no source\]")
 
 
@@ -131,14 +136,12 @@ def _stage_line(stage: Stage, progress: Progress, seconds: float) -> Text:
     at = STAGES.index(progress.stage) if progress.stage else -1
     own = STAGES.index(stage)
     mark, style = "\u25cb", "dim"
-    if own < at or (own == at and progress.status is Status.FINISHED):
-        mark, style = "\u2713", "green"
+    if own < at:
+        mark, style = _ENDED[Status.FINISHED]
+    elif own == at and progress.status:
+        mark, style = _ENDED[progress.status]
     elif own == at:
         mark, style = _SPINNER[int(seconds * 8) % len(_SPINNER)], "bold cyan"
-        if progress.status:
-            mark, style = (
-                ("!", "yellow") if progress.status is Status.PARTIAL else ("\u2717", "red")
-            )
     return Text(f" {mark} {stage.value.capitalize()}", style=style)
 
 
