@@ -77,10 +77,7 @@ def test_progress_is_folded_from_events():
 
 def test_the_rubric_shows_item_by_item_as_lines_end():
     texts = ("<structured_plan><rubric>\n", "- one", " two\n", "- th")
-    pieces = [
-        TextWritten(Stage.PLAN, t)
-        for t in ("<structured_plan><rubric>\n", "- one", " two\n", "- th")
-    ]
+    pieces = [TextWritten(Stage.PLAN, text) for text in texts]
     assert after(*pieces).rubric == ("one two",)
     assert after(*pieces[:2]).rubric == ()
 
