@@ -17,9 +17,6 @@ from agent.sources.readers import READERS
 from memory.errors import SourceError, StoreError
 from memory.interfaces import Embedder, Passage
 
-_LOOK_AGAIN = 5.0
-"""Seconds for which a folder is taken to be as it was."""
-
 
 class Folder:
     """Passages of the documents under one folder."""
@@ -30,8 +27,13 @@ class Folder:
         cache_dir: Path,
         embedder: Embedder | None = None,
         on_progress: OnProgress | None = None,
+        look_again: float = 5.0,
     ) -> None:
-        """With an embedder, search is hybrid; without one it is lexical."""
+        """With an embedder, search is hybrid; without one it is lexical.
+
+        `look_again` is for how many seconds the folder is taken to be as it was.
+        """
+        self._look_again = look_again
         self._root = path
         self._embedder = embedder
         self._on_progress = on_progress
@@ -56,7 +58,7 @@ class Folder:
     async def prepare(self) -> LexicalIndex | HybridIndex:
         """Bring the index up to date with the folder, so that a search need not wait."""
         async with self._opening:
-            if self._index is None or time.monotonic() - self._looked > _LOOK_AGAIN:
+            if self._index is None or time.monotonic() - self._looked > self._look_again:
                 self._index = await asyncio.to_thread(self._refreshed)
                 self._looked = time.monotonic()
             return self._index

@@ -9,6 +9,7 @@ and the names that the file takes from others, by which public aliases are known
 import ast
 import inspect
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -61,7 +62,9 @@ class ModuleSource:
 def read_source(name: str, source: str, package: bool = False) -> ModuleSource:
     """Read a module's source. Raises SyntaxError or ValueError where it is not Python."""
     module = ModuleSource(name, package)
-    tree = ast.parse(source)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # such as of escapes in other people's strings
+        tree = ast.parse(source)
     _add(module, "", "", ast.get_docstring(tree, clean=False))
     _read_body(module, tree.body, "")
     return module

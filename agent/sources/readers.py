@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.sources.html_text import Line, html_lines
-from memory.errors import SourceError, boundary
+from memory.errors import SourceError
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
 _ATX = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
@@ -40,8 +40,15 @@ class Document:
 def read_document(path: Path) -> Document:
     """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot."""
     reader = READERS[path.suffix.lower()]
-    with boundary(SourceError, f"Reading {path.name}"):
+    try:
         return reader(path)
+    except SourceError:
+        raise
+    except Exception as cause:
+        raise SourceError(
+            f"{path.name} could not be read: {type(cause).__name__}: {cause}.",
+            "Check that it opens elsewhere, and save it anew or take it out.",
+        ) from cause
 
 
 def decode(content: bytes) -> tuple[str, str]:

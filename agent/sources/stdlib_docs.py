@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import sysconfig
+import warnings
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -124,7 +125,9 @@ def _compiled(name: str) -> ModuleType | None:
     if name not in sys.stdlib_module_names or _NOT_IMPORTED.match(name):
         return None
     try:
-        module = importlib.import_module(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of modules that a later Python drops
+            module = importlib.import_module(name)
     except ImportError:
         return None
     return None if str(getattr(module, "__file__", "")).endswith(".py") else module

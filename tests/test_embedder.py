@@ -1,0 +1,35 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agent.catalogue import DEFAULT_EMBEDDER, known
+from agent.stored import weights_dir
+from memory.embedder import SentenceEmbedder
+from memory.errors import WeightsError
+
+WEIGHTS_DIR = weights_dir()
+"""read before the tests are given a home of their own"""
+
+
+def test_name_is_the_folder_and_nothing_is_loaded_for_it(tmp_path: Path) -> None:
+    assert SentenceEmbedder(tmp_path / "minilm").name == "minilm"
+    assert SentenceEmbedder(tmp_path / "1f2e", name="minilm").name == "minilm"
+
+
+def test_folder_without_a_model_names_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="could not be loaded") as caught:
+        SentenceEmbedder(tmp_path).embed(["x"])
+    assert "lexical" in caught.value.remedy
+
+
+@pytest.mark.model
+def test_like_meanings_are_near_and_vectors_are_units() -> None:
+    weights = known(DEFAULT_EMBEDDER)
+    if weights is None or not (WEIGHTS_DIR / weights.folder).exists():
+        pytest.skip("the embedding model is not on disk")
+    embedder = SentenceEmbedder(WEIGHTS_DIR / weights.folder)
+    car, auto, fish = embedder.embed(["a fast car", "a quick automobile", "a fish in the sea"])
+    assert car @ auto > 0.6 > 0.3 > car @ fish
+    assert np.linalg.norm(fish) == pytest.approx(1.0, abs=1e-5)
+    assert embedder.embed([]).shape == (0, 384)
