@@ -17,6 +17,8 @@ _WORD = re.compile(
     rf"\d+(?:[.,]\d+)*+(?![^\W_])|[{_WIDE}]|[^\W_{_WIDE}]+(?:['\u2019][^\W_{_WIDE}]+)?+"
 )
 _STOP = STOP_WORDS - {"no", "nor", "not"}
+_ADDRESS = re.compile(r"https?://\S+")
+_SIGNATURE = re.compile(r"[\w.]+\([^\n]*\)(?:[ ]->[^\n]*)?|[\w.]+")
 _BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
 _LINE_ITEM = re.compile(r"\n(?=\s*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=\s*[^\sa-z])")
 _FULL_STOP = re.compile(r"[.!?]['\")\]\u201d\u2019`*]*+\s+(?=[^\sa-z])|[\u3002\uff01\uff1f]")
@@ -40,13 +42,15 @@ def overlap(claim: str, passage: str) -> float:
 def closest_sentence(claim: str, passage: str) -> str:
     """The sentence of the passage that shares most words with the claim, as it stands there.
 
-    Of equals the shortest in words, then the first. "" if none shares a word.
+    Addresses do not count, and a signature counts half: it shares names with any claim about
+    what it names. Of equals the shortest in words, then the first. "" if none shares a word.
     """
     words = content_words(claim)
-    best, best_rank = "", (0, 0)
+    best, best_rank = "", (0.0, 0)
     for sentence in sentences(passage):
-        found = content_words(sentence)
-        rank = (len(words & found), -len(found))
+        found = content_words(_ADDRESS.sub(" ", sentence))
+        weight = 0.5 if _SIGNATURE.fullmatch(sentence) else 1.0
+        rank = (weight * len(words & found), -len(found))
         if rank[0] and rank > best_rank:
             best, best_rank = sentence, rank
     return best

@@ -166,6 +166,16 @@ def test_the_closest_sentence_stands_in_the_passage():
     assert closest_sentence("cache", "A cache of things here. A cache.") == "A cache."
 
 
+def test_prose_is_quoted_before_signatures_and_addresses():
+    passage = (
+        "lru_cache(maxsize=128)\n\nThe cache is LRU.\n\nSee https://x.y/LRU_cache_maxsize too."
+    )
+    # Three shared words of a signature weigh less than two of prose, four more than one.
+    assert closest_sentence("lru cache maxsize", passage) == "The cache is LRU."
+    assert closest_sentence("maxsize of lru cache: 128", passage) == "The cache is LRU."
+    assert closest_sentence("maxsize is 128", passage) == "lru_cache(maxsize=128)"
+
+
 def test_sentences_end_at_stops_blank_lines_and_list_items():
     text = "See e.g. Python. It has 3.11 too.\n\nNew\nline\n- item one\n- item two"
     assert list(sentences(text)) == [
