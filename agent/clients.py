@@ -42,7 +42,7 @@ async def open_researcher(
             search_tool=search_tool,
             store=RunStore(settings.data_dir),
             template=template_of(settings, decoding),
-            choices=settings.model_dump(mode="json", include=set(CHOICES)),
+            choices=choices_of(settings),
         )
 
 
@@ -80,7 +80,7 @@ def decoding_of(settings: Settings, choice: EmbeddedChoice | ServerChoice) -> De
 
 def template_of(settings: Settings, decoding: Decoding) -> Ask:
     """The limits of a question under these settings; a small model reads less of each passage."""
-    reading = {"passages": 2, "passage_words": 110} if decoding is Decoding.FORCED else {}
+    reading = {"passages": 3, "passage_words": 110} if decoding is Decoding.FORCED else {}
     return Ask(
         question="",
         answer_format=settings.answer_format,
@@ -89,6 +89,20 @@ def template_of(settings: Settings, decoding: Decoding) -> Ask:
         seed=settings.seed,
         **reading,
     )
+
+
+def choices_of(settings: Settings) -> dict[str, Any]:
+    """`CHOICES` as they are kept: paths are whole, since a resume may start elsewhere."""
+    choices = settings.model_dump(mode="json", include=set(CHOICES))
+    choices["source"] = [n if n == "python" else _whole(n) for n in settings.source]
+    if (settings.model or "").lower().endswith(".gguf"):
+        choices["model"] = _whole(settings.model or "")
+    return choices
+
+
+def _whole(name: str) -> str:
+    path = Path(name).expanduser()
+    return str(path.absolute()) if path.exists() else name
 
 
 def physical_cores() -> int:

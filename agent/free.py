@@ -7,14 +7,15 @@ the run then ends partial, never empty without a reason.
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
 from agent.prompting import fill, template
-from agent.reading import stage_spans
+from agent.reading import answer_text, stage_spans
 from agent.run import Found, Run
-from agent.scaffold import neutralise, parse, tool_call, turn_faults
+from agent.scaffold import lacks, malformed, neutralise, parse, tool_call, turn_faults
 from agent.toolout import tool_output
 from memory.interfaces import Completion, Sampling
 from memory.schema import Author, Stage
@@ -22,8 +23,19 @@ from memory.schema import Author, Stage
 ROOM_FOR_AN_ANSWER = 1500
 """tokens that must still fit before another search is allowed"""
 
+# Notes name tags without brackets: the transcript is parsed, and a note must not open one.
+_NO_SEARCH = "\n\nNo further search is possible. Now write the review and the answer.\n"
+_REVIEW = "\n\nNow write the review, and then the answer in answer tags.\n"
+_ANSWER = "\n\nNow write the answer in answer tags.\n"
+_BARE_ANSWER = "\n\nNow write nothing but the text of the answer.\n<answer>\n"
+
 _END_OF_TURN = re.compile(r"</\s*(?:call_tool|answer)\s*>|(?=<tool_output\b)", re.I)
 """a tool output that the model invents ends its turn too: only the runner writes those"""
+_LONGEST_TAG = 40
+_THOUGHT = re.compile(r"<\s*(/?)\s*think", re.I)
+
+Faults = Callable[[str], list[str]]
+"""what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
 class FreeDecoder:
@@ -42,9 +54,8 @@ class FreeDecoder:
 
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
-        text = await self._turn(run, Stage.PLAN)
-        call = tool_call(text)
-        return call.query if call and call.query else run.ask.question
+        call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
+        return call.query if call else run.ask.question
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -55,38 +66,48 @@ class FreeDecoder:
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
         spent = run.turn > run.ask.tool_calls or not self._fits(run)
         if spent:
-            note = "No further search is possible. Now write the review and the answer."
-            await run.prompt(Stage.RESEARCH, f"\n{note}\n")
-        call = tool_call(await self._turn(run, Stage.RESEARCH, must_answer=spent))
-        return call.query if call and call.query and not spent else None
+            await run.prompt(Stage.RESEARCH, _NO_SEARCH)
+
+        def faults(text: str) -> list[str]:
+            return turn_faults(text, run.turn, must_answer=spent)
+
+        call = tool_call(await self._turn(run, Stage.RESEARCH, faults))
+        return call.query if call and not spent else None
 
     async def review(self, run: Run) -> None:
         """Nothing to do where the last turn already held the review; else ask for it."""
-        if not _has(run.text, "review") and not _has(run.text, "answer"):
-            await run.prompt(Stage.REVIEW, "\nNow write the review and then the answer.\n")
-            await self._turn(run, Stage.REVIEW, must_answer=True)
+        document = parse(run.text)
+        if not document.find("review") and not answer_text(document):
+            await run.prompt(Stage.REVIEW, _REVIEW)
+            await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
 
     async def answer(self, run: Run) -> None:
-        if not _has(run.text, "answer"):
-            await run.prompt(Stage.ANSWER, "\nNow write the answer in <answer> tags.\n")
-            await self._turn(run, Stage.ANSWER, must_answer=True)
-        if not _has(run.text, "answer"):
-            run.end_early("the model never wrote an answer in its tags; its last words are shown")
+        """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
+        if not _answered(run):
+            await run.prompt(Stage.ANSWER, _ANSWER)
+            await self._turn(run, Stage.ANSWER, lambda text: _lacking(text, "answer"))
+        if not _answered(run):
+            run.end_early("the model never wrote an answer in its tags")
+            await run.prompt(Stage.ANSWER, _BARE_ANSWER)
+            written = await run.write(Stage.ANSWER, self._sampling_of(run), TurnEnd())
+            run.keep([(Stage.ANSWER, written.text)], written)
+            await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
     def _fits(self, run: Run) -> bool:
         room = run.room()
         return room is None or room > ROOM_FOR_AN_ANSWER
 
-    async def _turn(self, run: Run, stage: Stage, *, must_answer: bool = False) -> str:
+    async def _turn(self, run: Run, stage: Stage, faults_of: Faults) -> str:
         """One turn of the policy, after at most `attempts` tries."""
         for run.attempt in range(self._attempts):
-            written = await run.write(stage, self._sampling_of(run), _end_of_turn)
-            faults = _faults(written, run.turn, must_answer)
+            written = await run.write(stage, self._sampling_of(run), TurnEnd())
+            faults = _faults(written, faults_of)
             if not faults or run.attempt == self._attempts - 1:
                 break
             run.discard(stage, written)
             run.listener(TurnRetried(" ".join(faults)))
-            await run.prompt(stage, f"Your turn was not accepted. {' '.join(faults)} Again:\n")
+            note = f"\n\nYour turn was not accepted. {' '.join(faults)} Write it again.\n"
+            await run.prompt(stage, note)
         if faults:
             run.end_early(f"turn {run.turn} of the model broke the scaffold: {faults[0]}")
         run.keep(_pieces(run, stage, written), written)
@@ -99,21 +120,47 @@ class FreeDecoder:
         return replace(self._sampling, max_tokens=limit)
 
 
-def _end_of_turn(text: str) -> int | None:
-    # Looking at the end alone keeps this cheap: it is called for every piece that arrives.
-    found = _END_OF_TURN.search(text, max(0, len(text) - 400))
-    return found.end() if found else None
+class TurnEnd:
+    """Where a turn ends: the stop predicate of one turn, or of several tries at it.
+
+    It is called for every piece that arrives and looks at what is new alone. Thinking may name
+    the tags, so nothing inside it ends a turn.
+    """
+
+    def __init__(self) -> None:
+        self._seen = ""
+
+    def __call__(self, text: str) -> int | None:
+        new = len(self._seen) if text.startswith(self._seen) else 0
+        self._seen = text
+        for found in _END_OF_TURN.finditer(text, max(0, new - _LONGEST_TAG)):
+            if not _thinking(text, found.start()):
+                return found.end()
+        return None
 
 
-def _faults(written: Completion, turn: int, must_answer: bool) -> list[str]:
+def _thinking(text: str, at: int) -> bool:
+    tags = _THOUGHT.findall(text, 0, at)
+    return bool(tags) and tags[-1] == ""
+
+
+def _faults(written: Completion, faults_of: Faults) -> list[str]:
     if written.stop_reason == "repetition":
         return ["It repeated itself without end."]
     if written.stop_reason == "length":
         return ["It was too long and was cut off."]
     # Thinking that a server keeps apart is thinking all the same.
-    thought = f"<think>{written.reasoning}</think>" if written.reasoning else ""
-    text = written.text if "<think" in written.text else thought + written.text
-    return turn_faults(text, turn, must_answer=must_answer)
+    reasoning = neutralise(written.reasoning)
+    return faults_of(f"<think>{reasoning}</think>{written.text}" if reasoning else written.text)
+
+
+def _lacking(text: str, *tags: str) -> list[str]:
+    document = parse(text)
+    return malformed(document) + lacks(document, *tags)
+
+
+def _answered(run: Run) -> bool:
+    return bool(answer_text(parse(run.text)))
 
 
 def _pieces(run: Run, stage: Stage, written: Completion) -> list[tuple[Stage, str]]:
@@ -126,7 +173,3 @@ def _pieces(run: Run, stage: Stage, written: Completion) -> list[tuple[Stage, st
         if end > before
     ]
     return cuts or [(stage, written.text)]
-
-
-def _has(text: str, tag: str) -> bool:
-    return any(block.tag == tag for block in parse(text).blocks)

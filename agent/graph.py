@@ -2,9 +2,10 @@
 
 The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
-only: which run, the way through the nodes so far, the query to be searched next. Where a saver
-brings a run back in another process, its transcript is rebuilt by walking that way again, the
-journal answering every call.
+only: which run, the way through the nodes so far, the query to be searched next. Where the run
+in memory stands elsewhere, because a saver brings it back in another process or because a node
+failed half-way, its transcript is rebuilt by walking that way again, the journal answering
+every call.
 
 Nothing here, or imported from here, may know the judge: the policy must not read its rubric.
 """
@@ -27,7 +28,7 @@ class Position(TypedDict, total=False):
     """The state LangGraph keeps: small, and enough to find everything else."""
 
     question: str
-    """input of a caller that only has a question; `recall` opens the run for it"""
+    """input of a caller that only has a question; `recall` opens a new run for it"""
     answer_format: str
     run: str
     """the run's key in `Runs`"""
@@ -61,6 +62,7 @@ class Runs(Protocol):
     async def find(self, key: str) -> Run | None: ...
     async def open(self, key: str) -> Run: ...
     async def finish(self, run: Run) -> Trajectory: ...
+    async def abandon(self, run: Run, error: BaseException) -> None: ...
 
 
 Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
@@ -138,29 +140,46 @@ class _Node(Protocol):
 def _node(name: str, runs: Runs) -> _Node:
     async def node(state: Position) -> Position:
         path = state.get("path", []) if name != "recall" else []
-        key = state.get("run") or await _begin(runs, state)
-        run = await runs.find(key) or await _walk(runs, key, path)
-        query = await STEPS[name](run, runs.decoder, state.get("query"))
-        update: Position = {"run": key, "path": [*path, name], "query": query}
-        return update if name != NODES[-1] else {**update, **await _end(runs, run)}
+        key = await _key(name, runs, state)
+        run = await runs.find(key)
+        if run is None or run.path != path:
+            run = await runs.open(key)
+        try:
+            ahead = [*path[len(run.path) :], name]
+            query = await _walk(run, runs.decoder, ahead, state.get("query"))
+            return await _position(run, runs, query)
+        except BaseException as error:
+            await runs.abandon(run, error)
+            raise
 
     return node
 
 
-async def _begin(runs: Runs, state: Position) -> str:
-    wanted = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)
-    return await runs.begin(state.get("question", ""), wanted)
+async def _key(name: str, runs: Runs, state: Position) -> str:
+    """The run of the state. A question that is asked anew begins a run of its own."""
+    question = state.get("question", "")
+    if name != "recall" or ("run" in state and not question):
+        return state["run"]
+    return await runs.begin(question, AnswerFormat(state.get("answer_format") or AnswerFormat.LONG))
 
 
-async def _end(runs: Runs, run: Run) -> Position:
-    trajectory = await runs.finish(run)
-    return {"report": markdown(trajectory), "status": trajectory.status}
+async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None) -> str | None:
+    """Through the nodes named; those that finished before are answered by the journal."""
+    for name in names:
+        query = await STEPS[name](run, decoder, query)
+        run.path.append(name)
+    return query
 
 
-async def _walk(runs: Runs, key: str, path: list[str]) -> Run:
-    """A run from its start through the nodes of `path` again, answered by the journal."""
-    run = await runs.open(key)
-    query: str | None = None
-    for name in path:
-        query = await STEPS[name](run, runs.decoder, query)
-    return run
+async def _position(run: Run, runs: Runs, query: str | None) -> Position:
+    report, status = "", ""
+    if run.path[-1] == NODES[-1]:
+        trajectory = await runs.finish(run)
+        report, status = markdown(trajectory), str(trajectory.status)
+    return {
+        "run": run.thread,
+        "path": list(run.path),
+        "query": query,
+        "report": report,
+        "status": status,
+    }

@@ -7,12 +7,13 @@ a trajectory that says why, saved like every other, and its journal lets it go o
 import asyncio
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agent.events import Event, Listener, RunFinished, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.policy import Policy
+from agent.question import checked
 from agent.run import Ask, Run
 from memory.errors import PolicyError, StoreError
 from memory.interfaces import SearchTool
@@ -57,20 +58,19 @@ class Researcher:
                 ended.append(event.trajectory)
             listener(event)
 
-        run = await self._start(thread, ask, tell)
+        await self._start(thread, ask, tell)
         limit = recursion_limit(ask.tool_calls)
         try:
             await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
-        except (PolicyError, StoreError) as error:
-            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED)
-            await self.finish(run)
-        finally:
-            self._release(run)
+        except (PolicyError, StoreError):
+            # A run that failed was kept as what it is, and that is the answer then.
+            if not ended:
+                raise
         return ended[0]
 
     async def begin(self, question: str, answer_format: AnswerFormat) -> str:
         """Open a run for a caller that drives the graph itself; returns its key."""
-        ask = Ask(**{**asdict(self.template), "question": question, "answer_format": answer_format})
+        ask = replace(self.template, question=checked(question), answer_format=answer_format)
         thread = new_thread()
         await asyncio.to_thread(self.store.create, thread, self._request(ask))
         await self._start(thread, ask, ignore)
@@ -80,19 +80,39 @@ class Researcher:
         return self._runs.get(key)
 
     async def open(self, key: str) -> Run:
-        """A run that another process began, at its beginning."""
+        """A run at its beginning: one that another process began, or that stands elsewhere."""
+        held = self._runs.get(key)
+        if held is not None:
+            self._release(held)
         request = await asyncio.to_thread(self.store.request, key)
-        return await self._start(key, ask_of(request), ignore)
+        return await self._start(key, ask_of(request), held.listener if held else ignore)
 
     async def finish(self, run: Run) -> Trajectory:
         """Keep the ended run in the data directory and release what it held."""
         trajectory = run.trajectory(uuid.uuid4().hex)
         await asyncio.to_thread(self.store.save, trajectory)
         self._release(run)
+        if run.journal is self.journal and trajectory.status is not Status.FAILED:
+            run.journal.forget(run.thread)
         run.listener(RunFinished(trajectory))
         return trajectory
 
+    async def abandon(self, run: Run, error: BaseException) -> None:
+        """Let go of a run in which a node failed; it can go on later from its journal.
+
+        Where the policy or a store failed, what there is of it is kept with the reason.
+        """
+        self._release(run)
+        if isinstance(error, (PolicyError, StoreError)):
+            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED)
+            await self.finish(run)
+
     async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:
+        if thread in self._runs:
+            raise StoreError(
+                f"the thread {thread!r} is being answered already",
+                "Wait until it has ended, or ask under another thread name.",
+            )
         journal = self.journal
         if journal is None:
             journal = await asyncio.to_thread(self.store.journal, thread)
@@ -101,12 +121,10 @@ class Researcher:
         return run
 
     def _release(self, run: Run) -> None:
-        if self._runs.pop(run.thread, None) is None:
-            return
-        if run.journal is self.journal:
-            run.journal.forget(run.thread)
-        else:
-            run.journal.close()
+        if self._runs.get(run.thread) is run:
+            del self._runs[run.thread]
+            if run.journal is not self.journal:
+                run.journal.close()
 
     def _request(self, ask: Ask) -> dict[str, Any]:
         return {"ask": asdict(ask), "choices": dict(self.choices)}

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from agent.events import Listener, TextWritten, ToolCalled, ToolReturned, UsageCounted, ignore
 from agent.policy import Policy
-from memory.errors import SourceError
+from memory.errors import SourceError, boundary
 from memory.interfaces import Completion, Passage, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
 from memory.schema import (
@@ -75,6 +75,8 @@ class Run:
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
+    path: list[str] = field(default_factory=list)
+    """the nodes of the graph that it has gone through"""
     turn: int = 0
     attempt: int = 0
     tool_calls: int = 0
@@ -221,7 +223,8 @@ class Run:
         # As many more as were seen, so that a new query brings something new to read.
         limit = self.ask.passages + len(self.sources)
         try:
-            found = await self.search_tool.search(query, limit)
+            with boundary(SourceError, f"the search in {self.search_tool.name}"):
+                found = await self.search_tool.search(query, limit)
         except SourceError as error:
             return {"passages": [], "error": str(error)}
         unseen = [p for p in found if (p.location, p.place, p.text) not in self._numbers]

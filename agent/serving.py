@@ -32,6 +32,9 @@ class ServedRuns:
     async def finish(self, run: Run) -> Trajectory:
         return await (await self._researcher()).finish(run)
 
+    async def abandon(self, run: Run, error: BaseException) -> None:
+        await (await self._researcher()).abandon(run, error)
+
     @property
     def decoder(self) -> Decoder:
         return self._built.decoder

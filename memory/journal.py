@@ -63,8 +63,11 @@ class Journal:
         self._replies[key] = reply
 
     def close(self) -> None:
-        """Release the lock; the journal must not be used afterwards."""
-        os.close(self._fd)
+        """Release the lock, once what is being written is on disk; not to be used afterwards."""
+        if self._flushing is None:
+            os.close(self._fd)
+        else:
+            self._flushing.add_done_callback(lambda task: os.close(self._fd))
 
     def forget(self, thread: str) -> None:
         """Drop a finished run's replies from this process's memory; the file keeps them."""
@@ -78,7 +81,8 @@ class Journal:
                 await asyncio.to_thread(self._write, block)
             except OSError as error:
                 for _, done in batch:
-                    done.set_exception(_unusable(self.path, error))
+                    if not done.done():
+                        done.set_exception(_unusable(self.path, error))
             else:
                 for _, done in batch:
                     if not done.done():

@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
+from agent.question import checked
 from agent.settings import Settings, load_settings
 from memory.errors import RubricemError, SettingsError
 from memory.schema import Status, Trajectory
 
-LONGEST_QUESTION = 20_000
-"""characters; more is a document, and documents are sources"""
+LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed")
+"""the settings that are part of what was asked"""
 
 
 @click.command()
@@ -46,19 +47,6 @@ def ask(
     _deliver(trajectory, out, as_json)
 
 
-def checked(question: str) -> str:
-    """The question, if it is one."""
-    if not question.strip():
-        raise SettingsError("There is no question.", 'Ask one: rubricem ask "How does ... work?"')
-    if len(question) > LONGEST_QUESTION:
-        raise SettingsError(
-            f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be "
-            "asked at once.",
-            "Put long material into a folder and name it with --source.",
-        )
-    return question.strip()
-
-
 def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Settings, str]:
     """The settings and the question of an earlier run; flags given now come first."""
     from memory.runs import RunStore
@@ -69,7 +57,9 @@ def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Setting
             f"The thread {thread!r} holds another question.", "Resume it without a question."
         )
     given = {name: value for name, value in flags.items() if value not in (None, ())}
-    limits = {name: request["ask"][name] for name in ("answer_format", "tool_calls", "seed")}
+    limits = {
+        name: request["ask"][name] for name in ("answer_format", "tool_calls", "max_tokens", "seed")
+    }
     return load_settings({**request["choices"], **limits, **given}), request["ask"]["question"]
 
 
