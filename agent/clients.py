@@ -4,6 +4,7 @@ Heavy parts are imported where they are chosen: an answer from a server loads ne
 nor, without a folder or library source, an index.
 """
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,7 +19,7 @@ from agent.researcher import Researcher
 from agent.run import Ask
 from agent.settings import Settings
 from memory.errors import SettingsError
-from memory.interfaces import Sampling, SearchTool
+from memory.interfaces import Embedder, Sampling, SearchTool
 from memory.runs import RunStore
 from memory.schema import Decoding
 
@@ -34,6 +35,7 @@ async def open_researcher(
     choice = choose_policy(settings)
     decoding = decoding_of(settings, choice)
     search_tool = await _open_sources(settings, listener)
+    choices = await asyncio.to_thread(choices_of, settings)
     async with open_policy(settings, choice, listener) as policy:
         yield Researcher(
             policy=policy,
@@ -42,7 +44,7 @@ async def open_researcher(
             search_tool=search_tool,
             store=RunStore(settings.data_dir),
             template=template_of(settings, decoding),
-            choices=choices_of(settings),
+            choices=choices,
         )
 
 
@@ -126,18 +128,22 @@ def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
 
 async def _open_sources(settings: Settings, listener: Listener) -> SearchTool:
     """The named sources; folders and libraries are indexed by their first search."""
-    from agent.sources.combined import Combined
-    from agent.sources.opening import open_source
-
-    def tell(done: int, total: int, doing: str) -> None:
-        listener(SourceProgress(f"{doing} {done}/{total}" if total else doing))
-
     embedder = None
     if settings.retrieval == "hybrid":
         from agent.weights import resolve_embedder
         from memory.embedder import SentenceEmbedder
 
         embedder = SentenceEmbedder(await resolve_embedder(directory=settings.weights_dir))
+    return await asyncio.to_thread(_combined, settings, embedder, listener)
+
+
+def _combined(settings: Settings, embedder: Embedder | None, listener: Listener) -> SearchTool:
+    from agent.sources.combined import Combined
+    from agent.sources.opening import open_source
+
+    def tell(done: int, total: int, doing: str) -> None:
+        listener(SourceProgress(f"{doing} {done}/{total}" if total else doing))
+
     cache = settings.data_dir / "indexes"
     tools = [
         open_source(name, cache, settings.retrieval, embedder, tell) for name in settings.source
