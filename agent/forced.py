@@ -16,13 +16,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.formats import EXACT_LINE
-from agent.overlap import content_words
+from agent.overlap import content_words, overlap
 from agent.prompting import template
 from agent.run import Found, Run
 from agent.scaffold import neutralise
 from agent.toolout import tool_output
 from memory.interfaces import Completion, Sampling
-from memory.schema import AnswerFormat, Author, Stage
+from memory.schema import AnswerFormat, Author, Source, Stage
 
 PROSE = Sampling(temperature=0.2, top_p=0.9, min_p=0.05)
 GREEDY = Sampling(temperature=0.0)
@@ -32,6 +32,8 @@ _SENTENCE = re.compile(r"[.!?](?=\s|$)")
 _WORD = re.compile(r"[\w.]+")
 _NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
 """inside a word: it is an identifier"""
+_EXACT = re.compile(rf"{_NAME.pattern}|\d")
+"""in a word of a claim: it must stand in the source as it is"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,8 @@ ANALYSIS = Slot("deep_analysis", Stage.PLAN, 60, replace(PROSE, dry=4))
 RUBRIC = Slot("rubric", Stage.PLAN, 80, replace(PROSE, dry=4), end="\n\n")
 RESEARCH_PLAN = Slot("research_plan", Stage.PLAN, 50, replace(PROSE, dry=4))
 QUERY = Slot("query", Stage.RESEARCH, 20, GREEDY)
-EVALUATION = Slot("state_evaluation", Stage.RESEARCH, 60, replace(PROSE, dry=12))
+READING = Slot("reading", Stage.RESEARCH, 60, GREEDY)
+MISSING = Slot("missing", Stage.RESEARCH, 20, GREEDY)
 RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 80, replace(PROSE, dry=12), end="\n\n")
 WRITING_PLAN = Slot("writing_plan", Stage.REVIEW, 40, replace(PROSE, dry=12))
 CLAIM = Slot("claim", Stage.ANSWER, 80, GREEDY, end="</cite>")
@@ -59,6 +62,12 @@ EXACT = Slot("exact", Stage.ANSWER, 24, GREEDY)
 
 CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
 """cited claims at most, by the answer's format"""
+SUPPORT = 0.5
+"""share of a claim's words that its source must hold; see agent/overlap.py"""
+NAME_CHARACTERS = 60
+"""of a source's title, put before its reading"""
+MORE_WORDS = 4
+"""words that the model may add to a query"""
 
 OnSlot = Callable[[Slot, str, Completion], None]
 """Told what a slot holds after trimming, and what the model wrote for it."""
@@ -83,7 +92,7 @@ class ForcedDecoder:
         await self._fill(run, THINK)
         await run.prompt(Stage.PLAN, "</think>\n<structured_plan>\n<deep_analysis>")
         await self._fill(run, ANALYSIS)
-        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n- ")
+        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n- Says")
         await self._fill(run, RUBRIC)
         await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>")
         await self._fill(run, RESEARCH_PLAN)
@@ -97,12 +106,20 @@ class ForcedDecoder:
     async def research(self, run: Run) -> str | None:
         """Evaluate the evidence; return another query, or None to go on to the review."""
         await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
-        await self._fill(run, EVALUATION)
-        await run.prompt(Stage.RESEARCH, "</state_evaluation>\n")
+        for source in self._unread(run):
+            await run.prompt(Stage.RESEARCH, f"\n{_reading_of(source)}")
+            await self._fill(run, READING)
+        await run.prompt(Stage.RESEARCH, "\nMissing:")
+        await self._fill(run, MISSING)
+        await run.prompt(Stage.RESEARCH, "\n</state_evaluation>\n")
         missing = _missing_names(run)
         if not missing or run.turn > min(self._searches, run.ask.tool_calls):
             return None
         return await self._call(run, " ".join(missing))
+
+    def _unread(self, run: Run) -> list[Source]:
+        """Sources that no evaluation has spoken of yet."""
+        return [s for s in run.sources.values() if _reading_of(s) not in run.text]
 
     async def review(self, run: Run) -> None:
         await run.prompt(Stage.REVIEW, "<review>\n<rubric_review>")
@@ -124,28 +141,48 @@ class ForcedDecoder:
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
     async def _claims(self, run: Run) -> None:
-        said: frozenset[str] = frozenset()
-        for number in range(CLAIMS[run.ask.answer_format]):
-            grammar = _claim_grammar(list(run.sources), may_end=number > 0)
-            sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
-            written = await run.write(Stage.ANSWER, sampling)
-            identifier, _, rest = written.text.partition('">')
-            claim = trim(rest.partition("</cite>")[0], capped="</cite>" not in rest)
-            if self._on_slot and identifier:
-                self._on_slot(CLAIM, claim, written)
-            words = content_words(claim)
-            if not words - said:
+        """Claims until the model ends, says nothing new, or leaves its sources."""
+        said: list[str] = []
+        sources = dict(run.sources)
+        for _ in range(CLAIMS[run.ask.answer_format]):
+            identifier, claim = await self._claim(run, list(sources), may_end=bool(said))
+            if not identifier or not _adds(claim, said):
                 break
-            said |= words
-            identifier = identifier.rpartition('"')[2]
+            if not _holds(sources[identifier], claim) and len(sources) > 1:
+                # What a source does not say is not shown under its name; others may say it.
+                del sources[identifier]
+                continue
+            said.append(claim)
             await run.prompt(Stage.ANSWER, f'\n<cite id="{identifier}">')
             await run.keep_edited(Stage.ANSWER, claim)
             await run.prompt(Stage.ANSWER, "</cite>")
 
+    async def _claim(self, run: Run, identifiers: list[str], *, may_end: bool) -> tuple[str, str]:
+        """An id and what is claimed of it; ("", "") where the model ends the answer."""
+        if not identifiers:
+            return "", ""
+        grammar = _claim_grammar(identifiers, may_end=may_end)
+        sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
+        written = await run.write(Stage.ANSWER, sampling)
+        opening, _, rest = written.text.partition('">')
+        claim = trim(rest.partition("</cite>")[0], capped="</cite>" not in rest)
+        if self._on_slot and rest:
+            self._on_slot(CLAIM, claim, written)
+        return (opening.rpartition('"')[2], claim) if rest else ("", "")
+
     async def _call(self, run: Run, begin: str) -> str:
-        """A tool call whose query begins with given words and goes on with the model's."""
-        await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{begin} ')
-        words = await self._fill(run, QUERY)
+        """A tool call whose query begins with given words and goes on with the model's.
+
+        Of the model's only words that are new are kept: small models add numbers and guesses.
+        """
+        await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{begin}')
+        sampling = replace(QUERY.sampling, max_tokens=QUERY.cap)
+        written = await run.write(QUERY.stage, sampling, lambda text: _end(text, QUERY.end))
+        words = _new_words(written.text, begin)
+        if words:
+            await run.keep_edited(QUERY.stage, f" {words}")
+        if self._on_slot:
+            self._on_slot(QUERY, words, written)
         await run.prompt(Stage.RESEARCH, "</call_tool>\n")
         return f"{begin} {words}".strip()
 
@@ -154,10 +191,37 @@ class ForcedDecoder:
         written = await run.write(slot.stage, sampling, lambda text: _end(text, slot.end))
         text = trim(written.text, capped=written.stop_reason in ("length", "repetition"))
         if text:
-            await run.keep_edited(slot.stage, text)
+            # The space that parts it from the words the runner put before it.
+            lead = " " if written.text[0] == " " else ""
+            await run.keep_edited(slot.stage, lead + text)
         if self._on_slot:
             self._on_slot(slot, text, written)
         return text
+
+
+def _reading_of(source: Source) -> str:
+    """What stands before the reading of a source; its name keeps the model to its subject."""
+    name = neutralise(" ".join(source.title.split())[:NAME_CHARACTERS])
+    return f"{source.id} ({name}) says:"
+
+
+def _holds(source: Source, claim: str) -> bool:
+    """Whether a source has most words of a claim, and every name and number in it."""
+    text = f"{source.title}\n{source.text}"
+    exact = [word.strip(".") for word in _WORD.findall(claim) if _EXACT.search(word)]
+    held = text.casefold()
+    return overlap(claim, text) >= SUPPORT and all(word.casefold() in held for word in exact)
+
+
+def _adds(claim: str, said: list[str]) -> bool:
+    return bool(content_words(claim) - content_words(" ".join(said)))
+
+
+def _new_words(written: str, begin: str) -> str:
+    """At most four words that the query does not hold yet."""
+    known = begin.casefold()
+    words = [word for word in _WORD.findall(written) if len(word) > 2 and not word[0].isdigit()]
+    return " ".join([word for word in words if word.casefold() not in known][:MORE_WORDS])
 
 
 def _claim_grammar(identifiers: list[str], *, may_end: bool) -> str:

@@ -22,7 +22,7 @@ from typing import Any
 
 from agent.choice import choose_policy
 from agent.citations import cited_answer
-from agent.clients import open_policy, open_researcher
+from agent.clients import open_researcher
 from agent.forced import ForcedDecoder, Slot
 from agent.overlap import content_words
 from agent.policy import Policy
@@ -45,11 +45,13 @@ class Slots:
     seen: list[frozenset[str]] = field(default_factory=list)
 
     def note(self, slot: Slot, text: str, written: Completion) -> None:
+        if slot.name == "query":
+            return  # never empty: it begins with the question
         self.counts["slots"] += 1
         self.counts["empty"] += not text
         self.counts["capped"] += written.stop_reason == "length"
         words = content_words(text)
-        if slot.name != "query" and words:
+        if slot.name != "claim" and words:  # a claim is to repeat what was read
             self.counts["repeated"] += any(
                 len(words & other) >= 0.9 * len(words | other) for other in self.seen
             )
@@ -121,8 +123,10 @@ def summary(model: str, rows: list[dict[str, Any]]) -> dict[str, float]:
         "cites_resolved_share": cites / (cites + dropped) if cites else 0.0,
         "claims_overlapping_60_share": sum(o >= 0.6 for o in overlaps) / max(len(overlaps), 1),
         "slots": slots,
-        **{f"slots_{kind}_share": sum(row.get(kind, 0) for row in rows) / slots
-           for kind in ("empty", "capped", "repeated")},
+        **{
+            f"slots_{kind}_share": sum(row.get(kind, 0) for row in rows) / slots
+            for kind in ("empty", "capped", "repeated")
+        },
         "completion_tokens_mean": statistics.mean(row["tokens"] for row in rows),
     }
     return {f"{key}_{model}": round(value, 3) for key, value in values.items()}
