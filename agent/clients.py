@@ -36,7 +36,12 @@ async def open_researcher(
     decoding = decoding_of(settings, choice)
     search_tool = await _open_sources(settings, listener)
     choices = await asyncio.to_thread(choices_of, settings)
-    async with open_policy(settings, choice, listener) as policy:
+    async with (
+        _prepared(search_tool, listener) as ready,
+        open_policy(settings, choice, listener) as policy,
+    ):
+        # Not beside a model that writes: on few cores an index being built would starve it.
+        await ready
         yield Researcher(
             policy=policy,
             decoder=_decoder(settings, decoding),
@@ -46,6 +51,22 @@ async def open_researcher(
             template=template_of(settings, decoding),
             choices=choices,
         )
+
+
+@asynccontextmanager
+async def _prepared(tool: SearchTool, listener: Listener) -> AsyncIterator[asyncio.Task[None]]:
+    """Documents are read and indexed while weights are fetched and loaded."""
+
+    async def prepare() -> None:
+        for problem in await tool.prepare():
+            listener(SourceProgress(problem))
+
+    task = asyncio.create_task(prepare())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 @asynccontextmanager

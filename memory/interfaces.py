@@ -128,6 +128,13 @@ class SearchTool(Protocol):
     @property
     def name(self) -> str: ...
 
+    async def prepare(self) -> tuple[str, ...]:
+        """Do now what the first search would have to wait for, such as reading documents.
+
+        Returns a sentence for each thing that could not be read; the rest is searched.
+        """
+        ...
+
     async def search(self, query: str, limit: int) -> list[Passage]: ...
 
 

@@ -28,6 +28,9 @@ class FixedSearch:
         self.error = error
         self.queries: list[str] = []
 
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
     async def search(self, query: str, limit: int) -> list[Passage]:
         self.queries.append(query)
         if self.error:

@@ -14,6 +14,10 @@ class Combined:
         self._tools = tools
         self.name = "+".join(tool.name for tool in tools)
 
+    async def prepare(self) -> tuple[str, ...]:
+        problems = [await tool.prepare() for tool in self._tools]
+        return tuple(chain.from_iterable(problems))
+
     async def search(self, query: str, limit: int) -> list[Passage]:
         found = await asyncio.gather(*(tool.search(query, limit) for tool in self._tools))
         ranked = chain.from_iterable(zip_longest(*found))

@@ -52,11 +52,15 @@ class Folder:
         return "folder"
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        index = await self.prepare()
+        index = await self._ready()
         return await asyncio.to_thread(index.search, query, limit)
 
-    async def prepare(self) -> LexicalIndex | HybridIndex:
-        """Bring the index up to date with the folder, so that a search need not wait."""
+    async def prepare(self) -> tuple[str, ...]:
+        """Bring the index up to date with the folder; returns `problems`."""
+        await self._ready()
+        return self.problems
+
+    async def _ready(self) -> LexicalIndex | HybridIndex:
         async with self._opening:
             if self._index is None or time.monotonic() - self._looked > self._look_again:
                 self._index = await asyncio.to_thread(self._refreshed)

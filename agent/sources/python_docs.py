@@ -47,11 +47,15 @@ class PythonDocs:
         return "python"
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        index = await self.prepare()
+        index = await self._ready()
         return await asyncio.to_thread(index.search, query, limit)
 
-    async def prepare(self) -> LexicalIndex | HybridIndex:
-        """Open the index, building it where there is none, so that a search need not wait."""
+    async def prepare(self) -> tuple[str, ...]:
+        """Open the index, building it where there is none; there is nothing to complain of."""
+        await self._ready()
+        return ()
+
+    async def _ready(self) -> LexicalIndex | HybridIndex:
         async with self._opening:
             if self._index is None:
                 self._index = await asyncio.to_thread(self._open)
