@@ -163,7 +163,8 @@ def _combined(settings: Settings, embedder: Embedder | None, listener: Listener)
     from agent.sources.opening import open_source
 
     def tell(done: int, total: int, doing: str) -> None:
-        listener(SourceProgress(f"{doing} {done}/{total}" if total else doing))
+        # Without the name of what is read, so that a log gets one line of it.
+        listener(SourceProgress(f"reading documents: {done} of {total}" if total else doing))
 
     cache = settings.data_dir / "indexes"
     tools = [

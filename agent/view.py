@@ -22,6 +22,7 @@ from agent.events import (
     RunFinished,
     SourceProgress,
     StageStarted,
+    ToolCalled,
     ToolReturned,
     TurnRetried,
     ignore,
@@ -69,7 +70,7 @@ def live_view(
 
 
 class PlainLines:
-    """A listener that prints a line at each stage, search, retry and end."""
+    """A listener that prints a line at each stage, search, retry and end, and the rubric."""
 
     def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
         self._console = console
@@ -91,6 +92,8 @@ class PlainLines:
         match event:
             case StageStarted(stage):
                 return "" if stage is before.stage else stage.value
+            case ToolCalled() if not before.calls:
+                return "\n".join(f"  - {item}" for item in self._progress.rubric[:SHOWN])
             case ToolReturned() if self._progress.calls:
                 call = self._progress.calls[-1]
                 return f"search {call.number}: {call.query} ({_outcome(call)})"

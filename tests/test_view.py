@@ -130,7 +130,7 @@ def test_the_drawing_says_how_a_run_ended():
     assert ended[Status.FINISHED][-1].startswith("   finished: 1,200 tokens read, 80 tokens")
 
 
-def test_plain_lines_are_one_for_each_stage_and_search():
+def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
     console = pipe()
     listen = PlainLines(console, clock=lambda: 0.0)
     for event in (*RUN, RunFinished(trajectory("x"))):
@@ -139,6 +139,8 @@ def test_plain_lines_are_one_for_each_stage_and_search():
         "indexing 1/200",
         "plan",
         "research",
+        "  - Names the rule",
+        "  - Names the default",
         "search 1: lru [bold]evict[/bold] now (2 passages, 0.1 s)",
         "search 2: maxsize (failed: no connection)",
         "asked again: there is no </answer>",
