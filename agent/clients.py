@@ -8,6 +8,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
 from agent.graph import Decoder
 from agent.policy import ChatWriter, Policy, TokenWriter
-from agent.researcher import Researcher
+from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.settings import Settings
 from memory.errors import SettingsError
@@ -66,7 +67,8 @@ async def _prepared(tool: SearchTool, listener: Listener) -> AsyncIterator[async
         yield task
     finally:
         task.cancel()
-        await asyncio.wait([task])
+        # What it raised is told where it is awaited; here something else already went wrong.
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -112,6 +114,17 @@ def template_of(settings: Settings, decoding: Decoding) -> Ask:
         seed=settings.seed,
         **reading,
     )
+
+
+def reserve(settings: Settings, thread: str, question: str) -> Ask:
+    """Write down what is asked under a name, before any work is done for it.
+
+    Raises what cannot be asked: a thread that holds another question, a bad data directory.
+    """
+    decoding = decoding_of(settings, choose_policy(settings))
+    ask = replace(template_of(settings, decoding), question=question)
+    RunStore(settings.data_dir).create(thread, request_of(ask, choices_of(settings)))
+    return ask
 
 
 def choices_of(settings: Settings) -> dict[str, Any]:

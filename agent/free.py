@@ -9,6 +9,7 @@ the run then ends partial, never empty without a reason.
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import takewhile
 
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
@@ -76,7 +77,7 @@ class FreeDecoder:
 
     async def review(self, run: Run) -> None:
         """Nothing to do where the last turn already held the review; else ask for it."""
-        document = parse(run.text)
+        document = parse(_last_turn(run))
         if not document.find("review") and not answer_text(document):
             await run.prompt(Stage.REVIEW, _REVIEW)
             await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
@@ -160,13 +161,19 @@ def _lacking(text: str, *tags: str) -> list[str]:
 
 
 def _answered(run: Run) -> bool:
-    return bool(answer_text(parse(run.text)))
+    return bool(answer_text(parse(_last_turn(run))))
+
+
+def _last_turn(run: Run) -> str:
+    kept = (s for s in reversed(run.segments) if s.kept and s.author is Author.POLICY)
+    return "".join(reversed([s.text for s in takewhile(lambda s: s.turn == run.turn, kept)]))
 
 
 def _pieces(run: Run, stage: Stage, written: Completion) -> list[tuple[Stage, str]]:
     """The new text cut at the boundaries of the stages of the whole transcript."""
-    before = len(run.text)
-    spans = stage_spans(run.text + written.text)
+    transcript = run.text
+    before = len(transcript)
+    spans = stage_spans(transcript + written.text)
     cuts = [
         (found, written.text[max(start - before, 0) : max(end - before, 0)])
         for found, (start, end) in spans.items()

@@ -37,7 +37,7 @@ class Position(TypedDict, total=False):
     query: str | None
     """what is to be searched next"""
     report: str
-    """output: the cited report in Markdown"""
+    """output for a caller that gave a question: the cited report in Markdown"""
     status: str
 
 
@@ -147,7 +147,7 @@ def _node(name: str, runs: Runs) -> _Node:
         try:
             ahead = [*path[len(run.path) :], name]
             query = await _walk(run, runs.decoder, ahead, state.get("query"))
-            return await _position(run, runs, query)
+            return await _position(run, runs, query, state)
         except BaseException as error:
             await runs.abandon(run, error)
             raise
@@ -171,15 +171,11 @@ async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None)
     return query
 
 
-async def _position(run: Run, runs: Runs, query: str | None) -> Position:
-    report, status = "", ""
+async def _position(run: Run, runs: Runs, query: str | None, state: Position) -> Position:
+    position: Position = {"run": run.thread, "path": list(run.path), "query": query}
     if run.path[-1] == NODES[-1]:
         trajectory = await runs.finish(run)
-        report, status = markdown(trajectory), str(trajectory.status)
-    return {
-        "run": run.thread,
-        "path": list(run.path),
-        "query": query,
-        "report": report,
-        "status": status,
-    }
+        # A caller that drives the graph itself gets its answer in the state alone.
+        report = markdown(trajectory) if "question" in state else ""
+        return {**position, "report": report, "status": trajectory.status}
+    return {**position, "report": "", "status": ""}

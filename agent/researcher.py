@@ -50,7 +50,7 @@ class Researcher:
         A policy or store that fails gives a FAILED trajectory with the reason.
         """
         thread = thread or new_thread()
-        await asyncio.to_thread(self.store.create, thread, self._request(ask))
+        await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
         ended: list[Trajectory] = []
 
         def tell(event: Event) -> None:
@@ -72,7 +72,7 @@ class Researcher:
         """Open a run for a caller that drives the graph itself; returns its key."""
         ask = replace(self.template, question=checked(question), answer_format=answer_format)
         thread = new_thread()
-        await asyncio.to_thread(self.store.create, thread, self._request(ask))
+        await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
         await self._start(thread, ask, ignore)
         return thread
 
@@ -126,12 +126,14 @@ class Researcher:
             if run.journal is not self.journal:
                 run.journal.close()
 
-    def _request(self, ask: Ask) -> dict[str, Any]:
-        return {"ask": asdict(ask), "choices": dict(self.choices)}
+
+def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a question so that another process can go on with it."""
+    return {"ask": asdict(ask), "choices": dict(choices)}
 
 
 def ask_of(request: Mapping[str, Any]) -> Ask:
-    """The question of a stored request."""
+    """The question of such a request."""
     fields = dict(request["ask"])
     return Ask(**{**fields, "answer_format": AnswerFormat(fields["answer_format"])})
 

@@ -15,11 +15,14 @@ import argparse
 import asyncio
 import hashlib
 import json
+import subprocess
+import sys
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 MODEL = "loopback"
@@ -188,6 +191,20 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
     headers = {name.lower(): value for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", 0)))
     return request_line.split(" ")[1], body
+
+
+@contextmanager
+def serving(delay: float, chunks: int) -> Iterator[str]:
+    """A server in a process of its own; gives its address, which ends in /v1."""
+    options = ["--delay", str(delay), "--chunks", str(chunks)]
+    command = [sys.executable, "-m", "benchmarks.loopback", *options]
+    root = Path(__file__).parent.parent
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.terminate()
 
 
 async def run(delay: float, chunks: int, port: int) -> None:

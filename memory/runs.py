@@ -32,11 +32,15 @@ class RunStore:
         self.folder = data_dir / "runs"
 
     def create(self, thread: str, request: Mapping[str, Any]) -> None:
-        """Write down what is asked; asking the same again under the same name is a resume."""
-        path = self._folder_of(thread) / "request.json"
-        if path.exists() and self.request(thread) != dict(request):
+        """Write down what is asked; asking the same again under the same name is a resume.
+
+        A name is taken once a call has finished under it.
+        """
+        folder = self._folder_of(thread)
+        path = folder / "request.json"
+        if path.exists() and _begun(folder) and self.request(thread) != dict(request):
             raise SettingsError(
-                f"the thread {thread!r} holds another question",
+                f"the thread {thread!r} holds another question, or was asked with other settings",
                 f"Go on with it by --resume {thread}, or choose another --thread.",
             )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
@@ -90,6 +94,13 @@ class RunStore:
             ) from None
         except OSError as error:
             raise unusable(path, error) from error
+
+
+def _begun(folder: Path) -> bool:
+    journal = folder / "journal.jsonl"
+    return (folder / "trajectory.json").exists() or (
+        journal.exists() and journal.stat().st_size > 0
+    )
 
 
 def write_atomically(path: Path, text: str) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from agent.cli import main
 from tests.conftest import COMMAND, ROOT
-from tests.flow import RUN, answer, plan
+from tests.flow import RUN
 from tests.scripted_server import Fault, ScriptedServer
 
 
@@ -89,13 +89,21 @@ def test_an_unreadable_pdf_does_not_hide_the_good_file_beside_it(documents: Path
     assert only_object(done)["status"] == "finished"
 
 
-def test_an_empty_folder_is_told_to_the_policy_as_a_failed_search(tmp_path: Path):
+def test_an_empty_folder_is_refused_before_anything_is_asked(tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    with ScriptedServer([plan(), answer("Nothing could be searched.")]) as server:
-        done = asked(server, tmp_path / "empty", "--json")
-        shown = server.requests[1].body["messages"][-1]["content"]
-    assert "has no documents" in shown
-    assert only_object(done)["citations"] == []
+    with ScriptedServer(RUN) as server:
+        done = asked(server, tmp_path / "empty", "--quiet")
+        assert server.requests == []
+    assert done.exit_code == 1
+    told, remedy = sentences(done)
+    assert "has no documents" in told and "name another folder" in remedy
+
+
+def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
+    with ScriptedServer(RUN) as server:
+        where = ("--base-url", server.base_url, "--thread", "mine", "--quiet")
+        assert ask("How?", *where, "--source", "nowhere").exit_code == 2
+        assert ask("How?", *where, "--source", str(documents)).exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 
 from agent.graph import NODES, Position, build_graph
 from agent.run import Ask
-from benchmarks.loopback import TURNS
+from benchmarks.loopback import TURNS, serving
 from memory.errors import PolicyError, SettingsError, StoreError
 from memory.journal import Journal
 from memory.schema import Author, Status
@@ -31,11 +30,11 @@ DELAY = 0.4
 class Loopback:
     """The benchmark's server in a process of its own, and what it counted."""
 
-    def __init__(self, port: int) -> None:
-        self.address = f"http://127.0.0.1:{port}"
+    def __init__(self, address: str) -> None:
+        self.address = address
 
     def counts(self) -> dict[str, int]:
-        with urllib.request.urlopen(f"{self.address}/count") as response:
+        with urllib.request.urlopen(f"{self.address.removesuffix('/v1')}/count") as response:
             counted: dict[str, int] = json.load(response)
         return counted
 
@@ -48,11 +47,8 @@ class Loopback:
 
 @pytest.fixture
 def loopback() -> Iterator[Loopback]:
-    command = [sys.executable, "-m", "benchmarks.loopback", "--delay", str(DELAY)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout
-        yield Loopback(int(process.stdout.readline()))
-        process.terminate()
+    with serving(DELAY, chunks=20) as address:
+        yield Loopback(address)
 
 
 def ask(*arguments: str) -> "subprocess.Popen[str]":
@@ -66,7 +62,7 @@ def test_a_killed_run_repeats_no_finished_call(
 ):
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "rules.md").write_text("# Rules\n\nThe rule decides the order; no exception.\n")
-    where = ("--base-url", f"{loopback.address}/v1", "--source", str(tmp_path))
+    where = ("--base-url", loopback.address, "--source", str(tmp_path))
     with ask("Which rule?", *where, "--thread", "t") as first:
         loopback.wait_for(calls)
         first.send_signal(signal.SIGKILL)
@@ -111,7 +107,9 @@ async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
             way = ["recall", "plan", "tools", "research", "tools", "research", "review", "answer"]
             graph = build_graph(another, InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
-            await graph.aupdate_state(config, {"run": "t", "path": way}, as_node="answer")
+            await graph.aupdate_state(
+                config, {"question": QUESTION, "run": "t", "path": way}, as_node="answer"
+            )
             ended = await graph.ainvoke(None, config)
         assert (len(server.requests), len(source.queries)) == (len(RUN), 2)
     assert ended["path"] == [*way, NODES[-1]]

@@ -1,7 +1,6 @@
 """`rubricem ask`: one question, answered on the terminal, in a file or as JSON."""
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +63,15 @@ def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Setting
 
 
 async def _answer(settings: Settings, question: str, thread: str | None, quiet: bool) -> Trajectory:
-    from agent.clients import open_researcher
+    from agent.clients import open_researcher, reserve
     from agent.researcher import new_thread
     from agent.view import live_view
 
     thread = thread or new_thread()
+    wanted = reserve(settings, thread, question)
     with live_view(question, quiet=quiet) as listener:
         try:
             async with open_researcher(settings, listener) as researcher:
-                wanted = replace(researcher.template, question=question)
                 return await researcher.ask(wanted, thread, listener)
         except asyncio.CancelledError:
             click.echo(f"\nStopped. Go on with: rubricem ask --resume {thread}", err=True)
