@@ -1,4 +1,4 @@
-"""The policy seam: one transcript, as token ids for one kind of model, as messages for the other."""
+"""The policy seam: one transcript, as token ids for one kind of model, messages for the other."""
 
 from collections.abc import Sequence
 
