@@ -8,69 +8,57 @@ runs are good for SFT and never for a policy-gradient ratio.
 A small model says of almost any evidence that nothing is missing. So code decides whether to
 search again: as long as a name in the question stands in no passage that was found.
 
-What the slots are and how they are sampled was found by measuring; see docs/benchmarks.md.
+For the same reason every source is read in a line of its own that begins with its name, every
+rubric item is reviewed in a line of its own, and a claim its source does not hold is not shown.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from agent.claims import NAME, WORD, adds, claim_grammar, holds, touches
 from agent.formats import EXACT_LINE
-from agent.overlap import content_words, overlap
 from agent.prompting import template
+from agent.reading import rubric_items
 from agent.run import Found, Run
-from agent.scaffold import neutralise
+from agent.scaffold import neutralise, parse
+from agent.slots import (
+    ANALYSIS,
+    CLAIM,
+    EXACT,
+    ITEM,
+    MISSING,
+    QUERY,
+    READING,
+    RESEARCH_PLAN,
+    RUBRIC,
+    THINK,
+    WRITING_PLAN,
+    OnSlot,
+    Slot,
+    slot_end,
+    trim,
+)
 from agent.toolout import tool_output
-from memory.interfaces import Completion, Sampling
 from memory.schema import AnswerFormat, Author, Source, Stage
-
-PROSE = Sampling(temperature=0.2, top_p=0.9, min_p=0.05)
-GREEDY = Sampling(temperature=0.0)
-
-_TAG = re.compile(r"</?[A-Za-z_]|<\|")
-_SENTENCE = re.compile(r"[.!?](?=\s|$)")
-_WORD = re.compile(r"[\w.]+")
-_NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
-"""inside a word: it is an identifier"""
-_EXACT = re.compile(rf"{_NAME.pattern}|\d")
-"""in a word of a claim: it must stand in the source as it is"""
-
-
-@dataclass(frozen=True, slots=True)
-class Slot:
-    """One place the model fills: where, how long in tokens, and how sampled."""
-
-    name: str
-    stage: Stage
-    cap: int
-    sampling: Sampling = PROSE
-    end: str = "\n"
-    """text at which the slot ends, beside anything like a tag"""
-
-
-THINK = Slot("think", Stage.PLAN, 40, replace(PROSE, dry=4))
-ANALYSIS = Slot("deep_analysis", Stage.PLAN, 60, replace(PROSE, dry=4))
-RUBRIC = Slot("rubric", Stage.PLAN, 80, replace(PROSE, dry=4), end="\n\n")
-RESEARCH_PLAN = Slot("research_plan", Stage.PLAN, 50, replace(PROSE, dry=4))
-QUERY = Slot("query", Stage.RESEARCH, 20, GREEDY)
-READING = Slot("reading", Stage.RESEARCH, 60, GREEDY)
-MISSING = Slot("missing", Stage.RESEARCH, 20, GREEDY)
-RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 80, replace(PROSE, dry=12), end="\n\n")
-WRITING_PLAN = Slot("writing_plan", Stage.REVIEW, 40, replace(PROSE, dry=12))
-CLAIM = Slot("claim", Stage.ANSWER, 80, GREEDY, end="</cite>")
-EXACT = Slot("exact", Stage.ANSWER, 24, GREEDY)
 
 CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
 """cited claims at most, by the answer's format"""
-SUPPORT = 0.5
-"""share of a claim's words that its source must hold; see agent/overlap.py"""
+PARTS = 3
+"""questions inside a question that are told apart"""
+ITEMS = 4
+"""rubric items that are reviewed one by one"""
 NAME_CHARACTERS = 60
 """of a source's title, put before its reading"""
 MORE_WORDS = 4
 """words that the model may add to a query"""
 
-OnSlot = Callable[[Slot, str, Completion], None]
-"""Told what a slot holds after trimming, and what the model wrote for it."""
+
+_AND = re.compile(
+    r"[,;]?\s+(?:and|or)\s+(?=(?:what|how|which|when|where|why|who|whose|does|do|did|is|are|was|can"
+    r"|could|should|will)\b)|\?\s+|;\s+",
+    re.I,
+)
+"""between two questions in one"""
 
 
 class ForcedDecoder:
@@ -92,7 +80,8 @@ class ForcedDecoder:
         await self._fill(run, THINK)
         await run.prompt(Stage.PLAN, "</think>\n<structured_plan>\n<deep_analysis>")
         await self._fill(run, ANALYSIS)
-        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n- Says")
+        items = "".join(_parts(run, "\n- Answers: {}"))
+        await run.prompt(Stage.PLAN, f"</deep_analysis>\n<rubric>{items}\n- Says")
         await self._fill(run, RUBRIC)
         await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>")
         await self._fill(run, RESEARCH_PLAN)
@@ -107,8 +96,9 @@ class ForcedDecoder:
         """Evaluate the evidence; return another query, or None to go on to the review."""
         await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
         for source in self._unread(run):
-            await run.prompt(Stage.RESEARCH, f"\n{_reading_of(source)}")
-            await self._fill(run, READING)
+            for of in _parts(run, ' of "{}"') or [""]:
+                await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says{of}:")
+                await self._fill(run, READING)
         await run.prompt(Stage.RESEARCH, "\nMissing:")
         await self._fill(run, MISSING)
         await run.prompt(Stage.RESEARCH, "\n</state_evaluation>\n")
@@ -119,12 +109,14 @@ class ForcedDecoder:
 
     def _unread(self, run: Run) -> list[Source]:
         """Sources that no evaluation has spoken of yet."""
-        return [s for s in run.sources.values() if _reading_of(s) not in run.text]
+        return [s for s in run.sources.values() if f"\n{_named(s)} says" not in run.text]
 
     async def review(self, run: Run) -> None:
         await run.prompt(Stage.REVIEW, "<review>\n<rubric_review>")
-        await self._fill(run, RUBRIC_REVIEW)
-        await run.prompt(Stage.REVIEW, "</rubric_review>\n<writing_plan>")
+        for item in _rubric(run)[:ITEMS]:
+            await run.prompt(Stage.REVIEW, f"\n- {item}:")
+            await self._fill(run, ITEM)
+        await run.prompt(Stage.REVIEW, "\n</rubric_review>\n<writing_plan>")
         await self._fill(run, WRITING_PLAN)
         await run.prompt(Stage.REVIEW, "</writing_plan>\n</review>\n")
 
@@ -144,11 +136,14 @@ class ForcedDecoder:
         """Claims until the model ends, says nothing new, or leaves its sources."""
         said: list[str] = []
         sources = dict(run.sources)
+        asked = "\n".join([run.ask.question, *_rubric(run)])
+        least = len(parts_of(run.ask.question)) or 1
         for _ in range(CLAIMS[run.ask.answer_format]):
-            identifier, claim = await self._claim(run, list(sources), may_end=bool(said))
-            if not identifier or not _adds(claim, said):
+            identifier, claim = await self._claim(run, list(sources), may_end=len(said) >= least)
+            if not identifier or not adds(claim, said):
                 break
-            if not _holds(sources[identifier], claim) and len(sources) > 1:
+            fits = holds(sources[identifier], claim) and touches(claim, asked)
+            if not fits and (said or len(sources) > 1):
                 # What a source does not say is not shown under its name; others may say it.
                 del sources[identifier]
                 continue
@@ -161,7 +156,7 @@ class ForcedDecoder:
         """An id and what is claimed of it; ("", "") where the model ends the answer."""
         if not identifiers:
             return "", ""
-        grammar = _claim_grammar(identifiers, may_end=may_end)
+        grammar = claim_grammar(identifiers, may_end=may_end)
         sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
         written = await run.write(Stage.ANSWER, sampling)
         opening, _, rest = written.text.partition('">')
@@ -177,7 +172,7 @@ class ForcedDecoder:
         """
         await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{begin}')
         sampling = replace(QUERY.sampling, max_tokens=QUERY.cap)
-        written = await run.write(QUERY.stage, sampling, lambda text: _end(text, QUERY.end))
+        written = await run.write(QUERY.stage, sampling, lambda text: slot_end(text, QUERY.end))
         words = _new_words(written.text, begin)
         if words:
             await run.keep_edited(QUERY.stage, f" {words}")
@@ -188,7 +183,7 @@ class ForcedDecoder:
 
     async def _fill(self, run: Run, slot: Slot) -> str:
         sampling = replace(slot.sampling, max_tokens=slot.cap)
-        written = await run.write(slot.stage, sampling, lambda text: _end(text, slot.end))
+        written = await run.write(slot.stage, sampling, lambda text: slot_end(text, slot.end))
         text = trim(written.text, capped=written.stop_reason in ("length", "repetition"))
         if text:
             # The space that parts it from the words the runner put before it.
@@ -199,62 +194,45 @@ class ForcedDecoder:
         return text
 
 
-def _reading_of(source: Source) -> str:
-    """What stands before the reading of a source; its name keeps the model to its subject."""
+def parts_of(question: str) -> list[str]:
+    """The questions inside a question, or nothing where it is one.
+
+    Each becomes a rubric item and is asked of each source: small models answer one of two parts
+    and forget the other.
+    """
+    parts = [part.strip(" ?,;") for part in _AND.split(" ".join(question.split()))]
+    return [part for part in parts if part][:PARTS] if len(parts) > 1 else []
+
+
+def _parts(run: Run, form: str) -> list[str]:
+    return [form.format(neutralise(part)) for part in parts_of(run.ask.question)]
+
+
+def _rubric(run: Run) -> list[str]:
+    """The items of the question's own rubric."""
+    document = parse(run.text)
+    blocks = document.find("rubric")
+    return rubric_items(document.inner(blocks[0])) if blocks else []
+
+
+def _named(source: Source) -> str:
+    """Id and name of a source; the name keeps the model to its subject."""
     name = neutralise(" ".join(source.title.split())[:NAME_CHARACTERS])
-    return f"{source.id} ({name}) says:"
-
-
-def _holds(source: Source, claim: str) -> bool:
-    """Whether a source has most words of a claim, and every name and number in it."""
-    text = f"{source.title}\n{source.text}"
-    exact = [word.strip(".") for word in _WORD.findall(claim) if _EXACT.search(word)]
-    held = text.casefold()
-    return overlap(claim, text) >= SUPPORT and all(word.casefold() in held for word in exact)
-
-
-def _adds(claim: str, said: list[str]) -> bool:
-    return bool(content_words(claim) - content_words(" ".join(said)))
+    return f"{source.id} ({name})"
 
 
 def _new_words(written: str, begin: str) -> str:
     """At most four words that the query does not hold yet."""
     known = begin.casefold()
-    words = [word for word in _WORD.findall(written) if len(word) > 2 and not word[0].isdigit()]
+    words = [word for word in WORD.findall(written) if len(word) > 2 and not word[0].isdigit()]
     return " ".join([word for word in words if word.casefold() not in known][:MORE_WORDS])
-
-
-def _claim_grammar(identifiers: list[str], *, may_end: bool) -> str:
-    """A cite of an id that was really returned, so that none can be invented, or the end."""
-    ids = " | ".join(f'"{identifier}"' for identifier in identifiers)
-    claim = r'"\n<cite id=\"" id "\">" [^<\n]+ "</cite>"'
-    root = f'{claim} | "\\n</answer>"' if may_end else claim
-    return f"root ::= {root}\nid ::= {ids}\n"
 
 
 def _missing_names(run: Run) -> list[str]:
     """Identifiers of the question that no passage holds and no further search was made for."""
     sought = " ".join(run.queries[1:]).casefold()
     read = " ".join(f"{source.title} {source.text}" for source in run.sources.values()).casefold()
-    words = dict.fromkeys(word.strip(".") for word in _WORD.findall(run.ask.question))
-    names = [word for word in words if _NAME.search(word)]
+    words = dict.fromkeys(word.strip(".") for word in WORD.findall(run.ask.question))
+    names = [word for word in words if NAME.search(word)]
     lasts = {name: name.casefold().rpartition(".")[2] for name in names}
     return [name for name, last in lasts.items() if last not in read and last not in sought]
-
-
-def _end(text: str, mark: str) -> int | None:
-    """Where a slot's text ends; an end mark before the first word does not count."""
-    lead = len(text) - len(text.lstrip())
-    tag = _TAG.search(text)
-    marked = text.find(mark, lead)
-    return min([at for at in (tag.start() if tag else -1, marked) if at >= 0], default=None)
-
-
-def trim(text: str, *, capped: bool) -> str:
-    """The text without loose ends: up to its last whole sentence or line where it was cut."""
-    text = text.strip()
-    if not capped:
-        return text
-    ends = [match.end() for match in _SENTENCE.finditer(text)]
-    end = max([*ends, text.rfind("\n")])
-    return text[:end].rstrip() if end > 0 else text

@@ -117,6 +117,8 @@ class Run:
 
     async def prompt(self, stage: Stage, text: str, author: Author = Author.PROMPT) -> None:
         """Append text that the policy did not write: tags, notes (PROMPT) or tool output (TOOL)."""
+        if author is Author.PROMPT:
+            self.listener(TextWritten(stage, text))
         ids = await self.policy.encode(text)
         self._append(Segment(author=author, stage=stage, turn=self.turn, text=text, token_ids=ids))
 

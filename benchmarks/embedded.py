@@ -23,10 +23,11 @@ from typing import Any
 from agent.choice import choose_policy
 from agent.citations import cited_answer
 from agent.clients import open_researcher
-from agent.forced import ForcedDecoder, Slot
+from agent.forced import ForcedDecoder
 from agent.overlap import content_words
 from agent.policy import Policy
 from agent.settings import load_settings
+from agent.slots import Slot
 from benchmarks.report import emit
 from memory.interfaces import Completion, Sampling
 from memory.schema import Author, Segment, Status

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.forced import ForcedDecoder, trim
+from agent.forced import ForcedDecoder, parts_of
 from agent.run import Run
 from agent.scaffold import parse, tool_call, turn_faults
+from agent.slots import trim
 from memory.interfaces import Sampling
 from memory.schema import AnswerFormat, Author, Decoding, Stage
 from tests.fakes import QUESTION, FixedSearch, ScriptedPolicy, new_run
@@ -44,7 +45,11 @@ def writer(slot: str, claims: list[str]) -> ScriptedPolicy:
 
 
 async def test_a_run_is_valid_by_construction(tmp_path: Path):
-    run = new_run(tmp_path, writer("Some words.", ["It can grow."]), decoding=Decoding.FORCED)
+    run = new_run(
+        tmp_path,
+        writer("Some words.", ["The cache can grow without bound."]),
+        decoding=Decoding.FORCED,
+    )
     await answered(run, ForcedDecoder())
     first, later = (
         "".join(s.text for s in run.segments if s.turn == turn and s.author is not Author.TOOL)
@@ -133,13 +138,27 @@ async def test_an_exact_answer_ends_with_its_bare_line(tmp_path: Path):
 
 
 async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
-    run = new_run(tmp_path, writer("Some words.", ["It grows."]), decoding=Decoding.FORCED)
+    run = new_run(
+        tmp_path, writer("Some words.", ["The cache can grow."]), decoding=Decoding.FORCED
+    )
     await answered(run, ForcedDecoder())
     written = [s.text for s in run.segments if s.author is Author.POLICY]
-    assert {text.strip() for text in written} <= {"Some words.", "It grows.", "Some words"}
-    assert "It grows." in written
+    assert {text.strip() for text in written} <= {
+        "Some words.",
+        "The cache can grow.",
+        "Some words",
+    }
+    assert "The cache can grow." in written
     assert all(s.stage for s in run.segments[1:])
     assert {s.stage for s in run.segments[1:]} == set(Stage)
+
+
+def test_a_question_with_two_parts_gives_a_rubric_item_for_each():
+    assert parts_of("How does f choose what to evict, and what does size=None do?") == [
+        "How does f choose what to evict",
+        "what does size=None do",
+    ]
+    assert parts_of("What do salt and pepper do?") == []
 
 
 def test_a_slot_that_was_cut_ends_with_its_last_whole_sentence():
