@@ -4,8 +4,15 @@ What fetches and hashes is imported by the commands, so that `--help` stays fast
 """
 
 import asyncio
+from pathlib import Path
 
 import click
+
+
+def _directory() -> Path:
+    from agent.settings import load_settings
+
+    return load_settings().weights_dir
 
 
 @click.group()
@@ -16,14 +23,15 @@ def models() -> None:
 @models.command("list")
 def list_() -> None:
     """List the weights known by name and those fetched from the hub."""
-    from agent.stored import listed, weights_dir
+    from agent.stored import listed
 
-    for row in listed():
+    directory = _directory()
+    for row in listed(directory):
         weights = row.weights
         names = ", ".join((weights.name, *weights.aliases))
         size = f"{weights.size / 1e6:,.0f} MB"
         click.echo(f"{names:40} {size:>10}  {weights.licence:12} {row.state}")
-    click.echo(f"in {weights_dir()}")
+    click.echo(f"in {directory}")
 
 
 @models.command()
@@ -34,7 +42,7 @@ def fetch(name: str) -> None:
     from agent.weights import fetch_named
 
     with shown_fetch(name) as on_progress:
-        folder = asyncio.run(fetch_named(name, on_progress=on_progress))
+        folder = asyncio.run(fetch_named(name, directory=_directory(), on_progress=on_progress))
     click.echo(f"{name} is in {folder}")
 
 
@@ -46,7 +54,7 @@ def check(name: str | None) -> None:
     from agent.stored import check_stored
 
     with shown_fetch(name or "weights") as on_progress:
-        checked = check_stored(name, on_progress=on_progress)
+        checked = check_stored(name, directory=_directory(), on_progress=on_progress)
     for row in checked:
         verdict = "damaged" if row.damage else f"whole (SHA-256 {row.weights.files[0].sha256})"
         click.echo(f"{row.weights.name}: {verdict}")
@@ -61,5 +69,5 @@ def remove(name: str) -> None:
     """Delete the weights of NAME from the disk."""
     from agent.stored import remove
 
-    freed = remove(name)
+    freed = remove(name, _directory())
     click.echo(f"{name}: {freed / 1e6:,.0f} MB freed" if freed else f"{name} was not on disk")
