@@ -5,7 +5,6 @@ nor, without a folder or library source, an index.
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -141,14 +140,6 @@ def _whole(name: str) -> str:
     return str(path.absolute()) if path.exists() else name
 
 
-def physical_cores() -> int:
-    """Half of the logical processors this process may use where cores have two threads each."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    siblings = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
-    shared = siblings.exists() and len(siblings.read_text().replace("-", ",").split(",")) > 1
-    return max(1, (usable or 1) // (2 if shared and (usable or 1) > 2 else 1))
-
-
 def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
     if decoding is Decoding.FORCED:
         from agent.forced import ForcedDecoder
@@ -187,6 +178,7 @@ def _combined(settings: Settings, embedder: Embedder | None, listener: Listener)
 
 
 async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
+    from agent.cores import free_cores
     from agent.llama import LlamaConfig, LlamaPolicy
     from agent.weights import resolve_model
 
@@ -196,7 +188,8 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
 
     path = await resolve_model(choice.model_name, directory=settings.weights_dir, on_progress=tell)
     listener(SourceProgress(f"loading {path.name}"))
-    config = LlamaConfig(settings.context_tokens, settings.threads or physical_cores())
+    threads = settings.threads or await asyncio.to_thread(free_cores)
+    config = LlamaConfig(settings.context_tokens, threads)
     return await LlamaPolicy.load(path, path.stem, path.parent.name, config)
 
 

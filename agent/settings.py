@@ -67,7 +67,7 @@ class Settings(BaseSettings):
         default_factory=lambda: Path(platformdirs.user_cache_dir("rubricem")) / "weights"
     )
     threads: int | None = Field(default=None, ge=1, le=1024)
-    """None: as many as there are physical cores"""
+    """None: the physical cores that nothing else keeps busy"""
     context_tokens: int = Field(default=8192, ge=2048)
     temperature: float | None = Field(default=None, ge=0, le=2)
     """None: what the decoding mode prefers"""
