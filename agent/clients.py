@@ -188,8 +188,8 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
 
     path = await resolve_model(choice.model_name, directory=settings.weights_dir, on_progress=tell)
     listener(SourceProgress(f"loading {path.name}"))
-    threads = settings.threads or await asyncio.to_thread(free_cores)
-    config = LlamaConfig(settings.context_tokens, threads)
+    free = await asyncio.to_thread(free_cores)
+    config = LlamaConfig(settings.context_tokens, settings.threads or free)
     return await LlamaPolicy.load(path, path.stem, path.parent.name, config)
 
 
