@@ -129,7 +129,8 @@ def build_graph(runs: Runs, checkpointer: Any = None) -> CompiledStateGraph[Any,
     return graph.compile(checkpointer=checkpointer)
 
 
-def _after_research(state: Position) -> str:
+async def _after_research(state: Position) -> str:
+    # Async, since LangGraph sends a plain function to another thread.
     return "tools" if state.get("query") else "review"
 
 

@@ -36,18 +36,28 @@ class RunStore:
 
         A name is taken once a call has finished under it.
         """
-        folder = self._folder_of(thread)
-        path = folder / "request.json"
-        if path.exists() and _begun(folder) and self.request(thread) != dict(request):
-            raise SettingsError(
-                f"the thread {thread!r} holds another question, or was asked with other settings",
-                f"Go on with it by --resume {thread}, or choose another --thread.",
-            )
+        path = self._folder_of(thread) / "request.json"
+        if path.exists():
+            if self.request(thread) == dict(request):
+                return
+            if _begun(path.parent):
+                raise SettingsError(
+                    f"the thread {thread!r} holds another question, or was asked with other "
+                    "settings",
+                    f"Go on with it by --resume {thread}, or choose another --thread.",
+                )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
 
     def request(self, thread: str) -> dict[str, Any]:
         """What was asked under this name."""
-        request: dict[str, Any] = json.loads(self._read(thread, "request.json"))
+        text = self._read(thread, "request.json")
+        try:
+            request: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise StoreError(
+                f"the request of {thread!r} cannot be read: {error}",
+                "Ask again under another thread name; nothing was overwritten.",
+            ) from error
         return request
 
     def journal(self, thread: str) -> Journal:

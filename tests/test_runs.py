@@ -67,6 +67,14 @@ def test_threads_are_listed_the_latest_last(tmp_path: Path):
     assert store.threads() == ["second", "third", "first"]
 
 
+def test_a_damaged_request_is_told_in_a_sentence(tmp_path: Path):
+    store = RunStore(tmp_path)
+    store.create("t", ASKED)
+    (tmp_path / "runs" / "t" / "request.json").write_text('{"ask": ')
+    with pytest.raises(StoreError, match="request of 't' cannot be read"):
+        store.create("t", ASKED)
+
+
 def test_a_damaged_trajectory_is_told_in_a_sentence(tmp_path: Path):
     store = RunStore(tmp_path)
     store.create("t", ASKED)
