@@ -144,6 +144,31 @@ async def test_a_server_that_is_down_is_named_without_its_password() -> None:
     assert "Start the server" in caught.value.remedy
 
 
+@pytest.mark.parametrize("sent", [b"", b"nonsense\r\n\r\n"], ids=["nothing", "no HTTP"])
+async def test_a_server_that_hangs_up_on_a_call_is_not_told_as_down(sent: bytes) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(sent)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with client(address, retry=Retry(tries=1)) as chat:
+            with pytest.raises(PolicyError, match=r"broke off .* \(no response\)$"):
+                await chat.chat(ASKED, SAMPLING)
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_a_server_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ScriptedServer(["by proxy"]) as proxy, ScriptedServer(["directly"]) as server:
+        monkeypatch.setenv("HTTP_PROXY", proxy.base_url.removesuffix("/v1"))
+        monkeypatch.setenv("NO_PROXY", "")
+        async with client("http://models.invalid/v1") as far, client(server.base_url) as near:
+            assert (await far.chat(ASKED, SAMPLING)).text == "by proxy"
+            assert (await near.chat(ASKED, SAMPLING)).text == "directly"
+
+
 @pytest.mark.parametrize("status", [401, 403])
 async def test_a_refused_key_names_its_variable_and_never_the_key(
     status: int, caplog: pytest.LogCaptureFixture
