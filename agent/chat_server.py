@@ -1,8 +1,8 @@
 """The HTTP side of a chat model: opens streams, reads events, tells what failed.
 
 Built on the `openai` package, with its own retries off, over aiohttp: httpx's own transport looks
-at every idle connection on each call. Events are taken as plain JSON values, not as the package's
-models. Each of the two halves the CPU time of a turn.
+at every idle connection on each call, which took a third of a turn's CPU time with 64 runs at
+once. Events are taken as plain JSON values, not as the package's models, which halved it before.
 """
 
 from collections.abc import Mapping, Sequence

@@ -7,10 +7,11 @@ a trajectory that says why, saved like every other, and its journal lets it go o
 import asyncio
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from agent.events import Event, Listener, RunFinished, ignore
+from agent.events import Event, Listener, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.policy import Policy
 from agent.question import checked
@@ -20,6 +21,9 @@ from memory.interfaces import SearchTool
 from memory.journal import Journal
 from memory.runs import RunStore
 from memory.schema import AnswerFormat, Decoding, Status, Trajectory
+
+# Runs that begin in step stay in step, and wait for one core together at every turn's end.
+STARTING = 4
 
 
 @dataclass
@@ -41,6 +45,7 @@ class Researcher:
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
         self._graph = build_graph(self)
+        self._places = asyncio.Semaphore(STARTING)
 
     async def ask(
         self, ask: Ask, thread: str | None = None, listener: Listener = ignore
@@ -50,22 +55,27 @@ class Researcher:
         A policy or store that fails gives a FAILED trajectory with the reason.
         """
         thread = thread or new_thread()
-        await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
         ended: list[Trajectory] = []
 
         def tell(event: Event) -> None:
-            if isinstance(event, RunFinished):
+            if isinstance(event, StageStarted):
+                place.close()
+            elif isinstance(event, RunFinished):
                 ended.append(event.trajectory)
             listener(event)
 
-        await self._start(thread, ask, tell)
-        limit = recursion_limit(ask.tool_calls)
-        try:
-            await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
-        except (PolicyError, StoreError):
-            # A run that failed was kept as what it is, and that is the answer then.
-            if not ended:
-                raise
+        await self._places.acquire()
+        with ExitStack() as place:
+            place.callback(self._places.release)
+            await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
+            await self._start(thread, ask, tell)
+            limit = recursion_limit(ask.tool_calls)
+            try:
+                await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
+            except (PolicyError, StoreError):
+                # A run that failed was kept as what it is, and that is the answer then.
+                if not ended:
+                    raise
         return ended[0]
 
     async def begin(self, question: str, answer_format: AnswerFormat) -> str:

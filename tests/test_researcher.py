@@ -1,16 +1,20 @@
 """What the researcher keeps of a run, and how the clients are built from settings."""
 
+import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agent.choice import EmbeddedChoice, ServerChoice
 from agent.clients import choices_of, decoding_of, open_researcher, reserve, template_of
 from agent.events import Event, RunFinished
+from agent.limiter import Limiter
 from agent.policy import ChatWriter
 from agent.question import LONGEST_QUESTION, checked
-from agent.researcher import ask_of, new_thread, request_of
+from agent.researcher import STARTING, ask_of, new_thread, request_of
 from agent.run import Ask
 from agent.settings import load_settings
 from memory.errors import SettingsError, StoreError
@@ -47,6 +51,33 @@ async def test_a_run_that_cannot_be_kept_is_no_success(tmp_path: Path):
             (tmp_path / "runs" / "t" / "trajectory.json").mkdir(parents=True)
             with pytest.raises(StoreError, match="cannot be used"):
                 await researcher.ask(Ask(QUESTION), "t")
+
+
+async def test_calls_of_all_runs_are_in_flight_though_few_runs_begin_at_once(tmp_path: Path):
+    count = 3 * STARTING
+    begun = threading.Barrier(count)
+
+    def script(body: Any, number: int) -> str:
+        begun.wait(timeout=5)
+        return RUN[sum(message["role"] == "assistant" for message in body["messages"])]
+
+    options = {"limiter": Limiter(count)}
+    with ScriptedServer(script) as server:
+        async with researching(server.base_url, tmp_path, chat=options) as researcher:
+            runs = await asyncio.gather(*(researcher.ask(Ask(QUESTION)) for _ in range(count)))
+    assert {run.status for run in runs} == {Status.FINISHED}
+
+
+async def test_runs_that_cannot_begin_hold_up_no_other(tmp_path: Path):
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            (tmp_path / "runs").mkdir(exist_ok=True)
+            (tmp_path / "runs" / "bad").write_text("no folder")
+            for _ in range(STARTING):
+                with pytest.raises(StoreError):
+                    await researcher.ask(Ask(QUESTION), "bad")
+            async with asyncio.timeout(5):
+                assert (await researcher.ask(Ask(QUESTION), "t")).status is Status.FINISHED
 
 
 def test_a_request_comes_back_as_what_was_asked():
