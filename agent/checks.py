@@ -19,9 +19,9 @@ from typing import Literal
 
 import httpx
 
-from agent.catalogue import DEFAULT_EMBEDDER, Weights, known
 from agent.choice import EmbeddedChoice, PolicyChoice, ServerChoice, choose_policy
 from agent.settings import Settings, unknown_variables
+from agent.weights.catalogue import DEFAULT_EMBEDDER, Weights, known
 from memory.errors import RubricemError
 
 SERVER_TIMEOUT = 3.0
@@ -113,7 +113,7 @@ async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
 
 
 def _fetched(name: str, folder: Path) -> Weights | None:
-    from agent.stored import fetched_from_hub
+    from agent.weights.stored import fetched_from_hub
 
     repo, _, file = name.partition(":")
     return next(
@@ -124,7 +124,7 @@ def _fetched(name: str, folder: Path) -> Weights | None:
 
 async def _check_file(name: str, folder: Path) -> Check:
     """A GGUF file of the user's own: there is no published hash to hold it against."""
-    from agent.weights import resolve_model
+    from agent.weights.resolving import resolve_model
 
     try:
         path = await resolve_model(name, directory=folder)
@@ -134,7 +134,7 @@ async def _check_file(name: str, folder: Path) -> Check:
 
 
 def _check_published(what: str, weights: Weights, folder: Path) -> Check:
-    from agent.verified import verify
+    from agent.weights.verified import verify
 
     held = folder / weights.folder
     if not held.exists():

@@ -7,8 +7,8 @@ programs, so it counts only when a model that is not an embedded one has been as
 import re
 from dataclasses import dataclass, field
 
-from agent.catalogue import DEFAULT_MODEL, known
 from agent.settings import Settings
+from agent.weights.catalogue import DEFAULT_MODEL, known
 from memory.errors import SettingsError
 
 OPENAI_URL = "https://api.openai.com/v1"

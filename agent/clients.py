@@ -155,7 +155,7 @@ async def _open_sources(settings: Settings, listener: Listener) -> SearchTool:
     """The named sources; folders and libraries are indexed by their first search."""
     embedder = None
     if settings.retrieval == "hybrid":
-        from agent.weights import resolve_embedder
+        from agent.weights.resolving import resolve_embedder
         from memory.embedder import SentenceEmbedder
 
         embedder = SentenceEmbedder(await resolve_embedder(directory=settings.weights_dir))
@@ -180,7 +180,7 @@ def _combined(settings: Settings, embedder: Embedder | None, listener: Listener)
 async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
     from agent.cores import free_cores
     from agent.llama import LlamaConfig, LlamaPolicy
-    from agent.weights import resolve_model
+    from agent.weights.resolving import resolve_model
 
     def tell(done: int, total: int, doing: str) -> None:
         share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
@@ -194,9 +194,9 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
 
 
 async def _connect(settings: Settings, choice: ServerChoice) -> Any:
-    from agent.limiter import Limiters
-    from agent.openai_chat import OpenAIChat, only_model
-    from agent.prices import Prices
+    from agent.servers.limiter import Limiters
+    from agent.servers.openai_chat import OpenAIChat, only_model
+    from agent.servers.prices import Prices
 
     return OpenAIChat(
         choice.model or await only_model(choice.base_url, choice.api_key),

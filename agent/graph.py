@@ -17,7 +17,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
 from agent.events import StageStarted
-from agent.report import markdown
+from agent.reports.report import markdown
 from agent.run import Found, Run
 from memory.schema import AnswerFormat, Stage, Trajectory
 

@@ -27,12 +27,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.free import FreeDecoder
-from agent.limiter import Limiter
-from agent.openai_chat import OpenAIChat
 from agent.policy import ChatWriter
-from agent.prices import Prices
 from agent.researcher import Researcher
 from agent.run import Ask
+from agent.servers.limiter import Limiter
+from agent.servers.openai_chat import OpenAIChat
+from agent.servers.prices import Prices
 from benchmarks.loopback import MODEL, TURNS, serving
 from benchmarks.report import Value, emit
 from memory.interfaces import Passage

@@ -18,12 +18,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.catalogue import DEFAULT_EMBEDDER, known
 from agent.sources.hybrid import HybridIndex
 from agent.sources.lexical import LexicalIndex, build_index, matched_text
 from agent.sources.stdlib_docs import library_passages
-from agent.stored import weights_dir
-from agent.weights import resolve_embedder
+from agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from agent.weights.resolving import resolve_embedder
+from agent.weights.stored import weights_dir
 from benchmarks.report import Value, emit
 from memory.embedder import SentenceEmbedder
 from memory.errors import RubricemError, WeightsError

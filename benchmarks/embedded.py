@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from agent.choice import choose_policy
-from agent.citations import cited_answer
 from agent.clients import open_researcher
 from agent.forced import ForcedDecoder
 from agent.overlap import content_words
 from agent.policy import Policy
+from agent.reports.citations import cited_answer
 from agent.settings import load_settings
 from agent.slots import Slot
 from benchmarks.report import emit

@@ -56,8 +56,8 @@ async def ask(address: str, folder: Path) -> None:
     """Ask as the command does, and end this process at the first piece of text."""
     from agent.clients import open_researcher
     from agent.events import Event, TextWritten
+    from agent.reports.view import live_view
     from agent.settings import load_settings
-    from agent.view import live_view
 
     flags = {"base_url": address, "source": (str(folder),), "data_dir": folder / ".data"}
     settings = load_settings(flags)

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from agent.limiter import Limiter
-from agent.openai_chat import OpenAIChat
-from agent.prices import Prices
-from agent.retrying import Retry
+from agent.servers.limiter import Limiter
+from agent.servers.openai_chat import OpenAIChat
+from agent.servers.prices import Prices
+from agent.servers.retrying import Retry
 from memory.interfaces import Message, Sampling
 
 ASKED = [Message("system", "Be brief."), Message("user", "What is evicted first?")]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.catalogue import known
-from agent.stored import weights_dir
-from agent.weights import resolve_model
+from agent.weights.catalogue import known
+from agent.weights.resolving import resolve_model
+from agent.weights.stored import weights_dir
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS_DIR = weights_dir()

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from agent.chat_delta import Delta, Token, TokenTrace, delta_of
+from agent.servers.chat_delta import Delta, Token, TokenTrace, delta_of
 
 
 def tokens(*written: bytes) -> TokenTrace:

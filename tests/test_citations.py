@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from agent.citations import cited_answer
-from agent.cited import Cited, Text, Uncited
-from agent.exact import bare_answer, unbox
 from agent.overlap import closest_sentence, content_words, overlap, sentences
-from agent.printable import one_line, printable
+from agent.reports.citations import cited_answer
+from agent.reports.cited import Cited, Text, Uncited
+from agent.reports.exact import bare_answer, unbox
+from agent.reports.printable import one_line, printable
 from memory.schema import AnswerFormat
 from tests.trajectories import BOUND, EVICTS, source, trajectory
 

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner, Result
 from pydantic import SecretStr
 
-from agent.catalogue import known
 from agent.checks import (
     Check,
     check_data_dir,
@@ -28,6 +27,7 @@ from agent.choice import EmbeddedChoice, ServerChoice
 from agent.cli import main
 from agent.commands.doctor import shown
 from agent.settings import Settings
+from agent.weights.catalogue import known
 
 
 @dataclass

@@ -3,8 +3,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from agent.catalogue import DEFAULT_EMBEDDER, known
-from agent.stored import weights_dir
+from agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from agent.weights.stored import weights_dir
 from memory.embedder import SentenceEmbedder
 from memory.errors import WeightsError
 

@@ -1,6 +1,6 @@
 import pytest
 
-from agent.endpoint import Endpoint
+from agent.servers.endpoint import Endpoint
 from memory.errors import SettingsError
 
 

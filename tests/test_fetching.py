@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.catalogue import Pieces, WeightFile, Weights
-from agent.fetching import fetch
-from agent.weights import obtain
+from agent.weights.catalogue import Pieces, WeightFile, Weights
+from agent.weights.fetching import fetch
+from agent.weights.resolving import obtain
 from memory.errors import WeightsError
 from tests.weights_site import PARTS, WHOLE, Site, add_wheel, in_pieces, on_hub, serving, sha256
 

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from agent.citations import cited_answer
 from agent.events import Event, StageStarted, ToolCalled, TurnRetried
-from agent.report import as_json, markdown
+from agent.reports.citations import cited_answer
+from agent.reports.report import as_json, markdown
 from memory.schema import Author, Stage, Status
 from tests.fakes import PASSAGES, QUESTION, FixedSearch
 from tests.flow import RUN, answer, asked, contents, plan, researching, search

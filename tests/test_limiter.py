@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from agent.limiter import Limiter, Limiters
+from agent.servers.limiter import Limiter, Limiters
 
 
 async def test_no_more_than_the_limit_are_in_flight() -> None:

@@ -4,9 +4,9 @@ from typing import Literal
 
 import pytest
 
-from agent.limiter import Limiter
-from agent.openai_chat import only_model
-from agent.prices import Prices
+from agent.servers.limiter import Limiter
+from agent.servers.openai_chat import only_model
+from agent.servers.prices import Prices
 from memory.errors import PolicyError, SettingsError
 from memory.interfaces import Sampling, StopPredicate
 from memory.schema import Usage

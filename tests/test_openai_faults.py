@@ -5,9 +5,9 @@ import traceback
 
 import pytest
 
-from agent.limiter import Limiter
-from agent.prices import Prices
-from agent.retrying import Retry
+from agent.servers.limiter import Limiter
+from agent.servers.prices import Prices
+from agent.servers.retrying import Retry
 from memory.errors import PolicyError
 from tests.chat_clients import ASKED, KEY, SAMPLING, client
 from tests.scripted_server import Fault, Hang, Reply, Script, ScriptedServer

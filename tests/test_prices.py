@@ -1,6 +1,6 @@
 import pytest
 
-from agent.prices import Price, Prices, cost
+from agent.servers.prices import Price, Prices, cost
 from memory.schema import Usage
 
 USAGE = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=200_000, calls=1)

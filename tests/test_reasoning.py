@@ -1,6 +1,6 @@
 import pytest
 
-from agent.reasoning import split_thinking
+from agent.servers.reasoning import split_thinking
 
 
 @pytest.mark.parametrize(

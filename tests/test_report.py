@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from agent.markdown_text import link, literal, prose, web_address
-from agent.report import as_json, check_report_path, duration, markdown, write_report
-from agent.report_page import page
+from agent.reports.markdown_text import link, literal, prose, web_address
+from agent.reports.report import as_json, check_report_path, duration, markdown, write_report
+from agent.reports.report_page import page
 from memory.errors import SettingsError, StoreError
 from memory.schema import AnswerFormat, Status, Trajectory
 from tests.trajectories import BOUND, source, trajectory

@@ -11,11 +11,11 @@ import pytest
 from agent.choice import EmbeddedChoice, ServerChoice
 from agent.clients import choices_of, decoding_of, open_researcher, reserve, template_of
 from agent.events import Event, RunFinished
-from agent.limiter import Limiter
 from agent.policy import ChatWriter
 from agent.question import LONGEST_QUESTION, checked
 from agent.researcher import STARTING, ask_of, new_thread, request_of
 from agent.run import Ask
+from agent.servers.limiter import Limiter
 from agent.settings import load_settings
 from memory.errors import SettingsError, StoreError
 from memory.schema import AnswerFormat, Decoding, Status

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.retrying import Retry, asked_wait, is_transient
+from agent.servers.retrying import Retry, asked_wait, is_transient
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
 

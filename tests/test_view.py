@@ -17,8 +17,8 @@ from agent.events import (
     UsageCounted,
     ignore,
 )
-from agent.progress import Progress, advance
-from agent.view import PlainLines, drawing, live_view, print_report
+from agent.reports.progress import Progress, advance
+from agent.reports.view import PlainLines, drawing, live_view, print_report
 from memory.schema import AnswerFormat, Stage, Status, Usage
 from tests.trajectories import BOUND, PLAN, source, trajectory
 

@@ -10,13 +10,13 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from agent.catalogue import CATALOGUE
 from agent.commands.models import models
-from agent.fetch_view import shown_fetch
-from agent.fetching import fetch
-from agent.stored import listed, remove, weights_dir
-from agent.verified import recorded, verify
-from agent.weights import fetch_named, obtain, resolve_embedder, resolve_model
+from agent.weights.catalogue import CATALOGUE
+from agent.weights.fetch_view import shown_fetch
+from agent.weights.fetching import fetch
+from agent.weights.resolving import fetch_named, obtain, resolve_embedder, resolve_model
+from agent.weights.stored import listed, remove, weights_dir
+from agent.weights.verified import recorded, verify
 from memory.errors import SettingsError, WeightsError
 from tests.weights_site import WHOLE, Site, in_pieces, on_hub, serving, sha256
 

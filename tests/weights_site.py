@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from agent.catalogue import Pieces, WeightFile, Weights
+from agent.weights.catalogue import Pieces, WeightFile, Weights
 
 PARTS = (b"GGUF" + bytes(range(256)) * 40, b"middle " * 900, b"end " * 500)
 WHOLE = b"".join(PARTS)

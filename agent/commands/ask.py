@@ -37,7 +37,7 @@ def ask(
     """Answer a research question with checked citations."""
     thread, resume = flags.pop("thread"), flags.pop("resume")
     if out is not None:
-        from agent.report import check_report_path
+        from agent.reports.report import check_report_path
 
         check_report_path(out)
     asked = " ".join(question)
@@ -64,8 +64,8 @@ def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Setting
 
 async def _answer(settings: Settings, question: str, thread: str | None, quiet: bool) -> Trajectory:
     from agent.clients import open_researcher, reserve
+    from agent.reports.view import live_view
     from agent.researcher import new_thread
-    from agent.view import live_view
 
     thread = thread or new_thread()
     wanted = reserve(settings, thread, question)
@@ -79,8 +79,8 @@ async def _answer(settings: Settings, question: str, thread: str | None, quiet: 
 
 
 def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
-    from agent.report import as_json as report_json
-    from agent.report import write_report
+    from agent.reports.report import as_json as report_json
+    from agent.reports.report import write_report
 
     if out is not None:
         write_report(trajectory, out)
@@ -89,7 +89,7 @@ def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
 
         click.echo(json.dumps(report_json(trajectory), ensure_ascii=False))
     elif trajectory.status is not Status.FAILED:
-        from agent.view import print_report
+        from agent.reports.view import print_report
 
         print_report(trajectory)
     if trajectory.status is Status.FAILED:

@@ -23,7 +23,7 @@ def models() -> None:
 @models.command("list")
 def list_() -> None:
     """List the weights known by name and those fetched from the hub."""
-    from agent.stored import listed
+    from agent.weights.stored import listed
 
     directory = _directory()
     for row in listed(directory):
@@ -38,8 +38,8 @@ def list_() -> None:
 @click.argument("name")
 def fetch(name: str) -> None:
     """Fetch NAME (known, or org/repo[:file.gguf] of the hub); damaged weights are replaced."""
-    from agent.fetch_view import shown_fetch
-    from agent.weights import fetch_named
+    from agent.weights.fetch_view import shown_fetch
+    from agent.weights.resolving import fetch_named
 
     with shown_fetch(name) as on_progress:
         folder = asyncio.run(fetch_named(name, directory=_directory(), on_progress=on_progress))
@@ -50,8 +50,8 @@ def fetch(name: str) -> None:
 @click.argument("name", required=False)
 def check(name: str | None) -> None:
     """Hash the weights again: NAME, or all that are on disk."""
-    from agent.fetch_view import shown_fetch
-    from agent.stored import check_stored
+    from agent.weights.fetch_view import shown_fetch
+    from agent.weights.stored import check_stored
 
     with shown_fetch(name or "weights") as on_progress:
         checked = check_stored(name, directory=_directory(), on_progress=on_progress)
@@ -67,7 +67,7 @@ def check(name: str | None) -> None:
 @click.argument("name")
 def remove(name: str) -> None:
     """Delete the weights of NAME from the disk."""
-    from agent.stored import remove
+    from agent.weights.stored import remove
 
     freed = remove(name, _directory())
     click.echo(f"{name}: {freed / 1e6:,.0f} MB freed" if freed else f"{name} was not on disk")

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from agent import hub, pieces
-from agent.catalogue import OnProgress, Pieces, Weights, unseen
-from agent.verified import verify
+from agent.weights import hub, pieces
+from agent.weights.catalogue import OnProgress, Pieces, Weights, unseen
+from agent.weights.verified import verify
 from memory.errors import WeightsError
 
 _MARGIN = 256 << 20

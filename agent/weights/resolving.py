@@ -9,8 +9,8 @@ import asyncio
 import os
 from pathlib import Path
 
-from agent import hub
-from agent.catalogue import (
+from agent.weights import hub
+from agent.weights.catalogue import (
     CATALOGUE,
     DEFAULT_EMBEDDER,
     DEFAULT_MODEL,
@@ -19,10 +19,10 @@ from agent.catalogue import (
     known,
     unseen,
 )
-from agent.fetching import fetch
-from agent.hub import hub_name
-from agent.stored import fetched_from_hub, weights_dir
-from agent.verified import verify
+from agent.weights.fetching import fetch
+from agent.weights.hub import hub_name
+from agent.weights.stored import fetched_from_hub, weights_dir
+from agent.weights.verified import verify
 from memory.errors import SettingsError, WeightsError
 
 _GGUF_MAGIC = b"GGUF"

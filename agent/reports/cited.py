@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from agent.exact import bare_answer, unbox
+from agent.reports.exact import bare_answer, unbox
 from memory.schema import CitationSupport, Source
 
 NO_SOURCE = "[no source]"

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from agent.catalogue import OnProgress, WeightFile, Weights, unseen
+from agent.weights.catalogue import OnProgress, WeightFile, Weights, unseen
 from memory.errors import WeightsError
 
 RECORD = "verified.json"

@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from agent.endpoint import Endpoint
+from agent.servers.endpoint import Endpoint
 
 
 class Limiter:

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.endpoint import Endpoint
-from agent.retrying import AttemptError, asked_wait, is_transient
+from agent.servers.endpoint import Endpoint
+from agent.servers.retrying import AttemptError, asked_wait, is_transient
 
 QUOTED_CHARACTERS = 300
 

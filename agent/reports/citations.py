@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from agent.cited import Citation, Cited, CitedAnswer, Piece, Text, Uncited, joined
-from agent.exact import bare_answer
-from agent.marks import Marks, terms
 from agent.overlap import closest_sentence, overlap, sentences
-from agent.printable import one_line, printable
 from agent.reading import citations as cites_of
+from agent.reports.cited import Citation, Cited, CitedAnswer, Piece, Text, Uncited, joined
+from agent.reports.exact import bare_answer
+from agent.reports.marks import Marks, terms
+from agent.reports.printable import one_line, printable
 from agent.scaffold import Block, Document, parse
 from memory.schema import AnswerFormat, Source, Trajectory
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from html import escape
 
-from agent.printable import one_line, printable
 from agent.reading import rubric_items
-from agent.report import stage_texts
+from agent.reports.printable import one_line, printable
+from agent.reports.report import stage_texts
 from agent.scaffold import Block, Document, parse
 from memory.schema import Stage, Trajectory
 

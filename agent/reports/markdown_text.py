@@ -9,7 +9,7 @@ only to http and https.
 import re
 from urllib.parse import urlsplit
 
-from agent.printable import one_line
+from agent.reports.printable import one_line
 
 _FENCE = re.compile(r"(`{3,})[^`]*$")
 _CODE = re.compile(r"(?<![\\`])`([^`\n]+)`(?!`)")

@@ -18,8 +18,8 @@ from agent.events import (
     TurnRetried,
     UsageCounted,
 )
-from agent.page_stages import latest_rubric
-from agent.printable import one_line, printable
+from agent.reports.page_stages import latest_rubric
+from agent.reports.printable import one_line, printable
 from agent.scaffold import parse
 from memory.schema import NO_USAGE, Stage, Status, Trajectory, Usage
 

@@ -16,7 +16,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from agent.catalogue import OnProgress, Pieces, WeightFile, Weights
+from agent.weights.catalogue import OnProgress, Pieces, WeightFile, Weights
 from memory.errors import WeightsError
 
 RECORD = "pieces.json"

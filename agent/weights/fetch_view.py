@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from agent.catalogue import OnProgress
+from agent.weights.catalogue import OnProgress
 
 
 @contextmanager

@@ -14,8 +14,6 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from agent.citations import cited_answer
-from agent.cited import CitedAnswer
 from agent.events import (
     Event,
     Listener,
@@ -27,9 +25,11 @@ from agent.events import (
     TurnRetried,
     ignore,
 )
-from agent.printable import one_line
-from agent.progress import STAGES, Call, Progress, advance
-from agent.report import NO_ANSWER, duration, facts, notes, quotes
+from agent.reports.citations import cited_answer
+from agent.reports.cited import CitedAnswer
+from agent.reports.printable import one_line
+from agent.reports.progress import STAGES, Call, Progress, advance
+from agent.reports.report import NO_ANSWER, duration, facts, notes, quotes
 from memory.schema import Source, Stage, Status, Trajectory
 
 SHOWN = 8

@@ -10,14 +10,14 @@ import logging
 import random
 from collections.abc import Sequence
 
-from agent.chat_reading import LATE_SECONDS, Reading, tokens_of
-from agent.chat_request import Dialect
-from agent.chat_server import ChatServer, Stream
-from agent.endpoint import Endpoint
-from agent.limiter import Limiter
-from agent.prices import Prices, cost
-from agent.retrying import AttemptError, Retry
-from agent.server_errors import Server
+from agent.servers.chat_reading import LATE_SECONDS, Reading, tokens_of
+from agent.servers.chat_request import Dialect
+from agent.servers.chat_server import ChatServer, Stream
+from agent.servers.endpoint import Endpoint
+from agent.servers.limiter import Limiter
+from agent.servers.prices import Prices, cost
+from agent.servers.retrying import AttemptError, Retry
+from agent.servers.server_errors import Server
 from memory.errors import PolicyError, SettingsError
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from memory.schema import NO_USAGE, Usage

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx
 
-from agent.catalogue import OnProgress, WeightFile, Weights, unknown
+from agent.weights.catalogue import OnProgress, WeightFile, Weights, unknown
 from memory.errors import WeightsError
 
 PUBLIC_HUB = "https://huggingface.co"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import platformdirs
 
-from agent.catalogue import CATALOGUE, OnProgress, Weights, known, unknown, unseen
-from agent.hub import hub_name
-from agent.verified import RECORD, recorded, verify
+from agent.weights.catalogue import CATALOGUE, OnProgress, Weights, known, unknown, unseen
+from agent.weights.hub import hub_name
+from agent.weights.verified import RECORD, recorded, verify
 from memory.errors import WeightsError
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.citations import cited_answer
-from agent.cited import Citation, Cited, CitedAnswer, Mark, Uncited, bracketed
-from agent.markdown_text import link, literal, prose
-from agent.printable import one_line
+from agent.reports.citations import cited_answer
+from agent.reports.cited import Citation, Cited, CitedAnswer, Mark, Uncited, bracketed
+from agent.reports.markdown_text import link, literal, prose
+from agent.reports.printable import one_line
 from memory.errors import SettingsError, StoreError
 from memory.runs import write_atomically
 from memory.schema import Source, Stage, Status, Trajectory
@@ -71,7 +71,7 @@ def write_report(trajectory: Trajectory, path: Path) -> None:
             text = markdown(trajectory)
         case ".html":
             # Here, since the page alone needs a Markdown renderer.
-            from agent.report_page import page
+            from agent.reports.report_page import page
 
             text = page(trajectory)
         case _:

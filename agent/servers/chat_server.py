@@ -11,11 +11,11 @@ from typing import Any
 import aiohttp
 import openai
 
-from agent.chat_delta import Delta, delta_of
-from agent.chat_request import Dialect
-from agent.endpoint import Endpoint
-from agent.retrying import AttemptError
-from agent.server_errors import Server
+from agent.servers.chat_delta import Delta, delta_of
+from agent.servers.chat_request import Dialect
+from agent.servers.endpoint import Endpoint
+from agent.servers.retrying import AttemptError
+from agent.servers.server_errors import Server
 from memory.interfaces import Message, Sampling
 
 Stream = openai.AsyncStream[object]

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.chat_delta import Delta, TokenTrace
-from agent.reasoning import split_thinking
+from agent.servers.chat_delta import Delta, TokenTrace
+from agent.servers.reasoning import split_thinking
 from agent.stops import CHECK_EVERY, looping
 from memory.interfaces import Completion, OnText, StopPredicate, StopReason
 from memory.schema import Usage

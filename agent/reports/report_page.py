@@ -15,13 +15,13 @@ from importlib.resources import files
 
 from markdown_it import MarkdownIt
 
-from agent.citations import cited_answer
-from agent.cited import Citation, Cited, CitedAnswer, Uncited
-from agent.markdown_text import web_address
-from agent.page_stages import rubric_section, stages_section
-from agent.printable import one_line, printable
 from agent.prompting import fill
-from agent.report import NO_ANSWER, duration, marked_in, notes, quotes
+from agent.reports.citations import cited_answer
+from agent.reports.cited import Citation, Cited, CitedAnswer, Uncited
+from agent.reports.markdown_text import web_address
+from agent.reports.page_stages import rubric_section, stages_section
+from agent.reports.printable import one_line, printable
+from agent.reports.report import NO_ANSWER, duration, marked_in, notes, quotes
 from memory.schema import Source, Trajectory
 
 AROUND = 600
@@ -63,7 +63,7 @@ def page(trajectory: Trajectory) -> str:
 
 @cache
 def _template() -> str:
-    return (files("agent") / "report_page.html").read_text(encoding="utf-8")
+    return (files("agent.reports") / "report_page.html").read_text(encoding="utf-8")
 
 
 def _style_hash(template: str) -> str:

@@ -1,0 +1,1 @@
+"""Any OpenAI-compatible server as a model: requests, streams, retries, limits, prices."""
