@@ -32,8 +32,12 @@ def holds(source: Source, claim: str) -> bool:
     """Whether a source has most words of a claim, and every name and number in it."""
     text = f"{source.title}\n{source.text}"
     exact = [word.strip(".") for word in WORD.findall(claim) if _EXACT.search(word)]
-    held = text.casefold()
-    return overlap(claim, text) >= SUPPORT and all(word.casefold() in held for word in exact)
+    return overlap(claim, text) >= SUPPORT and all(_stands(word, text) for word in exact)
+
+
+def _stands(word: str, text: str) -> bool:
+    """Whether a name or number stands in a text whole: 12 is not in 128."""
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def adds(claim: str, said: list[str]) -> bool:

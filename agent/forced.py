@@ -126,11 +126,17 @@ class ForcedDecoder:
         if run.sources:
             await self._claims(run)
         else:
-            await run.prompt(Stage.ANSWER, "\nThe sources searched hold nothing on this question.")
+            await self._without_sources(run)
         if run.ask.answer_format is AnswerFormat.EXACT:
             await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE}")
             await self._fill(run, EXACT)
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
+
+    async def _without_sources(self, run: Run) -> None:
+        failed = bool(run.search_error)
+        said = "The search failed." if failed else "The sources hold nothing on this question."
+        await run.prompt(Stage.ANSWER, f"\n{said}")
+        run.end_early(f"the search failed: {run.search_error}" if failed else "nothing was found")
 
     async def _claims(self, run: Run) -> None:
         """Claims until the model ends, says nothing new, or leaves its sources."""
@@ -138,12 +144,11 @@ class ForcedDecoder:
         sources = dict(run.sources)
         asked = "\n".join([run.ask.question, *_rubric(run)])
         least = len(parts_of(run.ask.question)) or 1
-        for _ in range(CLAIMS[run.ask.answer_format]):
+        while sources and len(said) < CLAIMS[run.ask.answer_format]:
             identifier, claim = await self._claim(run, list(sources), may_end=len(said) >= least)
             if not identifier or not adds(claim, said):
                 break
-            fits = holds(sources[identifier], claim) and touches(claim, asked)
-            if not fits and (said or len(sources) > 1):
+            if not (holds(sources[identifier], claim) and touches(claim, asked)):
                 # What a source does not say is not shown under its name; others may say it.
                 del sources[identifier]
                 continue
@@ -151,11 +156,12 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, f'\n<cite id="{identifier}">')
             await run.keep_edited(Stage.ANSWER, claim)
             await run.prompt(Stage.ANSWER, "</cite>")
+        if not said:
+            await run.prompt(Stage.ANSWER, "\nThe passages found do not settle this question.")
+            run.end_early("no claim of the model stands in the source it named")
 
     async def _claim(self, run: Run, identifiers: list[str], *, may_end: bool) -> tuple[str, str]:
         """An id and what is claimed of it; ("", "") where the model ends the answer."""
-        if not identifiers:
-            return "", ""
         grammar = claim_grammar(identifiers, may_end=may_end)
         sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
         written = await run.write(Stage.ANSWER, sampling)

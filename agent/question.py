@@ -1,6 +1,7 @@
 """What counts as a question, for every way in which one is asked."""
 
 from memory.errors import SettingsError
+from memory.text import storable
 
 LONGEST_QUESTION = 20_000
 """characters; more is a document, and documents are sources"""
@@ -16,4 +17,4 @@ def checked(question: str) -> str:
             "asked at once.",
             "Put long material into a folder and name it with --source.",
         )
-    return question.strip()
+    return storable(question.strip())

@@ -16,7 +16,7 @@ from agent.graph import Decoder, build_graph, recursion_limit
 from agent.policy import Policy
 from agent.question import checked
 from agent.run import Ask, Run
-from memory.errors import PolicyError, StoreError
+from memory.errors import RubricemError, StoreError
 from memory.interfaces import SearchTool
 from memory.journal import Journal
 from memory.runs import RunStore
@@ -72,7 +72,7 @@ class Researcher:
             limit = recursion_limit(ask.tool_calls)
             try:
                 await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
-            except (PolicyError, StoreError):
+            except RubricemError:
                 # A run that failed was kept as what it is, and that is the answer then.
                 if not ended:
                     raise
@@ -113,7 +113,7 @@ class Researcher:
         Where the policy or a store failed, what there is of it is kept with the reason.
         """
         self._release(run)
-        if isinstance(error, (PolicyError, StoreError)):
+        if isinstance(error, RubricemError):
             run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED)
             await self.finish(run)
 

@@ -30,6 +30,7 @@ from memory.schema import (
     Trajectory,
     Usage,
 )
+from memory.text import storable
 
 _COMPLETION = TypeAdapter(Completion)
 
@@ -83,6 +84,8 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     status: Status = Status.FINISHED
     reason: str = ""
+    search_error: str = ""
+    """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
@@ -137,6 +140,9 @@ class Run:
                 stop,
                 lambda text: self.listener(TextWritten(stage, text)),
             )
+            completion = replace(
+                completion, text=storable(completion.text), reasoning=storable(completion.reasoning)
+            )
             await self.journal.append(key, _COMPLETION.dump_python(completion, mode="json"))
         self.usage += completion.usage
         self.listener(UsageCounted(self.usage))
@@ -183,13 +189,15 @@ class Run:
         passages, error = await self._passages(query)
         known = set(self.sources)
         sources = tuple(self._number(passage, query) for passage in passages)
-        self._answered[asked] = tuple(source.id for source in sources)
+        self.search_error = error
+        if not error:
+            self._answered[asked] = tuple(source.id for source in sources)
         self.listener(ToolReturned(sources, time.monotonic() - began, error))
         return Found(sources, frozenset(s.id for s in sources if s.id not in known), error)
 
     def end_early(self, reason: str, status: Status = Status.PARTIAL) -> None:
-        """Note that the run did not end as it should; the first reason stands."""
-        if self.status is Status.FINISHED:
+        """Note that the run did not end as it should; the first reason stands, but for failure."""
+        if self.status is Status.FINISHED or status is Status.FAILED:
             self.status, self.reason = status, reason
 
     def trajectory(self, identifier: str) -> Trajectory:
@@ -231,7 +239,7 @@ class Run:
             return {"passages": [], "error": str(error)}
         unseen = [p for p in found if (p.location, p.place, p.text) not in self._numbers]
         chosen = unseen[: self.ask.passages] or found[: self.ask.passages]
-        return {"passages": [asdict(passage) for passage in chosen], "error": ""}
+        return {"passages": [_stored(passage) for passage in chosen], "error": ""}
 
     def _number(self, passage: Passage, query: str) -> Source:
         key = (passage.location, passage.place, passage.text)
@@ -286,3 +294,7 @@ def _spans(pieces: list[tuple[Stage, str]]) -> list[tuple[Stage, int, int]]:
         spans.append((stage, at, at + len(text)))
         at += len(text)
     return [span for span in spans if span[1] < span[2]]
+
+
+def _stored(passage: Passage) -> dict[str, str]:
+    return {name: storable(text) for name, text in asdict(passage).items()}

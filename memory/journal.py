@@ -13,6 +13,7 @@ import asyncio
 import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,7 +55,8 @@ class Journal:
 
     async def append(self, key: CallKey, reply: dict[str, Any]) -> None:
         """Return once the reply is on disk."""
-        line = json.dumps({"key": key, "reply": reply}, ensure_ascii=False) + "\n"
+        # As ASCII, which can write anything: a line that cannot be encoded would hold up all.
+        line = json.dumps({"key": key, "reply": reply}) + "\n"
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pending.append((line, done))
         if self._flushing is None:
@@ -91,9 +93,16 @@ class Journal:
 
     def _write(self, block: bytes) -> None:
         view = memoryview(block)
-        while view:
-            view = view[os.write(self._fd, view) :]
-        os.fsync(self._fd)
+        size = os.fstat(self._fd).st_size
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+            os.fsync(self._fd)
+        except OSError:
+            # Half a block would join with the next one into a line that nobody can read.
+            with suppress(OSError):
+                os.ftruncate(self._fd, size)
+            raise
 
     def _lock(self) -> None:
         try:

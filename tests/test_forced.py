@@ -12,7 +12,7 @@ from agent.run import Run
 from agent.scaffold import parse, tool_call, turn_faults
 from agent.slots import trim
 from memory.interfaces import Sampling
-from memory.schema import AnswerFormat, Author, Decoding, Stage
+from memory.schema import AnswerFormat, Author, Decoding, Stage, Status
 from tests.fakes import QUESTION, FixedSearch, ScriptedPolicy, new_run
 
 
@@ -118,6 +118,24 @@ async def test_what_its_source_does_not_say_is_not_shown(tmp_path: Path):
     )
     assert "4096" not in run.text
     assert "grow without bound" in run.text.partition("<answer>")[2]
+
+
+async def test_an_answer_that_no_source_holds_is_said_to_be_none(tmp_path: Path):
+    claims = ["Zebras gallop across grassland."] * 9
+    run = await answered(
+        new_run(tmp_path, writer("words", claims), decoding=Decoding.FORCED), ForcedDecoder()
+    )
+    assert "Zebras" not in run.text
+    assert "do not settle this question" in run.text
+    assert run.status is Status.PARTIAL
+
+
+async def test_a_failed_search_is_not_told_as_an_empty_one(tmp_path: Path):
+    search = FixedSearch(error="the index is gone")
+    run = new_run(tmp_path, writer("words", ["x"]), search, Decoding.FORCED)
+    await answered(run, ForcedDecoder())
+    assert "hold nothing" not in run.text
+    assert (run.status, run.reason) == (Status.PARTIAL, "the search failed: the index is gone")
 
 
 async def test_without_any_passage_the_answer_says_so(tmp_path: Path):

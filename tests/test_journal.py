@@ -132,3 +132,23 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path):
     journal = Journal(path)
     assert all(journal.find(CallKey("t", n, 0, "d")) == {"n": n} for n in acknowledged)
     journal.close()
+
+
+async def test_half_a_block_on_a_full_disk_does_not_damage_the_next_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    journal = Journal(tmp_path / "j.jsonl")
+    write, calls = os.write, []
+
+    def short(descriptor: int, block: bytes) -> int:
+        calls.append(len(block))
+        if len(calls) == 2:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, bytes(block)[:10] if len(calls) == 1 else block)
+
+    monkeypatch.setattr(os, "write", short)
+    with pytest.raises(StoreError, match="No space left"):
+        await journal.append(KEY, {"n": 1})
+    await journal.append(KEY._replace(turn=2), {"n": 2})
+    journal.close()
+    assert Journal(journal.path).find(KEY._replace(turn=2)) == {"n": 2}

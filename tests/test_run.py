@@ -114,7 +114,7 @@ async def test_a_discarded_attempt_is_kept_outside_the_transcript(tmp_path: Path
 async def test_the_first_reason_to_end_early_stands(tmp_path: Path):
     run = await opened(new_run(tmp_path, ScriptedPolicy([])))
     run.end_early("first")
-    run.end_early("second", Status.FAILED)
+    run.end_early("second")
     trajectory = run.trajectory("id")
     assert (trajectory.status, trajectory.reason) == (Status.PARTIAL, "first")
     assert trajectory.segments[0].author is Author.PROMPT
@@ -123,3 +123,26 @@ async def test_the_first_reason_to_end_early_stands(tmp_path: Path):
 async def test_room_counts_every_kept_token(tmp_path: Path):
     run = await opened(new_run(tmp_path, ScriptedPolicy([], context_tokens=100)))
     assert run.room() == 100 - len("systemquestion")
+
+
+async def test_a_failure_replaces_an_earlier_complaint(tmp_path: Path):
+    run = await opened(new_run(tmp_path, ScriptedPolicy([])))
+    run.end_early("a turn broke the scaffold")
+    run.end_early("the server is down", Status.FAILED)
+    assert (run.status, run.reason) == (Status.FAILED, "the server is down")
+
+
+async def test_a_failed_search_is_not_remembered_as_an_empty_one(tmp_path: Path):
+    search = FixedSearch(error="index is gone")
+    run = await opened(new_run(tmp_path, ScriptedPolicy([]), search))
+    await run.search("lru")
+    await run.prompt(Stage.RESEARCH, "failed", Author.TOOL)
+    search.error = ""
+    assert len((await run.search("lru")).sources) == 3
+
+
+async def test_half_an_emoji_neither_hangs_nor_shifts_the_text(tmp_path: Path):
+    run = await opened(new_run(tmp_path, ScriptedPolicy(["a\ud83d b"])))
+    written = await run.write(Stage.PLAN, SAMPLING)
+    assert written.text == "a\ufffd b"
+    assert len(written.text) == len(written.token_ids or ())
