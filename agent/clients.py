@@ -17,6 +17,7 @@ from agent.graph import Decoder
 from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher, request_of
 from agent.run import Ask
+from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
 from memory.errors import SettingsError
 from memory.interfaces import Embedder, Sampling, SearchTool
@@ -25,6 +26,8 @@ from memory.schema import Decoding
 
 CHOICES = ("model", "base_url", "source", "decoding", "retrieval", "temperature")
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
+SOON = 0.5
+"""seconds in which a source that cannot be used mostly shows it"""
 
 
 @asynccontextmanager
@@ -36,21 +39,23 @@ async def open_researcher(
     decoding = decoding_of(settings, choice)
     search_tool = await _open_sources(settings, listener)
     choices = await asyncio.to_thread(choices_of, settings)
-    async with (
-        _prepared(search_tool, listener) as ready,
-        open_policy(settings, choice, listener) as policy,
-    ):
-        # Not beside a model that writes: on few cores an index being built would starve it.
-        await ready
-        yield Researcher(
-            policy=policy,
-            decoder=_decoder(settings, decoding),
-            decoding=decoding,
-            search_tool=search_tool,
-            store=RunStore(settings.data_dir),
-            template=template_of(settings, decoding),
-            choices=choices,
-        )
+    async with _prepared(search_tool, listener) as ready:
+        # An empty folder is told before a gigabyte of weights is fetched for it.
+        await asyncio.wait([ready], timeout=SOON)
+        if ready.done():
+            await ready
+        async with open_policy(settings, choice, listener) as policy:
+            # Not beside a model that writes: on few cores an index being built would starve it.
+            await ready
+            yield Researcher(
+                policy=policy,
+                decoder=_decoder(settings, decoding),
+                decoding=decoding,
+                search_tool=search_tool,
+                store=RunStore(settings.data_dir),
+                template=template_of(settings, decoding),
+                choices=choices,
+            )
 
 
 @asynccontextmanager
@@ -129,6 +134,8 @@ def reserve(settings: Settings, thread: str, question: str) -> Ask:
 def choices_of(settings: Settings) -> dict[str, Any]:
     """`CHOICES` as they are kept: paths are whole, since a resume may start elsewhere."""
     choices = settings.model_dump(mode="json", include=set(CHOICES))
+    if settings.base_url:
+        choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [n if n == "python" else _whole(n) for n in settings.source]
     if (settings.model or "").lower().endswith(".gguf"):
         choices["model"] = _whole(settings.model or "")

@@ -85,13 +85,23 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(scope="session")
 def weights_05b() -> Path:
     """The verified 0.5B, fetched once into the cache outside the checkout."""
-    weights = known("0.5b")
+    return fetched("0.5b")
+
+
+@pytest.fixture(scope="session")
+def weights_15b() -> Path:
+    """The verified 1.5B, the default model of `ask`."""
+    return fetched("1.5b")
+
+
+def fetched(name: str) -> Path:
+    weights = known(name)
     assert weights is not None
     if not (WEIGHTS_DIR / weights.folder).exists():
         # Another process fetches, since this one may not leave the machine.
         fetch = (*COMMAND, "models", "fetch", weights.name)
         subprocess.run(fetch, cwd=ROOT, env=ENVIRONMENT, check=True)
-    return asyncio.run(resolve_model("0.5b", directory=WEIGHTS_DIR))
+    return asyncio.run(resolve_model(name, directory=WEIGHTS_DIR))
 
 
 @pytest.fixture

@@ -10,8 +10,19 @@ from agent.cli import main
 
 
 @pytest.mark.model
-@pytest.mark.usefixtures("real_weights")
-def test_a_question_is_answered_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("model", "weights"),
+    [("0.5b", "weights_05b"), pytest.param("1.5b", "weights_15b", marks=pytest.mark.slow)],
+)
+def test_a_question_is_answered_end_to_end(
+    model: str,
+    weights: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+):
+    path: Path = request.getfixturevalue(weights)
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(path.parent.parent))
     monkeypatch.setenv("RUBRICEM_THREADS", "1")
     (tmp_path / "cache.md").write_text(
         "# functools.lru_cache\n\nIf maxsize is None, the LRU feature is disabled and the cache "
@@ -19,7 +30,7 @@ def test_a_question_is_answered_end_to_end(tmp_path: Path, monkeypatch: pytest.M
     )
     (tmp_path / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
     question = "What does functools.lru_cache do with maxsize None?"
-    flags = ("--model", "0.5b", "--source", str(tmp_path), "--tool-calls", "1", "--json")
+    flags = ("--model", model, "--source", str(tmp_path), "--tool-calls", "1", "--json")
     done = CliRunner().invoke(main, ["ask", question, *flags, "--format", "short"])
     assert (done.exit_code, done.stderr) == (0, "")
     report = json.loads(done.stdout)

@@ -47,7 +47,8 @@ def ask(
 
 
 def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Settings, str]:
-    """The settings and the question of an earlier run; flags given now come first."""
+    """The settings and the question of an earlier run, which keeps what shapes its answer."""
+    from agent.clients import choices_of
     from memory.runs import RunStore
 
     request = RunStore(load_settings(flags).data_dir).request(thread)
@@ -59,7 +60,18 @@ def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Setting
     limits = {
         name: request["ask"][name] for name in ("answer_format", "tool_calls", "max_tokens", "seed")
     }
-    return load_settings({**request["choices"], **limits, **given}), request["ask"]["question"]
+    # What was not named then is not named now, whatever the environment has come to say.
+    kept = {name: "" if value is None else value for name, value in request["choices"].items()}
+    kept |= {"temperature": request["choices"]["temperature"]} | limits
+    settings = load_settings({**kept, **given})
+    if choices_of(settings) != request["choices"] or any(
+        given.get(name, value) != value for name, value in limits.items()
+    ):
+        raise SettingsError(
+            f"The thread {thread!r} was asked with other settings, and a resume keeps them.",
+            "Resume it without flags, or ask the question anew.",
+        )
+    return settings, request["ask"]["question"]
 
 
 async def _answer(settings: Settings, question: str, thread: str | None, quiet: bool) -> Trajectory:
