@@ -174,3 +174,23 @@ def test_a_finished_thread_asked_again_costs_nothing(documents: Path):
         resumed = only_object(ask("--resume", "mine", "--json"))
         assert len(server.requests) == 3
     assert first["answer"] == again["answer"] == resumed["answer"]
+
+
+def test_a_resume_keeps_its_settings_whatever_is_said_now(
+    documents: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with ScriptedServer(RUN) as server:
+        asked(server, documents, "--json", "--thread", "mine")
+        other = ask("--resume", "mine", "--tool-calls", "3", "--quiet")
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+        same = only_object(ask("--resume", "mine", "--json"))
+        assert len(server.requests) == 3
+    assert (other.exit_code, same["status"]) == (2, "finished")
+    assert "was asked with other settings" in sentences(other)[0]
+
+
+def test_an_empty_folder_is_told_before_any_weights_are_fetched(tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    done = ask("What?", "--source", str(tmp_path / "empty"), "--quiet")
+    assert done.exit_code == 1
+    assert "has no documents" in sentences(done)[0]

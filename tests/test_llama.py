@@ -12,6 +12,7 @@ from agent.llama import LlamaConfig, LlamaPolicy
 from agent.scaffold import neutralise
 from memory.errors import PolicyError
 from memory.interfaces import Message, Sampling
+from tests.chat_clients import client
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
@@ -188,3 +189,19 @@ async def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path):
     (tmp_path / "no.gguf").write_bytes(b"GGUF but nothing more")
     with pytest.raises(PolicyError, match=r"loading no\.gguf failed"):
         await LlamaPolicy.load(tmp_path / "no.gguf", "no", "v")
+
+
+async def test_the_server_client_speaks_with_a_real_llama_server(weights_05b: Path):
+    """`OpenAIChat` against llama.cpp's own HTTP server: stream, stop, token ids and usage."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.port = str(weights_05b), 1024, 0
+    params.verbosity, params.warmup = -1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = await asyncio.to_thread(xllamacpp.Server, params)
+    async with client(f"{server.listening_address}/v1", token_detail=True, timeout=60.0) as chat:
+        said = await chat.chat(CHAT, GREEDY, lambda text: text.find("3") if "3" in text else None)
+    assert said.stop_reason in ("stop", "length")
+    assert said.text.startswith("1") and "3" not in said.text
+    assert said.token_ids and len(said.token_ids) == len(said.logprobs or ())
