@@ -39,10 +39,15 @@ from agent.slots import (
     trim,
 )
 from agent.toolout import tool_output
+from memory.errors import SettingsError
 from memory.schema import AnswerFormat, Author, Source, Stage
 
 CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
 """cited claims at most, by the answer's format"""
+ROOM = 2000
+"""tokens that must still fit before another search"""
+QUESTION_SHARE = 1 / 12
+"""of the context that a question may fill, since it is repeated; at three characters a token"""
 PARTS = 3
 """questions inside a question that are told apart"""
 ITEMS = 4
@@ -72,7 +77,16 @@ class ForcedDecoder:
         return template("forced")
 
     def message(self, run: Run) -> str:
-        return f"Question: {neutralise(' '.join(run.ask.question.split()))}"
+        question = neutralise(" ".join(run.ask.question.split()))
+        context = run.policy.context_tokens
+        if context is not None and len(question) / 3 > context * QUESTION_SHARE:
+            raise SettingsError(
+                f"The question has {len(question):,} characters, too many for a context of "
+                f"{context:,} tokens.",
+                "Shorten it, put its material into a folder named by --source, or raise "
+                "context_tokens.",
+            )
+        return f"Question: {question}"
 
     async def plan(self, run: Run) -> str:
         """Write the plan and return the first query, which begins with the question itself."""
@@ -103,6 +117,9 @@ class ForcedDecoder:
         await self._fill(run, MISSING)
         await run.prompt(Stage.RESEARCH, "\n</state_evaluation>\n")
         missing = _missing_names(run)
+        room = run.room()
+        if room is not None and room < ROOM:
+            return None
         if not missing or run.turn > min(self._searches, run.ask.tool_calls):
             return None
         return await self._call(run, " ".join(missing))

@@ -6,6 +6,8 @@ from agent.run import Found
 from agent.scaffold import neutralise
 from memory.schema import Source
 
+CHARACTERS_A_WORD = 10
+
 
 def tool_output(found: Found, words: int) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again."""
@@ -19,9 +21,11 @@ def tool_output(found: Found, words: int) -> str:
 
 
 def excerpt(text: str, words: int) -> str:
-    """The first `words` words, line breaks kept."""
+    """The first `words` words, line breaks kept; scripts without spaces are cut by length."""
     parts = text.split(" ")
-    return text if len(parts) <= words else " ".join(parts[:words]) + " ..."
+    short = text if len(parts) <= words else " ".join(parts[:words]) + " ..."
+    longest = words * CHARACTERS_A_WORD
+    return short if len(short) <= longest else short[:longest] + " ..."
 
 
 def _snippet(source: Source, new: bool, words: int) -> str:

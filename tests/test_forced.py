@@ -11,6 +11,7 @@ from agent.forced import ForcedDecoder, parts_of
 from agent.run import Run
 from agent.scaffold import parse, tool_call, turn_faults
 from agent.slots import trim
+from memory.errors import SettingsError
 from memory.interfaces import Sampling
 from memory.schema import AnswerFormat, Author, Decoding, Stage, Status
 from tests.fakes import QUESTION, FixedSearch, ScriptedPolicy, new_run
@@ -184,3 +185,20 @@ def test_a_slot_that_was_cut_ends_with_its_last_whole_sentence():
     assert trim("- a\n- b is cut", capped=True) == "- a"
     assert trim("no end at all", capped=True) == "no end at all"
     assert trim(" Whole text ", capped=False) == "Whole text"
+
+
+async def test_a_question_too_long_for_the_context_is_one_sentence(tmp_path: Path):
+    run = new_run(tmp_path, ScriptedPolicy([], context_tokens=2048), decoding=Decoding.FORCED)
+    run.ask = type(run.ask)("why " * 500)
+    with pytest.raises(SettingsError, match="too many for a context"):
+        ForcedDecoder().message(run)
+
+
+async def test_no_further_search_is_made_where_little_room_is_left(tmp_path: Path):
+    policy = writer("words", ["the cache can grow"])
+    policy.context_tokens = 5000
+    search = FixedSearch()
+    run = new_run(tmp_path, policy, search, Decoding.FORCED)
+    run.ask = type(run.ask)("How do functools.lru_cache and os.scandir differ?")
+    await answered(run, ForcedDecoder())
+    assert len(search.queries) == 1
