@@ -20,6 +20,9 @@ _EXACT = re.compile(rf"{NAME.pattern}|\d")
 """in a word of a claim: it must stand in the source as it is"""
 
 
+_CONSTANTS = frozenset({"none", "true", "false"})
+
+
 def claim_grammar(identifiers: list[str], *, may_end: bool) -> str:
     """A cite of an id that was really returned, so that none can be invented, or the end."""
     ids = " | ".join(f'"{identifier}"' for identifier in identifiers)
@@ -46,5 +49,5 @@ def adds(claim: str, said: list[str]) -> bool:
 
 
 def touches(claim: str, asked: str) -> bool:
-    """Whether a claim shares a content word with what was asked."""
-    return bool(content_words(claim) & content_words(asked))
+    """Whether a claim shares a content word with what was asked; constants are no content."""
+    return bool((content_words(claim) & content_words(asked)) - _CONSTANTS)

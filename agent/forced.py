@@ -8,11 +8,10 @@ runs are good for SFT and never for a policy-gradient ratio.
 A small model says of almost any evidence that nothing is missing. So code decides whether to
 search again: as long as a name in the question stands in no passage that was found.
 
-For the same reason every source is read in a line of its own that begins with its name, every
-rubric item is reviewed in a line of its own, and a claim its source does not hold is not shown.
+For the same reason every source is read in a line of its own that begins with its name, and a
+claim its source does not hold is not shown.
 """
 
-import re
 from dataclasses import replace
 
 from agent.claims import NAME, WORD, adds, claim_grammar, holds, touches
@@ -25,12 +24,12 @@ from agent.slots import (
     ANALYSIS,
     CLAIM,
     EXACT,
-    ITEM,
     MISSING,
     QUERY,
     READING,
     RESEARCH_PLAN,
     RUBRIC,
+    RUBRIC_REVIEW,
     THINK,
     WRITING_PLAN,
     OnSlot,
@@ -48,22 +47,10 @@ ROOM = 2000
 """tokens that must still fit before another search"""
 QUESTION_SHARE = 1 / 12
 """of the context that a question may fill, since it is repeated; at three characters a token"""
-PARTS = 3
-"""questions inside a question that are told apart"""
-ITEMS = 4
-"""rubric items that are reviewed one by one"""
 NAME_CHARACTERS = 60
 """of a source's title, put before its reading"""
 MORE_WORDS = 4
 """words that the model may add to a query"""
-
-
-_AND = re.compile(
-    r"[,;]?\s+(?:and|or)\s+(?=(?:what|how|which|when|where|why|who|whose|does|do|did|is|are|was|can"
-    r"|could|should|will)\b)|\?\s+|;\s+",
-    re.I,
-)
-"""between two questions in one"""
 
 
 class ForcedDecoder:
@@ -94,8 +81,7 @@ class ForcedDecoder:
         await self._fill(run, THINK)
         await run.prompt(Stage.PLAN, "</think>\n<structured_plan>\n<deep_analysis>")
         await self._fill(run, ANALYSIS)
-        items = "".join(_parts(run, "\n- Answers: {}"))
-        await run.prompt(Stage.PLAN, f"</deep_analysis>\n<rubric>{items}\n- Says")
+        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n- Says")
         await self._fill(run, RUBRIC)
         await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>")
         await self._fill(run, RESEARCH_PLAN)
@@ -110,9 +96,8 @@ class ForcedDecoder:
         """Evaluate the evidence; return another query, or None to go on to the review."""
         await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
         for source in self._unread(run):
-            for of in _parts(run, ' of "{}"') or [""]:
-                await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says{of}:")
-                await self._fill(run, READING)
+            await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says:")
+            await self._fill(run, READING)
         await run.prompt(Stage.RESEARCH, "\nMissing:")
         await self._fill(run, MISSING)
         await run.prompt(Stage.RESEARCH, "\n</state_evaluation>\n")
@@ -130,10 +115,8 @@ class ForcedDecoder:
 
     async def review(self, run: Run) -> None:
         await run.prompt(Stage.REVIEW, "<review>\n<rubric_review>")
-        for item in _rubric(run)[:ITEMS]:
-            await run.prompt(Stage.REVIEW, f"\n- {item}:")
-            await self._fill(run, ITEM)
-        await run.prompt(Stage.REVIEW, "\n</rubric_review>\n<writing_plan>")
+        await self._fill(run, RUBRIC_REVIEW)
+        await run.prompt(Stage.REVIEW, "</rubric_review>\n<writing_plan>")
         await self._fill(run, WRITING_PLAN)
         await run.prompt(Stage.REVIEW, "</writing_plan>\n</review>\n")
 
@@ -160,9 +143,8 @@ class ForcedDecoder:
         said: list[str] = []
         sources = dict(run.sources)
         asked = "\n".join([run.ask.question, *_rubric(run)])
-        least = len(parts_of(run.ask.question)) or 1
         while sources and len(said) < CLAIMS[run.ask.answer_format]:
-            identifier, claim = await self._claim(run, list(sources), may_end=len(said) >= least)
+            identifier, claim = await self._claim(run, list(sources), may_end=bool(said))
             if not identifier or not adds(claim, said):
                 break
             if not (holds(sources[identifier], claim) and touches(claim, asked)):
@@ -181,7 +163,7 @@ class ForcedDecoder:
         """An id and what is claimed of it; ("", "") where the model ends the answer."""
         grammar = claim_grammar(identifiers, may_end=may_end)
         sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
-        written = await run.write(Stage.ANSWER, sampling)
+        written = await run.write(Stage.ANSWER, sampling, live=False)
         opening, _, rest = written.text.partition('">')
         claim = trim(rest.partition("</cite>")[0], capped="</cite>" not in rest)
         if self._on_slot and rest:
@@ -195,7 +177,9 @@ class ForcedDecoder:
         """
         await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{begin}')
         sampling = replace(QUERY.sampling, max_tokens=QUERY.cap)
-        written = await run.write(QUERY.stage, sampling, lambda text: slot_end(text, QUERY.end))
+        written = await run.write(
+            QUERY.stage, sampling, lambda text: slot_end(text, QUERY.end), live=False
+        )
         words = _new_words(written.text, begin)
         if words:
             await run.keep_edited(QUERY.stage, f" {words}")
@@ -206,7 +190,9 @@ class ForcedDecoder:
 
     async def _fill(self, run: Run, slot: Slot) -> str:
         sampling = replace(slot.sampling, max_tokens=slot.cap)
-        written = await run.write(slot.stage, sampling, lambda text: slot_end(text, slot.end))
+        written = await run.write(
+            slot.stage, sampling, lambda text: slot_end(text, slot.end), live=False
+        )
         text = trim(written.text, capped=written.stop_reason in ("length", "repetition"))
         if text:
             # The space that parts it from the words the runner put before it.
@@ -215,20 +201,6 @@ class ForcedDecoder:
         if self._on_slot:
             self._on_slot(slot, text, written)
         return text
-
-
-def parts_of(question: str) -> list[str]:
-    """The questions inside a question, or nothing where it is one.
-
-    Each becomes a rubric item and is asked of each source: small models answer one of two parts
-    and forget the other.
-    """
-    parts = [part.strip(" ?,;") for part in _AND.split(" ".join(question.split()))]
-    return [part for part in parts if part][:PARTS] if len(parts) > 1 else []
-
-
-def _parts(run: Run, form: str) -> list[str]:
-    return [form.format(neutralise(part)) for part in parts_of(run.ask.question)]
 
 
 def _rubric(run: Run) -> list[str]:

@@ -30,7 +30,7 @@ from memory.schema import (
     Trajectory,
     Usage,
 )
-from memory.text import storable
+from memory.text import spans, storable, storable_fields
 
 _COMPLETION = TypeAdapter(Completion)
 
@@ -126,9 +126,17 @@ class Run:
         self._append(Segment(author=author, stage=stage, turn=self.turn, text=text, token_ids=ids))
 
     async def write(
-        self, stage: Stage, sampling: Sampling, stop: StopPredicate | None = None
+        self,
+        stage: Stage,
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        *,
+        live: bool = True,
     ) -> Completion:
-        """Have the policy continue the transcript. What it wrote is not yet part of it."""
+        """Have the policy continue the transcript. What it wrote is not yet part of it.
+
+        `live`: the listener is told each piece as it comes, also what is cut off later.
+        """
         key = self._key(f"write\0{sampling}")
         if reply := self.journal.find(key):
             completion = _COMPLETION.validate_python(reply)
@@ -138,7 +146,7 @@ class Run:
                 self.kept,
                 replace(sampling, seed=int(key.digest[:8], 16)),
                 stop,
-                lambda text: self.listener(TextWritten(stage, text)),
+                (lambda text: self.listener(TextWritten(stage, text))) if live else None,
             )
             completion = replace(
                 completion, text=storable(completion.text), reasoning=storable(completion.reasoning)
@@ -150,11 +158,12 @@ class Run:
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, cut into the stages it belongs to."""
-        for stage, start, end in _spans(pieces):
+        for stage, start, end in spans(pieces):
             self._append(self._policy_segment(stage, completion, start, end))
 
     async def keep_edited(self, stage: Stage, text: str) -> None:
         """Append what the policy wrote after trimming it; its ids are then our own."""
+        self.listener(TextWritten(stage, text))
         self._append(
             Segment(
                 author=Author.POLICY,
@@ -239,7 +248,7 @@ class Run:
             return {"passages": [], "error": str(error)}
         unseen = [p for p in found if (p.location, p.place, p.text) not in self._numbers]
         chosen = unseen[: self.ask.passages] or found[: self.ask.passages]
-        return {"passages": [_stored(passage) for passage in chosen], "error": ""}
+        return {"passages": [storable_fields(asdict(passage)) for passage in chosen], "error": ""}
 
     def _number(self, passage: Passage, query: str) -> Source:
         key = (passage.location, passage.place, passage.text)
@@ -286,15 +295,3 @@ class Run:
         digest = self._digest.copy()
         digest.update(f"\0{call}\0{self.ask.seed}".encode())
         return CallKey(self.thread, self.turn, self.attempt, digest.hexdigest()[:32])
-
-
-def _spans(pieces: list[tuple[Stage, str]]) -> list[tuple[Stage, int, int]]:
-    spans, at = [], 0
-    for stage, text in pieces:
-        spans.append((stage, at, at + len(text)))
-        at += len(text)
-    return [span for span in spans if span[1] < span[2]]
-
-
-def _stored(passage: Passage) -> dict[str, str]:
-    return {name: storable(text) for name, text in asdict(passage).items()}

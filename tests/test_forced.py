@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.forced import ForcedDecoder, parts_of
+from agent.forced import ForcedDecoder
 from agent.run import Run
 from agent.scaffold import parse, tool_call, turn_faults
 from agent.slots import trim
@@ -170,14 +170,6 @@ async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
     assert "The cache can grow." in written
     assert all(s.stage for s in run.segments[1:])
     assert {s.stage for s in run.segments[1:]} == set(Stage)
-
-
-def test_a_question_with_two_parts_gives_a_rubric_item_for_each():
-    assert parts_of("How does f choose what to evict, and what does size=None do?") == [
-        "How does f choose what to evict",
-        "what does size=None do",
-    ]
-    assert parts_of("What do salt and pepper do?") == []
 
 
 def test_a_slot_that_was_cut_ends_with_its_last_whole_sentence():
