@@ -42,7 +42,9 @@ async def test_a_finished_run_lets_its_journal_go(tmp_path: Path):
     with ScriptedServer(RUN) as server:
         await asked(server.base_url, tmp_path)
         async with researching(server.base_url, tmp_path) as researcher:
-            researcher.store.journal("t").close()
+            journal = researcher.store.journal("t")  # refused while another holds its lock
+            assert len(journal.path.read_text().splitlines()) == len(server.requests) + 2
+            journal.close()
 
 
 async def test_a_run_that_cannot_be_kept_is_no_success(tmp_path: Path):
