@@ -95,6 +95,30 @@ class TokenPolicy(Protocol):
     ) -> Completion: ...
 
 
+class ChoiceReader(Protocol):
+    """A model whose opinion is read from its probabilities, not from what it writes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def context_tokens(self) -> int: ...
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Ids of the messages in the model's chat template, open for the assistant's text."""
+        ...
+
+    async def encode(self, text: str) -> tuple[int, ...]: ...
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        """Probability of each option as the next token, over the options alone: sums to 1.
+
+        Options differ in their first token. Raises PolicyError when they have no probability.
+        """
+        ...
+
+
 class ChatModel(Protocol):
     """A model that answers messages. Raises PolicyError when no reply could be had."""
 

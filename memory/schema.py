@@ -6,6 +6,7 @@ Token ids and log-probabilities (natural log, of the raw model at temperature 1)
 only where the model that wrote the text returned them.
 """
 
+import hashlib
 from datetime import datetime
 from enum import StrEnum
 from typing import Literal
@@ -171,6 +172,14 @@ class Criterion(Value):
     weight: float = Field(default=2.0, gt=0)
     """1 minor, 2 important, 3 critical"""
     positive: bool = True
+    persistent: bool = False
+    """never pruned: it came with the question, or was made from it before any rollout"""
+
+    @property
+    def key(self) -> str:
+        """What names it in a buffer's history: the same text is the same criterion."""
+        text = f"{self.title}\0{self.description}\0{self.positive}"
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Rubric(Value):
@@ -181,6 +190,18 @@ class Rubric(Value):
     version: str = ""
 
 
+class Verdict(Value):
+    """How far one criterion holds of one stage, as a judge sees it."""
+
+    criterion: Criterion
+    points: float = Field(ge=0, le=2)
+    """0 absent, 1 partial, 2 full; between them where a probability was read. Not inverted for
+    a negative criterion: 2 means that the flaw is fully present."""
+    justification: str = ""
+    justified_by: Literal["judge", "code"] = "judge"
+    """`code`: a span of the trajectory that code found for it; the judge gave no words"""
+
+
 class StageScore(Value):
     """A judge's score of one stage: a number in [0, 1], or None with the reason."""
 
@@ -188,15 +209,68 @@ class StageScore(Value):
     score: float | None = Field(default=None, ge=0, le=1)
     unscored_reason: str = ""
     justification: str = ""
+    verdicts: tuple[Verdict, ...] = ()
+    missing: bool = False
+    """the policy ended without this stage: a score of 0 that stands in the baseline"""
+
+
+class Judgement(Value):
+    """One trajectory as one judge saw it, under one version of the rubrics."""
+
+    trajectory_id: str
+    judge: str
+    rubric_version: str = ""
+    stages: tuple[StageScore, ...]
+    """one for each stage, in order"""
+    usage: Usage = NO_USAGE
+
+    def score(self, stage: Stage) -> float | None:
+        return next(s.score for s in self.stages if s.stage is stage)
+
+
+class ReflectionScore(Value):
+    """How good a reflection is as guidance for later runs; each part in [0, 1]."""
+
+    diagnostic_accuracy: float = Field(ge=0, le=1)
+    specificity: float = Field(ge=0, le=1)
+    scope_and_balance: float = Field(ge=0, le=1)
+    justification: str = ""
+
+    @property
+    def total(self) -> float:
+        """Weights 0.4, 0.3, 0.3 (RubricEM, arXiv:2605.10899, appendix D)."""
+        return 0.4 * self.diagnostic_accuracy + 0.3 * (self.specificity + self.scope_and_balance)
+
+
+class ReflectionCandidate(Value):
+    """One attempt at a reflection: what the policy read and wrote, and what became of it."""
+
+    trajectory_id: str
+    question: str
+    segments: tuple[Segment, ...]
+    """the prompt (with the trajectory in it), then what the policy wrote; ids where it has them"""
+    rubrics: str = ""
+    takeaways: str = ""
+    fault: str = ""
+    """why its format is not valid; such a candidate is never kept in the bank"""
+    score: ReflectionScore | None = None
+    unscored_reason: str = ""
+    accepted: bool = False
+    """the one that went into the bank"""
 
 
 class Reflection(Value):
     """What a judged run teaches: rubrics for such a question, and portable takeaways."""
 
+    id: str
     question: str
     rubrics: str
     takeaways: str
-    score: float | None = Field(default=None, ge=0, le=1)
+    score: float = Field(ge=0, le=1)
+    trajectory_id: str
+    policy: str = ""
+    policy_version: str = ""
+    written_at: datetime
 
 
 CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]
