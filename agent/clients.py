@@ -201,7 +201,7 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
 
 
 async def _connect(settings: Settings, choice: ServerChoice) -> Any:
-    from agent.servers.limiter import Limiters
+    from agent.servers.limiter import shared_limiters
     from agent.servers.openai_chat import OpenAIChat, only_model
     from agent.servers.prices import Prices
 
@@ -209,7 +209,7 @@ async def _connect(settings: Settings, choice: ServerChoice) -> Any:
         choice.model or await only_model(choice.base_url, choice.api_key),
         choice.base_url,
         choice.api_key,
-        limiter=Limiters(settings.concurrency).of(choice.base_url),
+        limiter=shared_limiters().of(choice.base_url, settings.concurrency),
         prices=Prices(settings.prices),
         timeout=settings.timeout,
     )

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from agent.servers.limiter import Limiter, Limiters
+from agent.servers.limiter import Limiter, Limiters, shared_limiters
 
 
 async def test_no_more_than_the_limit_are_in_flight() -> None:
@@ -62,12 +62,24 @@ async def test_a_call_that_fails_gives_its_place_back() -> None:
 
 
 def test_a_server_has_one_limiter_however_its_address_is_written() -> None:
-    limiters = Limiters(4)
+    limiters = Limiters()
     one = limiters.of("http://localhost:8080/v1")
     assert limiters.of("http://LOCALHOST:8080/v1/") is one
     assert limiters.of("http://ann:secret@localhost:8080/v1") is one
     assert limiters.of("http://localhost:8081/v1") is not one
-    assert Limiters(4).of("http://localhost:8080/v1") is not one
+    assert Limiters().of("http://localhost:8080/v1") is not one
+
+
+async def test_policy_and_judge_of_one_process_share_the_limiter_of_their_server() -> None:
+    one = shared_limiters().of("http://localhost:8080/v1", 4)
+    assert shared_limiters().of("http://localhost:8080/v1", 8) is one
+
+
+def test_every_event_loop_has_limiters_of_its_own() -> None:
+    async def held() -> Limiters:
+        return shared_limiters()
+
+    assert asyncio.run(held()) is not asyncio.run(held())
 
 
 def test_a_limit_below_one_is_refused() -> None:

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from weakref import WeakKeyDictionary
 
 from agent.servers.endpoint import Endpoint
 
@@ -38,11 +39,21 @@ class Limiter:
 class Limiters:
     """One limiter per server, for whoever builds the clients."""
 
-    def __init__(self, limit: int = 64) -> None:
-        self._limit = limit
+    def __init__(self) -> None:
         self._by_server: dict[str, Limiter] = {}
 
-    def of(self, base_url: str) -> Limiter:
-        """The limiter of this server; spelling, credentials and a last slash do not matter."""
+    def of(self, base_url: str, limit: int = 64) -> Limiter:
+        """The limiter of this server; spelling, credentials and a last slash do not matter.
+
+        The first who asks for it sets its limit.
+        """
         server = Endpoint.parse(base_url).url
-        return self._by_server.setdefault(server, Limiter(self._limit))
+        return self._by_server.setdefault(server, Limiter(limit))
+
+
+_OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Limiters] = WeakKeyDictionary()
+
+
+def shared_limiters() -> Limiters:
+    """Those of the running event loop: policy and judge of one process share a server's places."""
+    return _OF_LOOP.setdefault(asyncio.get_running_loop(), Limiters())
