@@ -20,6 +20,7 @@ from typing import Any
 import httpx
 
 from agent.stops import looping
+from agent.weighing import SHOWN, VOCABULARY, Weighing, shares, weighing_request
 from memory.errors import PolicyError, boundary
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate, StopReason
 from memory.schema import Usage
@@ -36,7 +37,7 @@ class LlamaConfig:
 
 
 class LlamaPolicy:
-    """A `TokenPolicy` over one loaded GGUF file; close it to free the memory."""
+    """A `TokenPolicy` and `ChoiceReader` over one loaded GGUF file; close it to free memory."""
 
     def __init__(self, server: Any, name: str, version: str, config: LlamaConfig, key: str) -> None:
         self.name = name
@@ -90,7 +91,28 @@ class LlamaPolicy:
                 loop.call_soon_threadsafe(on_text, text)
 
         reading = _Reading(stop, emit)
-        request = _request(prefix, sampling)
+        await self._read(_request(prefix, sampling), reading)
+        return reading.completion(len(prefix))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        """Probability of each option as the next text, over the options alone: sums to 1.
+
+        Options differ in their first token, which is all that is looked at.
+        """
+        firsts = [(await self.encode(option))[0] for option in options]
+        if len(set(firsts)) < len(firsts):
+            raise PolicyError(f"the options {', '.join(options)} begin with the same token")
+        for shown in (SHOWN, VOCABULARY):
+            weighing = Weighing()
+            await self._read(weighing_request(prefix, shown), weighing)
+            if weighing.error:
+                raise _refused(weighing.error)
+            if all(first in weighing.logprobs for first in firsts):
+                break
+        return shares([weighing.logprobs.get(first) for first in firsts])
+
+    async def _read(self, request: dict[str, Any], reading: "_Reading | Weighing") -> None:
+        """Have a request answered in a slot of its own, on a worker thread."""
         async with self._slots:
             call = asyncio.to_thread(self._server.handle_completions, request, reading.take)
             task = asyncio.ensure_future(call)
@@ -102,7 +124,6 @@ class LlamaPolicy:
                 reading.cancelled = True
                 await asyncio.wait([task])
                 raise
-        return reading.completion(len(prefix))
 
     async def _tokenize(self, text: str, *, parse_special: bool) -> tuple[int, ...]:
         body = {"content": text, "parse_special": parse_special, "add_special": False}
@@ -157,6 +178,13 @@ def _request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
             "dry_allowed_length": sampling.dry,
         }
     return request
+
+
+def _refused(error: str) -> PolicyError:
+    return PolicyError(
+        f"the embedded model refused the request: {error}",
+        "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
+    )
 
 
 @dataclass
@@ -231,10 +259,7 @@ class _Reading:
     def completion(self, prompt_tokens: int) -> Completion:
         """The finished text; tokens that begin at or after its end are left out."""
         if self.error:
-            raise PolicyError(
-                f"the embedded model refused the request: {self.error}",
-                "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
-            )
+            raise _refused(self.error)
         starts = [0, *self.token_ends][: len(self.token_ends)]
         kept = sum(1 for start in starts if start < len(self.text))
         usage = Usage(
