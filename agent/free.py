@@ -19,7 +19,7 @@ from agent.run import Found, Run
 from agent.scaffold import lacks, malformed, neutralise, parse, tool_call, turn_faults
 from agent.toolout import tool_output
 from memory.interfaces import Completion, Sampling
-from memory.schema import Author, Stage
+from memory.schema import AnswerFormat, Author, Stage
 
 ROOM_FOR_AN_ANSWER = 1500
 """tokens that must still fit before another search is allowed"""
@@ -39,6 +39,15 @@ Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
+def system_prompt(tool_calls: int) -> str:
+    """What a policy that writes freely is told of the scaffold."""
+    return fill(template("free"), {"tool_calls": str(tool_calls)})
+
+
+def user_message(question: str, answer_format: AnswerFormat) -> str:
+    return f"{neutralise(question)}\n\n{INSTRUCTION[answer_format]}"
+
+
 class FreeDecoder:
     """Has the policy write its turns itself; the default on every server."""
 
@@ -47,11 +56,10 @@ class FreeDecoder:
         self._attempts = attempts
 
     def system(self, run: Run) -> str:
-        return fill(template("free"), {"tool_calls": str(run.ask.tool_calls)})
+        return system_prompt(run.ask.tool_calls)
 
     def message(self, run: Run) -> str:
-        question = neutralise(run.ask.question)
-        return f"{question}\n\n{INSTRUCTION[run.ask.answer_format]}"
+        return user_message(run.ask.question, run.ask.answer_format)
 
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""

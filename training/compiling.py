@@ -1,0 +1,193 @@
+"""What was collected and judged, compiled into training rows.
+
+Every token that the policy wrote gets the advantage of the stage it stands in; prompts and tool
+output are masked, and so is a stage whose return is not known. Shapes: n = trajectories of one
+question, K = 4 stages (RubricEM, arXiv:2605.10899, sections 3.3 and 3.4).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from memory.schema import (
+    Decoding,
+    Judgement,
+    ReflectionCandidate,
+    Stage,
+    StageScore,
+    Trajectory,
+    TrajectoryGroup,
+)
+from training.advantages import stage_advantages
+from training.returns import PAPER, Dependence, Flags, Floats, identity, stage_returns
+from training.rows import TrainRow
+from training.sequences import STAGES, TokenSequence, token_sequence
+
+NO_CRITERIA = "no criteria"
+"""what a judge says of a stage whose rubric has no item"""
+NO_IDS = "it has no token ids"
+NO_SPREAD = "no stage of it differs from its group"
+UNJUDGED = "it was not judged"
+UNSCORED_REFLECTION = "its reflection was not scored"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """Rows, and how many sequences gave none, by reason."""
+
+    rows: tuple[TrainRow, ...] = ()
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: "Compiled") -> "Compiled":
+        dropped = Counter(self.dropped) + Counter(other.dropped)
+        return Compiled(self.rows + other.rows, dict(dropped))
+
+
+def compiled(results: Iterable[TrainRow | str]) -> Compiled:
+    """Rows and the reasons that stand in the place of rows."""
+    rows, reasons = [], []
+    for result in results:
+        if isinstance(result, str):
+            reasons.append(result)
+        else:
+            rows.append(result)
+    return Compiled(tuple(rows), dict(Counter(reasons)))
+
+
+def policy_rows(
+    group: TrajectoryGroup,
+    judgements: Sequence[Judgement],
+    dependence: Dependence = PAPER,
+    *,
+    name: str = "",
+) -> Compiled:
+    """One row for each trajectory that has something to teach; `name` is the group's.
+
+    Judgements are found by the trajectory's id. A trajectory without one is unscored at every
+    stage: it is in no baseline.
+    """
+    found = {judgement.trajectory_id: judgement for judgement in judgements}
+    judged = [found.get(trajectory.id) for trajectory in group.trajectories]
+    if not judged:
+        return Compiled()
+    returns = stage_returns(stage_scores(judged), dependence, absent_stages(judged))
+    advantages = stage_advantages(returns).values
+    known = ~np.isnan(returns)
+    return compiled(
+        _policy_row(t, name or group.question, values, there) if judgement else UNJUDGED
+        for t, judgement, values, there in zip(
+            group.trajectories, judged, advantages, known, strict=True
+        )
+    )
+
+
+def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
+    """(n, K) in [0, 1]; NaN where a stage has no score."""
+    rows = [[_score(stage) for stage in _in_order(judgement)] for judgement in judged]
+    return np.array(rows, dtype=np.float64).reshape(len(judged), len(STAGES))
+
+
+def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
+    """(n, K): stages whose rubric had no item, and which are therefore left out of every sum."""
+    rows = [[_absent(stage) for stage in _in_order(judgement)] for judgement in judged]
+    return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
+
+
+def reflection_rows(
+    candidates: Sequence[ReflectionCandidate], *, policy_version: str = ""
+) -> Compiled:
+    """Rows of the candidates of one trajectory, each against the mean of all that have a score.
+
+    A candidate whose format is not valid was written so by the policy: its score is 0. One that
+    the judge could not score is in no baseline and gives no row.
+    """
+    if not candidates:
+        return Compiled()
+    scores = np.array([[_reflection_score(candidate)] for candidate in candidates])
+    returns = stage_returns(scores, identity(1))
+    advantages = stage_advantages(returns).values
+    return compiled(
+        UNSCORED_REFLECTION
+        if np.isnan(score)
+        else _reflection_row(candidate, number, float(advantage), policy_version)
+        for number, (candidate, (score,), (advantage,)) in enumerate(
+            zip(candidates, scores, advantages, strict=True)
+        )
+    )
+
+
+def _in_order(judgement: Judgement | None) -> list[StageScore | None]:
+    stages = {score.stage: score for score in judgement.stages} if judgement else {}
+    return [stages.get(stage) for stage in Stage]
+
+
+def _score(stage: StageScore | None) -> float:
+    return np.nan if stage is None or stage.score is None else stage.score
+
+
+def _absent(stage: StageScore | None) -> bool:
+    return stage is not None and stage.score is None and stage.unscored_reason == NO_CRITERIA
+
+
+def _policy_row(
+    trajectory: Trajectory, group: str, advantages: Floats, known: Floats
+) -> TrainRow | str:
+    """The row of one trajectory; `advantages` and `known` are (K,). A reason if there is none."""
+    tokens = token_sequence(trajectory.segments)
+    if tokens is None:
+        return NO_IDS
+    stages = [s if there else -1 for s, there in zip(tokens.stages, tokens.written, strict=True)]
+    mask = tuple(int(s >= 0 and known[s]) for s in stages)
+    values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
+    if not any(values):
+        return NO_SPREAD
+    return TrainRow(
+        id=f"{trajectory.id}:policy",
+        group=group,
+        trajectory=trajectory.id,
+        objective="policy",
+        policy_version=trajectory.policy_version,
+        ids=tokens.ids,
+        loss_mask=mask,
+        advantages=values,
+        behaviour_logprobs=_masked(tokens, mask),
+        stages=tokens.stages,
+        ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
+    )
+
+
+def _reflection_score(candidate: ReflectionCandidate) -> float:
+    if candidate.score is not None:
+        return candidate.score.total
+    return 0.0 if candidate.fault else np.nan
+
+
+def _reflection_row(
+    candidate: ReflectionCandidate, number: int, advantage: float, policy_version: str
+) -> TrainRow | str:
+    tokens = token_sequence(candidate.segments)
+    if tokens is None:
+        return NO_IDS
+    if not advantage:
+        return NO_SPREAD
+    mask = tuple(map(int, tokens.written))
+    return TrainRow(
+        id=f"{candidate.trajectory_id}:reflect:{number}",
+        group=f"{candidate.trajectory_id}:reflect",
+        trajectory=candidate.trajectory_id,
+        objective="reflect",
+        policy_version=policy_version,
+        ids=tokens.ids,
+        loss_mask=mask,
+        advantages=tuple(advantage * on for on in mask),
+        behaviour_logprobs=_masked(tokens, mask),
+        stages=tokens.stages,
+        ratio_allowed=tokens.sampled,
+    )
+
+
+def _masked(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:
+    pairs = zip(tokens.logprobs, mask, strict=True)
+    return tuple(logprob if on else 0.0 for logprob, on in pairs)

@@ -1,0 +1,158 @@
+"""Accepted forced traces, re-cast as what a policy that writes freely would have written.
+
+A small model hardly keeps to the scaffold by itself, so it is first shown its own forced traces
+in the form of free mode: the free system prompt, the tags as its own words, each turn as one
+piece. What differs is adapted here: the question that the runner repeats after a tool output is
+left out, each later turn begins with a thought (which sources are new), and the mark before an
+exact answer goes. A trace whose turns free mode would still refuse is dropped with the reason.
+
+Loss stands on everything the free policy has to write, tags included, and on no tool output.
+The ids are a tokeniser's own, so no policy-gradient ratio is ever formed of these rows.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import groupby
+
+from agent.formats import EXACT_LINE
+from agent.free import system_prompt, user_message
+from agent.reading import stage_spans
+from agent.rejection import rejected, tool_error
+from agent.scaffold import turn_faults
+from memory.interfaces import Message
+from memory.schema import AnswerFormat, Author, Decoding, Segment, Stage, Status, Trajectory
+from training.compiling import Compiled, compiled
+from training.rows import TrainRow
+from training.sequences import Tokeniser, stage_number
+
+_EVALUATION = "<state_evaluation>"
+_NEW_SOURCE = re.compile(r"^(S\d+ \([^\n]*\)) says", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What the policy writes in one turn, and the tool output that answers it ("": none)."""
+
+    text: str
+    tool_output: str = ""
+
+
+async def sft_rows(
+    trajectories: Iterable[Trajectory], tokeniser: Tokeniser, *, tool_calls: int = 10
+) -> Compiled:
+    """One row for each finished forced trace that breaks no rejection rule and can be re-cast.
+
+    `tool_calls` is the limit that the free system prompt names.
+    """
+    return compiled([await _sft_row(t, tokeniser, tool_calls) for t in trajectories])
+
+
+def free_turns(trajectory: Trajectory) -> list[Turn]:
+    """The turns of a forced trace as free mode writes them."""
+    exact = trajectory.answer_format is AnswerFormat.EXACT
+    turns: list[Turn] = []
+    for _, group in groupby(_body(trajectory), key=lambda segment: segment.turn):
+        segments = list(group)
+        written = "".join(s.text for s in segments if s.author is not Author.TOOL).strip()
+        before = turns[-1].tool_output if turns else ""
+        text = _with_thought(written, before) if turns else written
+        if exact:
+            text = text.replace(f"\n{EXACT_LINE}", "\n")
+        output = "".join(s.text for s in segments if s.author is Author.TOOL)
+        turns.append(Turn(text, f"\n{output}" if output else ""))
+    return turns
+
+
+def faults(turns: Iterable[Turn]) -> list[str]:
+    """What free mode would say of these turns; [] if it takes them all."""
+    return [
+        f"turn {number}: {fault}"
+        for number, turn in enumerate(turns, start=1)
+        for fault in turn_faults(turn.text, number)
+    ]
+
+
+def _body(trajectory: Trajectory) -> list[Segment]:
+    return [s for s in trajectory.segments if s.kept and s.stage is not None]
+
+
+def _with_thought(written: str, tool_output: str) -> str:
+    """A later turn without the repeated question, begun by what the tool output changes."""
+    _, tag, rest = written.partition(_EVALUATION)
+    new = _NEW_SOURCE.findall(rest.partition("</state_evaluation>")[0])
+    if new:
+        thought = f"New evidence: {', '.join(new)}."
+    elif tool_error(tool_output) is not None:
+        thought = "The search failed."
+    else:
+        thought = "The search brought nothing new."
+    return f"<think>{thought}</think>\n{tag}{rest}"
+
+
+async def _sft_row(trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int) -> TrainRow | str:
+    turns = free_turns(trajectory)
+    if reason := _unfit(trajectory, turns):
+        return reason
+    message = user_message(trajectory.question, trajectory.answer_format)
+    opening = [Message("system", system_prompt(tool_calls)), Message("user", message)]
+    ids = list(await tokeniser.render(opening))
+    mask, stages = [0] * len(ids), [stage_number(None)] * len(ids)
+    spans = stage_spans("".join(turn.text + turn.tool_output for turn in turns))
+    at = 0
+    for turn in turns:
+        written = await tokeniser.encode(turn.text)
+        read = await tokeniser.encode(turn.tool_output) if turn.tool_output else ()
+        ids += [*written, *read]
+        mask += [1] * len(written) + [0] * len(read)
+        stages += await _stages(turn.text, written, at, spans, tokeniser)
+        stages += [stage_number(Stage.RESEARCH)] * len(read)
+        at += len(turn.text) + len(turn.tool_output)
+    return TrainRow(
+        id=f"{trajectory.id}:sft",
+        group=trajectory.id,
+        trajectory=trajectory.id,
+        objective="sft",
+        policy_version=trajectory.policy_version,
+        ids=tuple(ids),
+        loss_mask=tuple(mask),
+        advantages=tuple(map(float, mask)),
+        behaviour_logprobs=(0.0,) * len(ids),
+        stages=tuple(stages),
+        ratio_allowed=False,
+    )
+
+
+def _unfit(trajectory: Trajectory, turns: list[Turn]) -> str:
+    """Why a trace is not to be imitated; "" if it is."""
+    if trajectory.decoding is not Decoding.FORCED:
+        return "it is not a forced trace"
+    if trajectory.status is not Status.FINISHED:
+        return f"it is {trajectory.status}, not finished"
+    if rejection := rejected(trajectory):
+        return f"rejected by the rule {rejection.rule}"
+    if found := faults(turns):
+        return f"free mode refuses it: {found[0]}"
+    return ""
+
+
+async def _stages(
+    text: str,
+    ids: tuple[int, ...],
+    at: int,
+    spans: dict[Stage, tuple[int, int]],
+    tokeniser: Tokeniser,
+) -> list[int]:
+    """The stage of each token of a turn that begins at the offset `at` of the transcript.
+
+    A boundary between stages is counted in tokens of the text before it; a token that a tag
+    shares with its neighbour may fall on either side, which labels a metric and trains nothing.
+    """
+    found: list[int] = []
+    for stage, (_, end) in spans.items():
+        if end <= at or len(found) >= len(ids):
+            continue
+        inside = min(end - at, len(text))
+        before = len(ids) if inside == len(text) else len(await tokeniser.encode(text[:inside]))
+        found += [stage_number(stage)] * (min(before, len(ids)) - len(found))
+    return found + [found[-1] if found else stage_number(None)] * (len(ids) - len(found))
