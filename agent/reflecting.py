@@ -1,0 +1,184 @@
+"""Reflections on a finished run: candidates by the policy, scored, the best one accepted.
+
+The policy reads the question and the run as it was written, no score; a judge that also knows
+the scores says how good each candidate is as guidance. Every candidate can train the policy
+(GRPO over the m candidates); only the best of valid form, from a minimum score on, may enter
+the bank. Source: RubricEM, arXiv:2605.10899, section 3.4 and appendix D.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from agent.policy import Policy
+from agent.reflection_text import END, message, parse_reflection, system
+from memory.errors import RubricemError
+from memory.interfaces import Completion, Sampling
+from memory.schema import (
+    Author,
+    Judgement,
+    Reflection,
+    ReflectionCandidate,
+    Segment,
+    Trajectory,
+)
+from memory.text import storable
+
+CANDIDATES = 8
+TEMPERATURE = 0.7
+MAX_TOKENS = 700
+MINIMUM = 0.5
+"""total score from which a candidate may enter the bank"""
+_SERVER_CHARACTERS = 60_000
+"""of a run shown to a model whose context nobody knows"""
+_CHARACTERS_A_TOKEN = 4
+_SPARE_TOKENS = 16
+
+
+class ReflectionJudge(Protocol):
+    """Scores candidates of one trajectory; one that it cannot score says why."""
+
+    async def score(
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        candidates: Sequence[ReflectionCandidate],
+        seed: int = 0,
+    ) -> tuple[ReflectionCandidate, ...]: ...
+
+
+async def reflect(
+    policy: Policy,
+    trajectory: Trajectory,
+    judgement: Judgement | None,
+    reflection_judge: ReflectionJudge,
+    m: int = CANDIDATES,
+    seed: int = 0,
+    *,
+    minimum: float = MINIMUM,
+    grammar: str | None = None,
+) -> list[ReflectionCandidate]:
+    """Write m candidates, scored, in order; at most one of them is marked accepted.
+
+    `grammar` (llama.cpp) holds the model to the two blocks; its ids are then marked, since
+    they are not the policy's own choice alone. Raises PolicyError where the policy fails.
+    """
+    prompt = await _prompt(policy, trajectory)
+    wanted = [
+        Sampling(
+            max_tokens=MAX_TOKENS,
+            temperature=TEMPERATURE,
+            grammar=grammar,
+            seed=_seed(trajectory, seed, number),
+        )
+        for number in range(m)
+    ]
+    candidates = [
+        _candidate(policy, trajectory, prompt, written, grammar)
+        for written in await _all(
+            [policy.write(system(), [prompt], each, _end, None) for each in wanted]
+        )
+    ]
+    scored = await reflection_judge.score(trajectory, judgement, candidates, seed)
+    return mark_best(scored, minimum)
+
+
+def mark_best(
+    candidates: Sequence[ReflectionCandidate], minimum: float = MINIMUM
+) -> list[ReflectionCandidate]:
+    """The same candidates, the best one of valid form and enough score marked accepted."""
+    totals = [c.score.total if c.score and not c.fault else -1.0 for c in candidates]
+    best = max(range(len(totals)), key=totals.__getitem__, default=-1)
+    return [
+        c.model_copy(update={"accepted": i == best and totals[i] >= minimum})
+        for i, c in enumerate(candidates)
+    ]
+
+
+def accepted(
+    candidates: Sequence[ReflectionCandidate], policy: str = "", policy_version: str = ""
+) -> Reflection | None:
+    """The marked candidate as an item for the bank; the same one always has the same id."""
+    best = next((c for c in candidates if c.accepted and c.score), None)
+    if best is None or best.score is None:
+        return None
+    text = "\0".join((best.trajectory_id, best.question, best.rubrics, best.takeaways))
+    return Reflection(
+        id=hashlib.sha256(text.encode()).hexdigest()[:12],
+        question=best.question,
+        rubrics=best.rubrics,
+        takeaways=best.takeaways,
+        score=best.score.total,
+        trajectory_id=best.trajectory_id,
+        policy=policy,
+        policy_version=policy_version,
+        written_at=datetime.now(UTC),
+    )
+
+
+async def _all(calls: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
+    """All replies; where one call fails none is left running."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _end(text: str) -> int | None:
+    at = text.rfind(END)
+    return None if at < 0 else at + len(END)
+
+
+def _seed(trajectory: Trajectory, seed: int, number: int) -> int:
+    text = f"{trajectory.question}\0{trajectory.transcript()}\0{seed}\0{number}"
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+
+
+async def _prompt(policy: Policy, trajectory: Trajectory) -> Segment:
+    """The question and the run, cut so that what is to be written fits behind it."""
+    context = policy.context_tokens
+    room = None if context is None else context - MAX_TOKENS - _SPARE_TOKENS
+    characters = _SERVER_CHARACTERS if room is None else room * _CHARACTERS_A_TOKEN
+    while True:
+        text = message(trajectory, characters)
+        ids = await policy.open(system(), text)
+        if room is None or ids is None or len(ids) <= room:
+            return Segment(author=Author.PROMPT, text=text, token_ids=ids)
+        if characters < room // _CHARACTERS_A_TOKEN:
+            raise RubricemError(
+                "The run does not fit into the model's context, however it is cut.",
+                "Raise context_tokens.",
+            )
+        characters = characters * 4 // 5
+
+
+def _candidate(
+    policy: Policy,
+    trajectory: Trajectory,
+    prompt: Segment,
+    written: Completion,
+    grammar: str | None,
+) -> ReflectionCandidate:
+    text = storable(written.text)
+    parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
+    answer = Segment(
+        author=Author.POLICY,
+        turn=1,
+        text=text,
+        token_ids=written.token_ids,
+        logprobs=written.logprobs,
+        retokenised=policy.retokenised or grammar is not None,
+    )
+    return ReflectionCandidate(
+        trajectory_id=trajectory.id,
+        question=trajectory.question,
+        segments=(prompt, answer),
+        rubrics=parsed.rubrics,
+        takeaways=parsed.takeaways,
+        fault=parsed.fault,
+    )
