@@ -50,9 +50,9 @@ def stage_advantages(
     spread = np.sqrt((centred**2).sum(axis=0) / np.maximum(count, 1))
     lone = count < 2
     flat = ~lone & (spread < minimum_spread)
-    values = np.where(lone | flat, 0.0, centred / (spread + eps))
+    scale = np.where(lone | flat, 1.0, spread + eps)
     return StageAdvantages(
-        values=values,
+        values=np.where(lone | flat, 0.0, centred / scale),
         unscored=tuple(int(n) for n in len(returns) - count),
         too_few=tuple(int(n) for n in np.where(lone, count, 0)),
         no_spread=tuple(int(n) for n in np.where(flat, count, 0)),
