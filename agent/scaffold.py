@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from memory.schema import Stage
+from memory.text import MARKERS
 
 ROOT = "trajectory"
 TOP: Mapping[str, Stage | None] = {
@@ -62,9 +63,7 @@ _ATTRIBUTE = re.compile(
 )
 _UNSAFE = re.compile(
     rf"<(?=\s*+/?+\s*+(?:{_NAMES})(?!\w))"
-    r"|<(?=[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>)"
-    r"|<(?=/?(?:start_of_turn|end_of_turn|tool_call|tool_response|bos|eos|s)>|</?SYS>>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])",
+    rf"|{MARKERS}",
     re.I | re.A,
 )
 NEVER = -1

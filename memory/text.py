@@ -1,4 +1,4 @@
-"""Text from outside, made safe to store, and cut into labelled pieces."""
+"""Text from outside, made safe to store and to show a model, and cut into labelled pieces."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,13 @@ from typing import TypeVar
 
 Label = TypeVar("Label")
 
+MARKERS = (
+    r"<(?=[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>)"
+    r"|<(?=/?(?:start_of_turn|end_of_turn|tool_call|tool_response|bos|eos|s)>|</?SYS>>)"
+    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\])"
+)
+"""pattern of the first character of what chat templates put between turns"""
+_MARKERS = re.compile(MARKERS, re.I | re.A)
 _LONE = re.compile("[\ud800-\udfff]")
 
 
@@ -16,6 +23,11 @@ def storable(text: str) -> str:
     them; no encoding can write them.
     """
     return _LONE.sub("\ufffd", text)
+
+
+def without_markers(text: str) -> str:
+    """Untrusted text that can end no chat turn; our own tags and all else stay as they are."""
+    return _MARKERS.sub("\u2039", text)
 
 
 def storable_fields(fields: Mapping[str, str]) -> dict[str, str]:

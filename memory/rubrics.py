@@ -1,0 +1,52 @@
+"""The rubrics of one question as they evolve: what counts now, what was retired, and why.
+
+A buffer is a value: the judge makes a new one of it, and its caller saves that at a step's end.
+Persistent criteria came with the question, or were made from it before any run was seen, and
+are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
+appendix C).
+"""
+
+import hashlib
+from typing import Literal
+
+from memory.schema import Criterion, Stage, Value
+
+ChangeKind = Literal["added", "returned", "retired"]
+
+
+class RubricChange(Value):
+    """One line of a buffer's history."""
+
+    version: int
+    """of the buffer that the change led to"""
+    step: int
+    stage: Stage
+    kind: ChangeKind
+    criterion: Criterion
+    reason: str
+
+
+Criteria = dict[Stage, tuple[Criterion, ...]]
+"""by stage; a stage without any may be left out"""
+
+
+class RubricBuffer(Value):
+    """Every criterion of one question. A version counts each set of changes made at once."""
+
+    question: str
+    version: int = 0
+    persistent: Criteria = {}
+    active: Criteria = {}
+    retired: Criteria = {}
+    """those that are no longer scored, the latest last"""
+    history: tuple[RubricChange, ...] = ()
+
+    def criteria(self, stage: Stage) -> tuple[Criterion, ...]:
+        """What this stage is scored on: the persistent ones, then the active ones."""
+        return self.persistent.get(stage, ()) + self.active.get(stage, ())
+
+    @property
+    def label(self) -> str:
+        """Names what is scored now: the version, and a hash of the criteria in force."""
+        keys = [f"{stage}:{c.key}:{c.weight}" for stage in Stage for c in self.criteria(stage)]
+        return f"{self.version}-{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:8]}"
