@@ -7,7 +7,10 @@ appendix C).
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Literal
+
+from pydantic import Field
 
 from memory.schema import Criterion, Stage, Value
 
@@ -26,7 +29,7 @@ class RubricChange(Value):
     reason: str
 
 
-Criteria = dict[Stage, tuple[Criterion, ...]]
+Criteria = Mapping[Stage, tuple[Criterion, ...]]
 """by stage; a stage without any may be left out"""
 
 
@@ -35,9 +38,9 @@ class RubricBuffer(Value):
 
     question: str
     version: int = 0
-    persistent: Criteria = {}
-    active: Criteria = {}
-    retired: Criteria = {}
+    persistent: Criteria = Field(default_factory=dict)
+    active: Criteria = Field(default_factory=dict)
+    retired: Criteria = Field(default_factory=dict)
     """those that are no longer scored, the latest last"""
     history: tuple[RubricChange, ...] = ()
 

@@ -1,0 +1,101 @@
+"""The judge on the embedded model: scores read from probabilities, not from what it writes.
+
+A small model's letters are worth little, but the probability it gives to "Yes" ranks answers
+(0.5B: 8 to 9 of 10 hand-made pairs in order). The question and the trajectory are one prefix
+that stays in the model's cache; each criterion is then one short read after it. The points are
+twice the probability of "Yes". The model gives no reasons: the justification is the sentence of
+the stage that shares most words with the criterion, found by code and labelled so.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from judge.prompting import prompt
+from judge.scoring import Scored, Standard
+from judge.spans import closest_span
+from judge.transcripts import fenced, shown, stage_text
+from memory.errors import JudgeError
+from memory.interfaces import ChoiceReader, Message
+from memory.schema import Criterion, Stage, Trajectory, Usage, Verdict
+from memory.text import without_markers
+
+OPTIONS = ("Yes", "yes", "No", "no")
+ITEM_TOKENS = 300
+"""left free for the longest criterion and the answer"""
+CHARACTERS_PER_TOKEN = 4
+SHRINK = 0.85
+TASKS = {
+    Stage.PLAN: "understanding the question and laying out the work",
+    Stage.RESEARCH: "searching well and adapting to what was found",
+    Stage.REVIEW: "checking honestly what the evidence holds",
+    Stage.ANSWER: "answering the question",
+}
+
+
+class ChoiceScorer:
+    """A `Scorer` over a `ChoiceReader`. `at_once`: trajectories that keep a cache of their own."""
+
+    def __init__(self, reader: ChoiceReader, at_once: int = 1) -> None:
+        self._reader = reader
+        # Items of two trajectories in turns would have each prefix read again for every item.
+        self._places = asyncio.Semaphore(at_once)
+
+    @property
+    def name(self) -> str:
+        return self._reader.name
+
+    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+        async with self._places:
+            before = await fitted(self._reader, trajectory)
+            usage, verdicts = Usage(), {}
+            for stage, criteria in standard.items():
+                read = [await self._read(before, stage, criterion) for criterion in criteria]
+                usage = sum((used for _, used in read), usage)
+                verdicts[stage] = tuple(
+                    _verdict(trajectory, stage, criterion, yes)
+                    for criterion, (yes, _) in zip(criteria, read, strict=True)
+                )
+        return Scored(verdicts, usage)
+
+    async def _read(self, before: str, stage: Stage, criterion: Criterion) -> tuple[float, Usage]:
+        """Probability, between 0 and 1, that the criterion holds of the stage."""
+        prefix = await self._reader.render(_messages(f"{before}\n\n{asked(stage, criterion)}"))
+        upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
+        return min(upper + lower, 1.0), Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+
+
+async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
+    """Question and trajectory as one text that leaves `ITEM_TOKENS` of the context free.
+
+    Raises JudgeError where not even the question fits.
+    """
+    most = reader.context_tokens - ITEM_TOKENS
+    characters = most * CHARACTERS_PER_TOKEN
+    while characters > 200:
+        text = f"{fenced({'question': trajectory.question})}\n{shown(trajectory, characters)}"
+        tokens = len(await reader.render(_messages(text)))
+        if tokens <= most:
+            return text
+        characters = int(characters * min(SHRINK, most / tokens))
+    raise JudgeError(
+        "the question alone fills the judge's context",
+        "Raise context_tokens, or judge with a server's model.",
+    )
+
+
+def asked(stage: Stage, criterion: Criterion) -> str:
+    """The short question that follows the trajectory."""
+    statement = without_markers(criterion.description or criterion.title)
+    return (
+        f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n"
+        f"Does this statement hold of what the agent wrote in the {stage} stage? Yes or No?"
+    )
+
+
+def _messages(text: str) -> Sequence[Message]:
+    return [Message("system", prompt("choice")), Message("user", text)]
+
+
+def _verdict(trajectory: Trajectory, stage: Stage, criterion: Criterion, yes: float) -> Verdict:
+    span = closest_span(criterion.description, stage_text(trajectory, stage))
+    return Verdict(criterion=criterion, points=2 * yes, justification=span, justified_by="code")

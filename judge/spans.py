@@ -1,0 +1,31 @@
+"""The sentence of a text that shares most words with a criterion: where to look, no proof."""
+
+import re
+
+_PIECE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(<])|\n+")
+_TAG = re.compile(r"</?[a-z_]+(?:\s[^<>]*)?>")
+_WORD = re.compile(r"[^\W_]+")
+_COMMON_WORDS = (
+    "a an and are as at be by for from has have how in is it its not of on or that the their this "
+    "to was were what when which with agent answer question says stage"
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
+MOST_CHARACTERS = 300
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Words that carry content, without case and a plural's s."""
+    words = (word.casefold() for word in _WORD.findall(text))
+    return frozenset(w.removesuffix("s") if len(w) > 3 else w for w in words if w not in _COMMON)
+
+
+def closest_span(criterion: str, text: str) -> str:
+    """The closest sentence without its tags; of equals the shortest; "" if none shares a word."""
+    words = words_of(criterion)
+    best, rank = "", (0, 0)
+    for piece in _PIECE.split(text):
+        plain = _TAG.sub("", piece).strip()
+        shared = len(words & words_of(plain))
+        if shared and (shared, -len(plain)) > rank:
+            best, rank = plain, (shared, -len(plain))
+    return best[:MOST_CHARACTERS]

@@ -1,0 +1,125 @@
+"""A trajectory as a judge reads it: the text of each stage, fenced, and cut to what fits.
+
+All of it is untrusted. A fence carries a name that its content cannot foresee, chat markers
+are disarmed, and where a text must be shortened, tool output goes first.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
+from memory.text import without_markers
+
+LEAST_TOOL_CHARACTERS = 160
+"""of one tool output, however little fits"""
+
+
+def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
+    """What was written or found in a stage. In free mode the runner's notes are no part of it."""
+    forced = trajectory.decoding is Decoding.FORCED
+    return [
+        segment
+        for segment in trajectory.segments
+        if segment.kept
+        and segment.stage is stage
+        and (forced or segment.author is not Author.PROMPT)
+    ]
+
+
+def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None = None) -> str:
+    """The text of a stage; of each tool output at most so many characters."""
+    return "".join(
+        cut(segment.text, tool_characters) if segment.author is Author.TOOL else segment.text
+        for segment in stage_segments(trajectory, stage)
+    ).strip()
+
+
+def written(trajectory: Trajectory, stage: Stage) -> bool:
+    """Whether the policy itself wrote anything in the stage."""
+    return any(
+        segment.author is Author.POLICY and segment.text.strip()
+        for segment in stage_segments(trajectory, stage)
+    )
+
+
+def cut_off(trajectory: Trajectory, stage: Stage) -> str:
+    """Why the stage was ended, or kept from being written, by other than the policy; or "".
+
+    A run that failed broke off in the last stage it wrote, unless its answer was complete. A
+    forced answer that holds nothing of the policy's because nothing was found is the tool's.
+    """
+    stages = list(Stage)
+    if trajectory.status is Status.FAILED:
+        last = max((stages.index(s) for s in stages if written(trajectory, s)), default=0)
+        complete = stage is Stage.ANSWER and "</answer>" in stage_text(trajectory, stage)
+        if stages.index(stage) >= last and not complete:
+            return f"the run broke off: {trajectory.reason}"
+    forced = trajectory.decoding is Decoding.FORCED
+    if forced and stage is Stage.ANSWER and not trajectory.sources:
+        return f"there was nothing to answer from: {trajectory.reason}"
+    return ""
+
+
+def shown(trajectory: Trajectory, characters: int) -> str:
+    """All stages, each under its name, in about so many characters."""
+    return fenced(
+        {s.value: _fitting(trajectory, s, share) for s, share in _shares(trajectory, characters)}
+    )
+
+
+def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
+    """One stage in at most so many characters, without a fence."""
+    return _fitting(trajectory, stage, characters)
+
+
+def fenced(parts: Mapping[str, str]) -> str:
+    """Named untrusted texts between lines that none of them holds."""
+    return "\n".join(
+        f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
+        for name, text in parts.items()
+        for mark in (_mark(text),)
+    )
+
+
+def cut(text: str, characters: int | None) -> str:
+    """The text's beginning and end, with a mark where its middle was left out."""
+    if characters is None or len(text) <= characters:
+        return text
+    head = max(characters * 2 // 3, 1)
+    tail = max(characters - head, 1)
+    return f"{text[:head]} [...] {text[-tail:]}"
+
+
+def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
+    """Places of the trajectories that say something another before them does not."""
+    seen: set[str] = set()
+    places = []
+    for place, trajectory in enumerate(trajectories):
+        text = trajectory.transcript()
+        if text not in seen:
+            seen.add(text)
+            places.append(place)
+    return places
+
+
+def _shares(trajectory: Trajectory, characters: int) -> list[tuple[Stage, int]]:
+    """Room for each stage: all it wants while that fits, else in proportion."""
+    wants = {stage: len(stage_text(trajectory, stage)) for stage in Stage}
+    scale = min(1.0, characters / max(sum(wants.values()), 1))
+    return [(stage, int(want * scale)) for stage, want in wants.items()]
+
+
+def _fitting(trajectory: Trajectory, stage: Stage, characters: int) -> str:
+    """The stage's text with its tool outputs shortened as much as needed, then its middle."""
+    segments = stage_segments(trajectory, stage)
+    outputs = [s for s in segments if s.author is Author.TOOL]
+    text = stage_text(trajectory, stage)
+    if len(text) > characters and outputs:
+        own = sum(len(s.text) for s in segments if s.author is not Author.TOOL)
+        each = max((characters - own) // len(outputs), LEAST_TOOL_CHARACTERS)
+        text = stage_text(trajectory, stage, each)
+    return cut(text, characters)
+
+
+def _mark(text: str) -> str:
+    return "text " + hashlib.sha256(text.encode()).hexdigest()[:6]
