@@ -81,13 +81,13 @@ async def open_policy(
 ) -> AsyncIterator[Policy]:
     """The chosen model behind the graph's seam."""
     if isinstance(choice, EmbeddedChoice):
-        model = await _load_embedded(settings, choice, listener)
+        model = await load_embedded(settings, choice, listener)
         try:
             yield TokenWriter(model)
         finally:
             await model.aclose()
     else:
-        chat = await _connect(settings, choice)
+        chat = await connect(settings, choice)
         try:
             yield ChatWriter(chat)
         finally:
@@ -184,7 +184,8 @@ def _combined(settings: Settings, embedder: Embedder | None, listener: Listener)
     return tools[0] if len(tools) == 1 else Combined(tools)
 
 
-async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
+async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
+    """The `LlamaPolicy` of the choice, its weights fetched if need be; the caller closes it."""
     from agent.cores import free_cores
     from agent.llama import LlamaConfig, LlamaPolicy
     from agent.weights.resolving import resolve_model
@@ -200,7 +201,10 @@ async def _load_embedded(settings: Settings, choice: EmbeddedChoice, listener: L
     return await LlamaPolicy.load(path, path.stem, path.parent.name, config)
 
 
-async def _connect(settings: Settings, choice: ServerChoice) -> Any:
+async def connect(
+    settings: Settings, choice: ServerChoice, *, think_is_reasoning: bool = False
+) -> Any:
+    """The `OpenAIChat` of the choice; the caller closes it."""
     from agent.servers.limiter import shared_limiters
     from agent.servers.openai_chat import OpenAIChat, only_model
     from agent.servers.prices import Prices
@@ -212,4 +216,5 @@ async def _connect(settings: Settings, choice: ServerChoice) -> Any:
         limiter=shared_limiters().of(choice.base_url, settings.concurrency),
         prices=Prices(settings.prices),
         timeout=settings.timeout,
+        think_is_reasoning=think_is_reasoning,
     )

@@ -8,7 +8,6 @@ that begin with GOOD or FLAW; what says nothing checkable is dropped.
 import hashlib
 import re
 from collections.abc import Sequence
-from typing import Protocol
 
 from judge.prompting import prompt
 from judge.scoring import Standard
@@ -16,7 +15,7 @@ from judge.spans import words_of
 from judge.stage_judge import Proposed
 from judge.transcripts import cut, fenced, shown_stage
 from memory.errors import JudgeError
-from memory.interfaces import ChoiceReader, Message, Sampling, TokenPolicy
+from memory.interfaces import Message, Sampling, TokenPolicy
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Criterion, Stage, Trajectory
 
@@ -36,10 +35,6 @@ TASKS = {
 }
 _LINE = re.compile(r"^\s*(?:\d+[.)]|[-*•])?\s*(GOOD|FLAW)\s*:\s*(.+?)\s*$", re.I | re.M)
 _FORMAL = re.compile(r"[<>\[\]]|\b(?:tags?|headings?|xml|stage)\b", re.I)
-
-
-class LocalModel(ChoiceReader, TokenPolicy, Protocol):
-    """The embedded model: it weighs options, and it writes."""
 
 
 class LineProposer:

@@ -1,0 +1,43 @@
+"""From settings to a judge: the one way in which commands come by it.
+
+The judge's model is the one that the settings name. Where the policy is the embedded model it
+can be shared, so that its weights are in memory once.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from agent.choice import EmbeddedChoice, choose_policy
+from agent.clients import connect, load_embedded
+from agent.events import Listener, ignore
+from agent.settings import Settings
+from judge.building import JudgeModel, LocalModel, stage_judge
+from judge.stage_judge import StageJudge
+
+
+@asynccontextmanager
+async def open_judge_model(
+    settings: Settings, shared: LocalModel | None = None, listener: Listener = ignore
+) -> AsyncIterator[JudgeModel]:
+    """The model that judges; `shared` is used where the settings name an embedded one."""
+    choice = choose_policy(settings)
+    if isinstance(choice, EmbeddedChoice):
+        if shared is not None:
+            yield shared
+            return
+        model = await load_embedded(settings, choice, listener)
+    else:
+        model = await connect(settings, choice, think_is_reasoning=True)
+    try:
+        yield model
+    finally:
+        await model.aclose()
+
+
+@asynccontextmanager
+async def open_judge(
+    settings: Settings, shared: LocalModel | None = None, listener: Listener = ignore
+) -> AsyncIterator[StageJudge]:
+    """A stage judge as the settings want it; its model is freed at the end, unless shared."""
+    async with open_judge_model(settings, shared, listener) as model:
+        yield stage_judge(model)
