@@ -67,6 +67,10 @@ class RunStore:
         path = self._folder_of(trajectory.thread) / "trajectory.json"
         write_atomically(path, trajectory.model_dump_json())
 
+    def ended(self, thread: str) -> bool:
+        """Whether the run of this name came to an end, well or not."""
+        return (self._folder_of(thread) / "trajectory.json").exists()
+
     def load(self, thread: str) -> Trajectory:
         """The ended run of this name; SettingsError if there is none."""
         text = self._read(thread, "trajectory.json")

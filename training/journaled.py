@@ -1,0 +1,162 @@
+"""Models whose finished calls are in a journal, so that a killed run never asks again.
+
+Rollouts journal their own calls. What judges and reflects does not know of a run: its models
+are wrapped here instead. A call is named by the scope it is made in, by what is asked, and by
+how often the same was asked there before, since a judge that got an unusable reply asks again.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from agent.policy import Ids, Policy
+from memory.interfaces import (
+    ChatModel,
+    ChoiceReader,
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    StopPredicate,
+    TokenPolicy,
+)
+from memory.journal import CallKey, Journal
+from memory.schema import Segment
+from memory.text import storable
+
+_COMPLETION = TypeAdapter(Completion)
+_scope: ContextVar[str] = ContextVar("scope")
+
+
+class Calls:
+    """The calls of a collecting run that are made outside its rollouts."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._asked: dict[str, Counter[str]] = {}
+
+    @contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """Calls made inside belong to `name`; a scope that is entered again begins anew."""
+        self._asked[name] = Counter()
+        token = _scope.set(name)
+        try:
+            yield
+        finally:
+            _scope.reset(token)
+            del self._asked[name]
+
+    def forget(self, name: str) -> None:
+        """Drop a finished scope's replies from memory."""
+        self._journal.forget(name)
+
+    async def once(self, call: str, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+        """The journal's reply to a call, or a new one, which is on disk when this returns."""
+        scope = _scope.get()
+        digest = hashlib.sha256(storable(call).encode()).hexdigest()[:32]
+        number = self._asked[scope][digest]
+        self._asked[scope][digest] += 1
+        key = CallKey(scope, 0, number, digest)
+        if (reply := self._journal.find(key)) is None:
+            reply = await ask()
+            await self._journal.append(key, reply)
+        return reply
+
+    async def completion(self, call: str, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+        async def asked() -> dict[str, Any]:
+            dumped: dict[str, Any] = _COMPLETION.dump_python(await ask(), mode="json")
+            return dumped
+
+        return _COMPLETION.validate_python(await self.once(call, asked))
+
+
+class JournaledPolicy:
+    """A `Policy` that writes reflections."""
+
+    def __init__(self, policy: Policy, calls: Calls) -> None:
+        self._policy = policy
+        self._calls = calls
+        self.name, self.version = policy.name, policy.version
+        self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
+
+    async def open(self, system: str, question: str) -> Ids:
+        return await self._policy.open(system, question)
+
+    async def encode(self, text: str) -> Ids:
+        return await self._policy.encode(text)
+
+    async def write(
+        self,
+        system: str,
+        transcript: Sequence[Segment],
+        sampling: Sampling,
+        stop: StopPredicate | None,
+        on_text: OnText | None,
+    ) -> Completion:
+        said = "\0".join(segment.text for segment in transcript)
+        return await self._calls.completion(
+            f"write\0{self.name}\0{self.version}\0{sampling}\0{system}\0{said}",
+            lambda: self._policy.write(system, transcript, sampling, stop, on_text),
+        )
+
+
+class JournaledChat:
+    """A `ChatModel` that judges."""
+
+    def __init__(self, model: ChatModel, calls: Calls) -> None:
+        self._model = model
+        self._calls = calls
+        self.name = model.name
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        return await self._calls.completion(
+            f"chat\0{self.name}\0{sampling}\0{list(messages)}",
+            lambda: self._model.chat(messages, sampling, stop, on_text),
+        )
+
+
+class JournaledReader:
+    """A `ChoiceReader`, and a `TokenPolicy` where the model is both, that judges."""
+
+    def __init__(self, reader: ChoiceReader, policy: TokenPolicy, calls: Calls) -> None:
+        self._reader = reader
+        self._policy = policy
+        self._calls = calls
+        self.name, self.version = reader.name, reader.version
+        self.context_tokens = reader.context_tokens
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return await self._reader.render(messages)
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._reader.encode(text)
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        async def ask() -> dict[str, Any]:
+            return {"weights": await self._reader.weigh(prefix, options)}
+
+        call = f"weigh\0{self.name}\0{self.version}\0{list(options)}\0{list(prefix)}"
+        return tuple((await self._calls.once(call, ask))["weights"])
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        return await self._calls.completion(
+            f"complete\0{self.name}\0{self.version}\0{sampling}\0{list(prefix)}",
+            lambda: self._policy.complete(prefix, sampling, stop, on_text),
+        )

@@ -1,0 +1,250 @@
+"""One collecting run on disk: what was asked for, what is finished, what every step gave.
+
+    manifest.json           the settings that shape the run, written once
+    questions.jsonl         the questions, as they were when it began
+    journal.jsonl           every finished call of a model or tool
+    runs/THREAD/            each rollout, as `rubricem ask` keeps its own
+    buffers/                the judge's rubrics, one version for each step
+    steps/NNN/*.json        the finished parts of a step: recalled, judged and reflected groups
+    steps/NNN/done.json     the step is committed, with the sizes of the files below
+    trajectories.jsonl, groups.jsonl, judgements.jsonl, reflections.jsonl
+
+The last four only grow. A step's lines are appended and fsynced before its `done.json` is
+written; what a kill leaves beyond the sizes named there was never committed, and is cut off
+when the run goes on. Readers stop at those sizes.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import ValidationError
+
+from memory.errors import SettingsError, StoreError
+from memory.journal import Journal
+from memory.runs import RunStore, unusable, writable, write_atomically
+from memory.schema import (
+    Decoding,
+    Judgement,
+    ReflectionCandidate,
+    Trajectory,
+    TrajectoryGroup,
+    Value,
+)
+
+Product = Literal["trajectories", "groups", "judgements", "reflections"]
+PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
+V = TypeVar("V", bound=Value)
+
+
+class Question(Value):
+    """One line of a questions file."""
+
+    id: str
+    question: str
+    criteria: tuple[str, ...] = ()
+    """what a good answer says, where whoever asks knows it; kept for evaluation"""
+
+
+class Manifest(Value):
+    """What shapes a run; going on with it under another manifest is refused."""
+
+    schema_version: int = 1
+    policy: str
+    policy_version: str
+    decoding: Decoding
+    judge: str = ""
+    """"" : rollouts are not judged"""
+    group_size: int
+    step_size: int
+    """questions in one step"""
+    reflections: int
+    """candidates for each group; 0: none are written"""
+    memory: str
+    seed: int
+    tool_calls: int
+    settings: dict[str, Any]
+    """the policy's and the sources' settings, without keys"""
+    questions_sha256: str
+
+
+class GroupRecord(Value):
+    """One group of a finished step; its trajectories are named, not repeated."""
+
+    id: str
+    step: int
+    question_id: str
+    question: str
+    trajectories: tuple[str, ...]
+    failures: tuple[str, ...] = ()
+    """why rollouts gave no trajectory"""
+    rubric_version: str = ""
+    """of the rubrics under which it was judged"""
+    reflected: str = ""
+    """the trajectory that was reflected upon, drawn at random"""
+    recalled: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """what could not be done for this group, in sentences"""
+
+
+class RunDirectory:
+    """A run's folder. Raises StoreError where it cannot be read or written."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.store = RunStore(folder)
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / "manifest.json").exists()
+
+    def begin(self, manifest: Manifest, questions: Sequence[Question]) -> None:
+        """Write down what is collected, or go on with the same; another run is refused."""
+        if self.exists:
+            if fields := _differing(self.manifest(), manifest):
+                raise SettingsError(
+                    f"{self.folder} holds a run with another {', '.join(fields)}.",
+                    "Go on with the flags it was begun with, or name another --out.",
+                )
+        else:
+            lines = "".join(question.model_dump_json() + "\n" for question in questions)
+            write_atomically(self.folder / "questions.jsonl", lines)
+            write_atomically(self.folder / "manifest.json", manifest.model_dump_json(indent=1))
+        self._cut_uncommitted()
+
+    def manifest(self) -> Manifest:
+        if not self.exists:
+            raise SettingsError(
+                f"{self.folder} is no collecting run: it has no manifest.json.",
+                "Name the folder that was given to rubricem collect by --out.",
+            )
+        return self._load(self.folder / "manifest.json", Manifest)
+
+    def questions(self) -> list[Question]:
+        path = self.folder / "questions.jsonl"
+        return [_parsed(line, Question, path) for line in _text(path).split("\n") if line]
+
+    def journal(self) -> Journal:
+        return Journal(self.folder / "journal.jsonl")
+
+    def part(self, step: int, name: str, kind: type[V]) -> V | None:
+        """A finished part of a step, or None if it is still to be done."""
+        path = self._step(step) / f"{name}.json"
+        return self._load(path, kind) if path.exists() else None
+
+    def save_part(self, step: int, name: str, value: Value) -> None:
+        write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
+
+    def finished_steps(self) -> int:
+        """Steps that are committed; they follow one another from 0."""
+        step = 0
+        while (self._step(step) / "done.json").exists():
+            step += 1
+        return step
+
+    def commit(self, step: int, products: Mapping[Product, Sequence[Value]]) -> None:
+        """Append what a step gave, then mark it as done."""
+        self._cut_uncommitted()
+        sizes = {}
+        for name in PRODUCTS:
+            lines = "".join(value.model_dump_json() + "\n" for value in products.get(name, ()))
+            sizes[name] = _append(self.folder / f"{name}.jsonl", lines)
+        write_atomically(self._step(step) / "done.json", json.dumps({"sizes": sizes}))
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        return self._committed("trajectories", Trajectory)
+
+    def groups(self) -> Iterator[GroupRecord]:
+        return self._committed("groups", GroupRecord)
+
+    def judgements(self) -> Iterator[Judgement]:
+        return self._committed("judgements", Judgement)
+
+    def reflections(self) -> Iterator[ReflectionCandidate]:
+        return self._committed("reflections", ReflectionCandidate)
+
+    def _step(self, step: int) -> Path:
+        return self.folder / "steps" / f"{step:03d}"
+
+    def _sizes(self) -> dict[str, int]:
+        """Bytes of each product that belong to finished steps."""
+        finished = self.finished_steps()
+        if not finished:
+            return dict.fromkeys(PRODUCTS, 0)
+        path = self._step(finished - 1) / "done.json"
+        try:
+            sizes: dict[str, int] = json.loads(_text(path))["sizes"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise _damaged(path, error) from error
+        return sizes
+
+    def _cut_uncommitted(self) -> None:
+        for name, size in self._sizes().items():
+            path = self.folder / f"{name}.jsonl"
+            with writable(path):
+                if path.exists() and path.stat().st_size > size:
+                    os.truncate(path, size)
+
+    def _committed(self, name: Product, kind: type[V]) -> Iterator[V]:
+        path, left = self.folder / f"{name}.jsonl", self._sizes()[name]
+        if not left:
+            return
+        try:
+            with path.open("rb") as file:
+                while left > 0 and (line := file.readline()):
+                    left -= len(line)
+                    yield _parsed(line, kind, path)
+        except OSError as error:
+            raise unusable(path, error) from error
+
+    def _load(self, path: Path, kind: type[V]) -> V:
+        return _parsed(_text(path), kind, path)
+
+
+def group_of(record: GroupRecord, trajectories: Mapping[str, Trajectory]) -> TrajectoryGroup:
+    """The group that a record names."""
+    members = tuple(trajectories[name] for name in record.trajectories)
+    return TrajectoryGroup(question=record.question, trajectories=members, failures=record.failures)
+
+
+def hash_of(questions: Sequence[Question]) -> str:
+    """SHA-256 of what is asked, in order."""
+    lines = "\n".join(question.model_dump_json() for question in questions)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _differing(old: Manifest, new: Manifest) -> list[str]:
+    return [name for name in Manifest.model_fields if getattr(old, name) != getattr(new, name)]
+
+
+def _append(path: Path, lines: str) -> int:
+    """The size of the file with the lines at its end, once they are on disk."""
+    with writable(path), path.open("ab") as file:
+        file.write(lines.encode())
+        file.flush()
+        os.fsync(file.fileno())
+        return file.tell()
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _parsed(text: str | bytes, kind: type[V], path: Path) -> V:
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{path} cannot be read: {type(error).__name__}",
+        "It was altered after it was written; take it from a copy, or collect into another folder.",
+    )
