@@ -59,25 +59,25 @@ class TokenWriter:
     retokenised = False
 
     def __init__(self, model: TokenPolicy) -> None:
-        self._model = model
+        self.model = model
 
     @property
     def name(self) -> str:
-        return self._model.name
+        return self.model.name
 
     @property
     def version(self) -> str:
-        return self._model.version
+        return self.model.version
 
     @property
     def context_tokens(self) -> int:
-        return self._model.context_tokens
+        return self.model.context_tokens
 
     async def open(self, system: str, question: str) -> tuple[int, ...]:
-        return await self._model.render([Message("system", system), Message("user", question)])
+        return await self.model.render([Message("system", system), Message("user", question)])
 
     async def encode(self, text: str) -> tuple[int, ...]:
-        return await self._model.encode(text)
+        return await self.model.encode(text)
 
     async def write(
         self,
@@ -88,7 +88,7 @@ class TokenWriter:
         on_text: OnText | None,
     ) -> Completion:
         prefix = [token for segment in transcript for token in segment.token_ids or ()]
-        return await self._model.complete(prefix, sampling, stop, on_text)
+        return await self.model.complete(prefix, sampling, stop, on_text)
 
 
 class ChatWriter:
