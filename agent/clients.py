@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agent.banking import recaller_of
 from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
 from agent.graph import Decoder
@@ -24,7 +25,7 @@ from memory.interfaces import Embedder, Sampling, SearchTool
 from memory.runs import RunStore
 from memory.schema import Decoding
 
-CHOICES = ("model", "base_url", "source", "decoding", "retrieval", "temperature")
+CHOICES = ("model", "base_url", "source", "decoding", "retrieval", "temperature", "memory")
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
 SOON = 0.5
 """seconds in which a source that cannot be used mostly shows it"""
@@ -55,6 +56,7 @@ async def open_researcher(
                 store=RunStore(settings.data_dir),
                 template=template_of(settings, decoding),
                 choices=choices,
+                recaller=recaller_of(settings, policy.context_tokens, listener),
             )
 
 

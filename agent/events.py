@@ -58,6 +58,15 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class Recalled:
+    """So many reflections of earlier runs were put before the question."""
+
+    count: int
+    own: bool = False
+    """the first of them is of this very question"""
+
+
+@dataclass(frozen=True, slots=True)
 class UsageCounted:
     """The run's usage so far, exact; sent when a turn ends."""
 
@@ -78,6 +87,7 @@ Event = (
     | ToolReturned
     | TurnRetried
     | SourceProgress
+    | Recalled
     | UsageCounted
     | RunFinished
 )

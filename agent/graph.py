@@ -69,8 +69,8 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Put the system prompt and the question down; the memory joins them with its issue."""
-    await run.open(decoder.system(run), decoder.message(run))
+    """Put the system prompt, what earlier runs taught, and the question down."""
+    await run.open(decoder.system(run), await run.recall() + decoder.message(run))
 
 
 async def plan(run: Run, decoder: Decoder, query: str | None) -> str:

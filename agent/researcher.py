@@ -15,6 +15,7 @@ from agent.events import Event, Listener, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.policy import Policy
 from agent.question import checked
+from agent.recalling import Recaller
 from agent.run import Ask, Run
 from memory.errors import RubricemError, StoreError
 from memory.interfaces import SearchTool
@@ -41,6 +42,8 @@ class Researcher:
     """the settings that shape an answer, kept with each run so that it can be resumed"""
     journal: Journal | None = None
     """one for all runs, where many run at once; None: each run has its own"""
+    recaller: Recaller | None = None
+    """None: nothing is put before a question"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -126,7 +129,16 @@ class Researcher:
         journal = self.journal
         if journal is None:
             journal = await asyncio.to_thread(self.store.journal, thread)
-        run = Run(ask, thread, self.decoding, self.policy, self.search_tool, journal, listener)
+        run = Run(
+            ask,
+            thread,
+            self.decoding,
+            self.policy,
+            self.search_tool,
+            journal,
+            listener,
+            self.recaller,
+        )
         self._runs[thread] = run
         return run
 

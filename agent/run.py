@@ -14,13 +14,23 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agent.events import Listener, TextWritten, ToolCalled, ToolReturned, UsageCounted, ignore
+from agent.asking import Ask as Ask
+from agent.asking import Found as Found
+from agent.events import (
+    Listener,
+    Recalled,
+    TextWritten,
+    ToolCalled,
+    ToolReturned,
+    UsageCounted,
+    ignore,
+)
 from agent.policy import Policy
+from agent.recalling import Recaller, journalled
 from memory.errors import SourceError, boundary
 from memory.interfaces import Completion, Passage, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
 from memory.schema import (
-    AnswerFormat,
     Author,
     Decoding,
     Segment,
@@ -35,33 +45,6 @@ from memory.text import spans, storable, storable_fields
 _COMPLETION = TypeAdapter(Completion)
 
 
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """What is asked, and the limits the answer has to keep."""
-
-    question: str
-    answer_format: AnswerFormat = AnswerFormat.LONG
-    tool_calls: int = 10
-    passages: int = 5
-    """passages shown for each search"""
-    passage_words: int = 160
-    """words shown of each passage; the source keeps its whole text"""
-    max_tokens: int = 4096
-    """tokens the policy may write in one turn"""
-    seed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search brought: sources (numbered), those shown for the first time, or an error."""
-
-    sources: tuple[Source, ...]
-    new: frozenset[str] = frozenset()
-    error: str = ""
-    repeated: bool = False
-    """answered from the transcript, without a tool call"""
-
-
 @dataclass
 class Run:
     """The state of one question; the graph's nodes and decoders work on it."""
@@ -73,6 +56,9 @@ class Run:
     search_tool: SearchTool
     journal: Journal
     listener: Listener = ignore
+    recaller: Recaller | None = None
+    recalled: tuple[str, ...] = ()
+    """ids of the bank items that stand before the question"""
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
     sources: dict[str, Source] = field(default_factory=dict)
@@ -95,6 +81,16 @@ class Run:
         self._digest = hashlib.sha256(
             f"{self.policy.name}\0{self.policy.version}\0{self.decoding}".encode()
         )
+
+    async def recall(self) -> str:
+        """What is put before the question; a resumed run gets what it got at first."""
+        if self.recaller is None:
+            return ""
+        key = self._key(f"recall\0{self.ask.question}")
+        found = await journalled(self.recaller, self.ask.question, self.journal, key)
+        self.recalled = found.ids
+        self.listener(Recalled(len(found.ids), found.own))
+        return found.block
 
     async def open(self, system: str, message: str) -> None:
         """Put the system prompt and the user's message before everything else."""
@@ -226,6 +222,7 @@ class Run:
             policy_version=self.policy.version,
             usage=self.usage,
             tool_calls=self.tool_calls,
+            recalled=self.recalled,
             seed=self.ask.seed,
             started_at=self.started_at,
             seconds=time.monotonic() - self._clock,

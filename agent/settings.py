@@ -60,6 +60,8 @@ class Settings(BaseSettings):
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
+    memory: Literal["on", "off", "read-only"] = "read-only"
+    """what earlier runs taught is put before a question; `on`: this run teaches too"""
     data_dir: Path = Field(
         default_factory=lambda: platformdirs.user_data_path("rubricem", appauthor=False)
     )

@@ -23,8 +23,12 @@ from memory.schema import Reflection
 
 NEAREST = 2
 """similar questions recalled at most"""
-FLOOR = 0.5
-"""similarity below which a question is another matter"""
+FLOOR = 0.4
+"""similarity below which a question is another matter
+
+Measured with MiniLM on 27 questions of 9 subjects, 7 of them Python's: of 324 pairs of other
+subjects none reached 0.35; of the 27 pairs of one subject 81% reached 0.4, and 67% 0.5.
+"""
 
 OpenEmbedder = Callable[[], Awaitable[Embedder]]
 

@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class BankIndex:
     def _query(
         self, entries: Sequence[Entry], vector: Any, k: int, where: dict[str, Any]
     ) -> list[tuple[str, float]]:
-        with _client(self._folder) as client:
+        with _client(self._held()) as client:
             collection = self._followed(client, entries)
             found = collection.query(
                 query_embeddings=[vector], n_results=k, where=where, include=["distances"]
@@ -112,6 +113,15 @@ class BankIndex:
         pairs = zip(found["ids"][0], found["distances"][0], strict=True)
         # Chroma's distance is 1 - inner product. Equal ones stand in a fixed order.
         return sorted(((i, 1.0 - d) for i, d in pairs), key=lambda pair: (-pair[1], pair[0]))
+
+    def _held(self) -> Path:
+        """The collection's folder; one that is built anew gets a name of its own.
+
+        Chroma remembers a folder that it failed to open for as long as the process lives.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        new = self._folder / uuid.uuid4().hex[:12]
+        return next((path for path in sorted(self._folder.iterdir()) if path.is_dir()), new)
 
     def _followed(self, client: Any, entries: Sequence[Entry]) -> Any:
         """The collection, brought up to the last entry."""

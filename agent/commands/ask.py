@@ -23,6 +23,11 @@ LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed")
 @click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
 @click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
 @click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
+@click.option(
+    "--memory",
+    type=click.Choice(["on", "off", "read-only"]),
+    help="Use what earlier runs taught (read-only); on: judge this run and learn from it too.",
+)
 @click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10).")
 @click.option("--temperature", type=float)
 @click.option("--seed", type=int)

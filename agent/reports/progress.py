@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from agent.events import (
     Event,
+    Recalled,
     RunFinished,
     SourceProgress,
     StageStarted,
@@ -48,6 +49,8 @@ class Progress:
     calls: tuple[Call, ...] = ()
     message: str = ""
     """what is being prepared, or why the last turn was asked again"""
+    recalled: str = ""
+    """what of earlier runs was put before the question"""
     usage: Usage = NO_USAGE
     pieces: int = 0
     """pieces of text since `usage` was counted: about a token each"""
@@ -76,10 +79,22 @@ def advance(progress: Progress, event: Event) -> Progress:
             return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
         case SourceProgress(message):
             return replace(progress, message=one_line(message))
+        case Recalled(count, own):
+            return replace(progress, recalled=_recalled(count, own))
         case UsageCounted(usage):
             return replace(progress, usage=usage, pieces=0)
         case RunFinished(trajectory):
             return _finished(progress, trajectory)
+
+
+def _recalled(count: int, own: bool) -> str:
+    if not count:
+        return ""
+    similar = count - own
+    parts = ["one of this very question"] * own + [f"{similar} of similar questions"] * (
+        similar > 0
+    )
+    return f"recalled {count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
 
 
 def _written(progress: Progress, stage: Stage, text: str) -> Progress:

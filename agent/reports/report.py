@@ -57,6 +57,7 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "reason": trajectory.reason,
         "trajectory_id": trajectory.id,
         "thread": trajectory.thread,
+        "recalled": list(trajectory.recalled),
     }
 
 
@@ -132,10 +133,12 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
 def facts(trajectory: Trajectory) -> list[str]:
     """Numbers of the run, each as a short phrase."""
     usage, calls = trajectory.usage, trajectory.tool_calls
+    recalled = len(trajectory.recalled)
     phrases = [
         trajectory.status.value,
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
+        f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
         f"${usage.cost:.4f}" if usage.cost is not None else "",
         duration(trajectory.seconds),

@@ -17,6 +17,7 @@ from rich.text import Text
 from agent.events import (
     Event,
     Listener,
+    Recalled,
     RunFinished,
     SourceProgress,
     StageStarted,
@@ -99,6 +100,8 @@ class PlainLines:
                 return f"search {call.number}: {call.query} ({_outcome(call)})"
             case SourceProgress() | TurnRetried():
                 return self._progress.message
+            case Recalled():
+                return self._progress.recalled
             case RunFinished():
                 return _totals(self._progress, self._clock() - self._started)
             case _:
@@ -121,6 +124,8 @@ class _View:
 def drawing(question: str, progress: Progress, seconds: float) -> Group:
     """The live view, one line for each thing, cut to the terminal's width."""
     lines = [Text(one_line(question), style="bold")]
+    if progress.recalled:
+        lines.append(Text(f"   {progress.recalled}", style="dim"))
     for stage in STAGES:
         lines.append(_stage_line(stage, progress, seconds))
         if stage is Stage.PLAN:

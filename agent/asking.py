@@ -1,0 +1,32 @@
+"""What is asked of a run, and what a search in it brings."""
+
+from dataclasses import dataclass
+
+from memory.schema import AnswerFormat, Source
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked, and the limits the answer has to keep."""
+
+    question: str
+    answer_format: AnswerFormat = AnswerFormat.LONG
+    tool_calls: int = 10
+    passages: int = 5
+    """passages shown for each search"""
+    passage_words: int = 160
+    """words shown of each passage; the source keeps its whole text"""
+    max_tokens: int = 4096
+    """tokens the policy may write in one turn"""
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search brought: sources (numbered), those shown for the first time, or an error."""
+
+    sources: tuple[Source, ...]
+    new: frozenset[str] = frozenset()
+    error: str = ""
+    repeated: bool = False
+    """answered from the transcript, without a tool call"""

@@ -1,0 +1,48 @@
+"""The bank as the settings name it, and what of it is recalled before a question."""
+
+from pathlib import Path
+
+from agent.events import Listener, SourceProgress, ignore
+from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
+from agent.settings import Settings
+from memory.bank import RubricBank
+from memory.interfaces import Embedder
+
+
+def open_bank(settings: Settings, listener: Listener = ignore) -> RubricBank:
+    """The data directory's bank; its embedding model is fetched when it is first needed."""
+
+    async def open_embedder() -> Embedder:
+        return await embedder_in(settings.weights_dir, listener)
+
+    return RubricBank(settings.data_dir, open_embedder)
+
+
+async def embedder_in(weights_dir: Path, listener: Listener = ignore) -> Embedder:
+    """The default embedder, fetched where it is not on disk and loaded when first used."""
+    from agent.weights.resolving import resolve_embedder
+    from memory.embedder import SentenceEmbedder
+
+    def tell(done: int, total: int, doing: str) -> None:
+        share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
+        listener(SourceProgress(f"{doing}{share}"))
+
+    return SentenceEmbedder(await resolve_embedder(directory=weights_dir, on_progress=tell))
+
+
+def recaller_of(
+    settings: Settings,
+    context_tokens: int | None,
+    listener: Listener = ignore,
+    generation: int | None = None,
+) -> BankRecaller | None:
+    """What `--memory` says: None where it is off. A small context is shown less."""
+    if settings.memory == "off":
+        return None
+    characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
+    return BankRecaller(
+        open_bank(settings, listener),
+        characters=characters,
+        generation=generation,
+        listener=listener,
+    )
