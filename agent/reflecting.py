@@ -31,6 +31,7 @@ TEMPERATURE = 0.7
 MAX_TOKENS = 700
 MINIMUM = 0.5
 """total score from which a candidate may enter the bank"""
+CUT_OFF = f"it was cut off at the limit of {MAX_TOKENS} tokens"
 _SERVER_CHARACTERS = 60_000
 """of a run shown to a model whose context nobody knows"""
 _CHARACTERS_A_TOKEN = 4
@@ -181,4 +182,5 @@ def _candidate(
         rubrics=parsed.rubrics,
         takeaways=parsed.takeaways,
         fault=parsed.fault,
+        unscored_reason=CUT_OFF if written.stop_reason == "length" else "",
     )

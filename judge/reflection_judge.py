@@ -1,0 +1,228 @@
+"""How good a reflection is as guidance for later runs: three numbers for each candidate.
+
+The judge sees what the writer did not: the scores of the run's stages and their reasons. What
+it scores is the reflection, not the run (RubricEM, arXiv:2605.10899, appendix D). A candidate
+whose form the policy got wrong scores 0, as a stage does that the policy left out; one that a
+limit cut off, or that the judge failed on, is unscored, which is no 0.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from string import ascii_uppercase
+from typing import Protocol
+
+from pydantic import BaseModel, Field, model_validator
+
+from judge.building import JudgeModel, LocalModel
+from judge.choice_judge import OPTIONS
+from judge.prompting import ask_json, prompt
+from judge.transcripts import fenced, shown
+from memory.errors import JudgeError, PolicyError
+from memory.interfaces import ChatModel, ChoiceReader, Message
+from memory.schema import Judgement, ReflectionCandidate, ReflectionScore, StageScore, Trajectory
+from memory.text import without_markers
+
+TRIES = 3
+CHARACTERS = 60_000
+"""of the run shown to a server's model, some 15,000 tokens"""
+CHARACTERS_A_TOKEN = 4
+SHRINK = 0.85
+STATEMENTS: Mapping[str, str] = {
+    "diagnostic_accuracy": "The review names what really helped or hurt this run, and invents "
+    "nothing.",
+    "specificity": "The review names concrete facts, searches and pitfalls of this question, "
+    "and is no general advice.",
+    "scope_and_balance": "The review's lessons would help with similar questions, and it keeps "
+    "what went well beside what did not.",
+}
+
+Candidates = Sequence[ReflectionCandidate]
+
+
+class CandidateReader(Protocol):
+    """Scores candidates of valid form. Raises JudgeError or PolicyError where it cannot."""
+
+    async def read(
+        self, trajectory: Trajectory, judgement: Judgement | None, candidates: Candidates, seed: int
+    ) -> Sequence[ReflectionScore]: ...
+
+
+class ReflectionJudge:
+    """Scores all candidates of one trajectory."""
+
+    def __init__(self, reader: CandidateReader) -> None:
+        self._reader = reader
+
+    async def score(
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        candidates: Candidates,
+        seed: int = 0,
+    ) -> tuple[ReflectionCandidate, ...]:
+        """The candidates in their order, each with a score or the reason why it has none.
+
+        `seed` settles the order in which a judge that sees all of them at once is shown them.
+        """
+        readable = [c for c in candidates if not c.fault and not c.unscored_reason]
+        scores: list[ReflectionScore] = []
+        failure = ""
+        if readable:
+            try:
+                scores += await self._reader.read(trajectory, judgement, readable, seed)
+            except (JudgeError, PolicyError) as error:
+                failure = f"the judge failed: {error}"
+        given = iter(scores)
+        return tuple(_with_score(c, given, failure) for c in candidates)
+
+
+def reflection_judge(model: JudgeModel) -> ReflectionJudge:
+    """A reflection judge over an open model, which its caller closes."""
+    if isinstance(model, LocalModel):
+        return ReflectionJudge(ChoiceReflectionReader(model))
+    return ReflectionJudge(ChatReflectionReader(model))
+
+
+class GivenScore(BaseModel):
+    """One entry of a chat judge's reply."""
+
+    id: str
+    justification: str = Field(min_length=1)
+    diagnostic_accuracy: float = Field(ge=0, le=1)
+    specificity: float = Field(ge=0, le=1)
+    scope_and_balance: float = Field(ge=0, le=1)
+
+    def score(self) -> ReflectionScore:
+        return ReflectionScore.model_validate(self.model_dump(exclude={"id"}))
+
+
+class ChatReflectionReader:
+    """A `CandidateReader` over a chat server: one call for all candidates, in a shuffled order."""
+
+    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+        self._model = model
+        self._tries = tries
+        self._characters = characters
+
+    async def read(
+        self, trajectory: Trajectory, judgement: Judgement | None, candidates: Candidates, seed: int
+    ) -> list[ReflectionScore]:
+        order = random.Random(seed).sample(range(len(candidates)), len(candidates))
+        names = [_name(place) for place in range(len(order))]
+
+        class Reviews(BaseModel):
+            """The reply: exactly one entry for each id."""
+
+            reviews: list[GivenScore]
+
+            @model_validator(mode="after")
+            def _whole(self) -> "Reviews":
+                if sorted(review.id for review in self.reviews) != sorted(names):
+                    raise ValueError(f"it needs one entry for each of the ids {', '.join(names)}")
+                return self
+
+        parts = [material(trajectory, judgement, self._characters)]
+        parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
+        messages = [Message("system", prompt("reflection")), Message("user", "\n\n".join(parts))]
+        reply, _ = await ask_json(self._model, messages, Reviews, self._tries)
+        by_name = {given.id: given.score() for given in reply.reviews}
+        shown_as = {i: name for name, i in zip(names, order, strict=True)}
+        return [by_name[shown_as[i]] for i in range(len(candidates))]
+
+
+class ChoiceReflectionReader:
+    """A `CandidateReader` over probabilities: one yes/no read for each of three statements.
+
+    Question, run and scores are one prefix for all candidates, which stays in the model's cache.
+    """
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+
+    async def read(
+        self, trajectory: Trajectory, judgement: Judgement | None, candidates: Candidates, seed: int
+    ) -> list[ReflectionScore]:
+        longest = max((review(c) for c in candidates), key=len)
+        before = await self._fitted(trajectory, judgement, longest)
+        return [await self._score(f"{before}\n\n{review(c)}") for c in candidates]
+
+    async def _score(self, text: str) -> ReflectionScore:
+        parts = {}
+        for name, statement in STATEMENTS.items():
+            prefix = await self._reader.render(_messages(text, statement))
+            upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
+            parts[name] = min(upper + lower, 1.0)
+        return ReflectionScore.model_validate(parts)
+
+    async def _fitted(
+        self, trajectory: Trajectory, judgement: Judgement | None, longest: str
+    ) -> str:
+        """The material, cut so that the longest candidate and a question fit behind it."""
+        most = self._reader.context_tokens - 8
+        characters = most * CHARACTERS_A_TOKEN
+        while characters > 200:
+            text = material(trajectory, judgement, characters)
+            asked = _messages(f"{text}\n\n{longest}", STATEMENTS["specificity"])
+            tokens = len(await self._reader.render(asked))
+            if tokens <= most:
+                return text
+            characters = int(characters * min(SHRINK, most / tokens))
+        raise JudgeError(
+            "the reflection and the scores alone fill the judge's context",
+            "Raise context_tokens, or judge with a server's model.",
+        )
+
+
+def material(trajectory: Trajectory, judgement: Judgement | None, characters: int) -> str:
+    """What every candidate is held against: the question, the run in so many characters, scores."""
+    parts = [fenced({"question": trajectory.question}), shown(trajectory, characters)]
+    if judgement is not None:
+        parts.append(fenced({"scores": "\n".join(map(scores, judgement.stages))}))
+    return "\n\n".join(parts)
+
+
+def scores(stage: StageScore) -> str:
+    """A stage's score and what it was made of, one line for each criterion."""
+    if stage.score is None:
+        return f"{stage.stage}: not scored ({stage.unscored_reason})"
+    lines = [f"{stage.stage}: {stage.score:.2f} of 1. {stage.justification}".strip()]
+    for verdict in stage.verdicts:
+        flaw = "" if verdict.criterion.positive else " (flaw)"
+        said = f" - {verdict.justification}" if verdict.justified_by == "judge" else ""
+        lines.append(f"- {verdict.points:.1f} of 2{flaw}: {verdict.criterion.title}{said}")
+    return "\n".join(lines)
+
+
+def review(candidate: ReflectionCandidate, name: str = "") -> str:
+    """A candidate as a judge reads it."""
+    text = without_markers(f"{candidate.rubrics}\n\nTakeaways:\n{candidate.takeaways}")
+    return fenced({f"review {name}".strip(): text})
+
+
+def _messages(text: str, statement: str) -> list[Message]:
+    asked = f"{text}\n\nStatement: {statement}\nDoes this hold of the review? Yes or No?"
+    return [Message("system", prompt("reflection_choice")), Message("user", asked)]
+
+
+def _name(place: int) -> str:
+    """A, B, ... Z, A1, B1, ..."""
+    turn, letter = divmod(place, len(ascii_uppercase))
+    return f"{ascii_uppercase[letter]}{turn or ''}"
+
+
+def _with_score(
+    candidate: ReflectionCandidate, given: Iterator[ReflectionScore], failure: str
+) -> ReflectionCandidate:
+    if candidate.unscored_reason:
+        return candidate
+    if candidate.fault:
+        nothing = ReflectionScore(
+            diagnostic_accuracy=0,
+            specificity=0,
+            scope_and_balance=0,
+            justification=candidate.fault,
+        )
+        return candidate.model_copy(update={"score": nothing})
+    if failure:
+        return candidate.model_copy(update={"unscored_reason": failure})
+    return candidate.model_copy(update={"score": next(given)})
