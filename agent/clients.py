@@ -54,7 +54,7 @@ async def open_researcher(
                 decoding=decoding,
                 search_tool=search_tool,
                 store=RunStore(settings.data_dir),
-                template=template_of(settings, decoding),
+                template=template_of(settings),
                 choices=choices,
                 recaller=recaller_of(settings, policy.context_tokens, listener),
             )
@@ -109,9 +109,10 @@ def decoding_of(settings: Settings, choice: EmbeddedChoice | ServerChoice) -> De
     return Decoding(settings.decoding)
 
 
-def template_of(settings: Settings, decoding: Decoding) -> Ask:
+def template_of(settings: Settings) -> Ask:
     """The limits of a question under these settings; a small model reads less of each passage."""
-    reading = {"passages": 3, "passage_words": 110} if decoding is Decoding.FORCED else {}
+    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
+    reading = {"passages": 3, "passage_words": 110} if embedded else {}
     return Ask(
         question="",
         answer_format=settings.answer_format,
@@ -127,8 +128,8 @@ def reserve(settings: Settings, thread: str, question: str) -> Ask:
 
     Raises what cannot be asked: a thread that holds another question, a bad data directory.
     """
-    decoding = decoding_of(settings, choose_policy(settings))
-    ask = replace(template_of(settings, decoding), question=question)
+    decoding_of(settings, choose_policy(settings))
+    ask = replace(template_of(settings), question=question)
     RunStore(settings.data_dir).create(thread, request_of(ask, choices_of(settings)))
     return ask
 
@@ -199,7 +200,7 @@ async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Li
     path = await resolve_model(choice.model_name, directory=settings.weights_dir, on_progress=tell)
     listener(SourceProgress(f"loading {path.name}"))
     free = await asyncio.to_thread(free_cores)
-    config = LlamaConfig(settings.context_tokens, settings.threads or free)
+    config = LlamaConfig(settings.context_tokens, settings.threads or free, settings.slots)
     return await LlamaPolicy.load(path, path.stem, path.parent.name, config)
 
 

@@ -71,6 +71,8 @@ class Settings(BaseSettings):
     threads: int | None = Field(default=None, ge=1, le=1024)
     """None: the physical cores that nothing else keeps busy"""
     context_tokens: int = Field(default=8192, ge=2048)
+    slots: int = Field(default=1, ge=1, le=64)
+    """runs at the same time on an embedded model, each with a context of its own"""
     temperature: float | None = Field(default=None, ge=0, le=2)
     """None: what the decoding mode prefers"""
     max_tokens: int = Field(default=4096, ge=16)

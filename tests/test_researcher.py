@@ -122,10 +122,11 @@ def test_a_chat_server_cannot_be_forced():
 
 
 def test_a_small_model_reads_less_of_what_was_found():
-    settings = load_settings({"tool_calls": 4, "answer_format": "short", "seed": 3})
-    forced, free = template_of(settings, Decoding.FORCED), template_of(settings, Decoding.FREE)
-    assert forced.passages < free.passages and forced.passage_words < free.passage_words
-    assert (free.tool_calls, free.answer_format, free.seed) == (4, AnswerFormat.SHORT, 3)
+    limits = {"tool_calls": 4, "answer_format": "short", "seed": 3}
+    small = template_of(load_settings(limits))
+    large = template_of(load_settings({**limits, "base_url": "http://localhost:9/v1"}))
+    assert small.passages < large.passages and small.passage_words < large.passage_words
+    assert (large.tool_calls, large.answer_format, large.seed) == (4, AnswerFormat.SHORT, 3)
 
 
 def test_paths_are_kept_whole_since_a_resume_may_start_elsewhere(

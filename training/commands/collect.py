@@ -1,0 +1,95 @@
+"""`rubricem collect`: groups of scored rollouts of many questions, in steps that resume."""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from agent.settings import Settings
+    from training.opening import CollectOptions
+
+
+@click.command()
+@click.argument("questions", type=click.Path(path_type=Path))
+@click.option("--out", type=Path, required=True, metavar="RUN", help="The run's folder.")
+@click.option(
+    "--group-size",
+    type=click.IntRange(1, 256),
+    default=4,
+    metavar="G",
+    help="Rollouts of each question (4).",
+)
+@click.option(
+    "--step-size",
+    type=click.IntRange(1, 4096),
+    default=4,
+    metavar="N",
+    help="Questions in a step; rubrics and bank change between steps only (4).",
+)
+@click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
+@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server instead.")
+@click.option("--source", multiple=True, help="`python`, or a folder of documents; repeatable.")
+@click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
+@click.option(
+    "--decoding",
+    type=click.Choice(["free", "forced"]),
+    default="free",
+    help="free: what reinforcement learning needs. forced: traces for imitation.",
+)
+@click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
+@click.option("--tool-calls", type=int, metavar="N", help="Searches of a rollout at most (10).")
+@click.option("--max-tokens", type=int, metavar="N", help="Tokens of one turn at most (4096).")
+@click.option("--slots", type=int, metavar="N", help="Rollouts at once on an embedded model (1).")
+@click.option(
+    "--memory",
+    type=click.Choice(["on", "off", "read-only"]),
+    help="Recall from the bank (read-only), and put accepted reflections there (on).",
+)
+@click.option("--judge/--no-judge", default=True, help="Score the stages of every rollout.")
+@click.option("--judge-model", help="Judge with this model instead of the policy's.")
+@click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
+@click.option(
+    "--reflections",
+    type=click.IntRange(0, 64),
+    default=8,
+    metavar="M",
+    help="Reflections written for each judged group (8).",
+)
+@click.option("--seed", type=int)
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+def collect(questions: Path, out: Path, quiet: bool, **flags: Any) -> None:
+    """Collect judged groups of rollouts of QUESTIONS (.txt or .jsonl) into a run's folder.
+
+    The same command goes on with an interrupted run; what is finished is not repeated.
+    """
+    from agent.settings import load_settings
+    from training.opening import CollectOptions
+
+    own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections")
+    options = CollectOptions(**{name: flags.pop(name) for name in own})
+    # Policy-gradient ratios hold only for what was sampled at temperature 1.
+    temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
+    settings = load_settings({**flags, **temperature})
+    for line in asyncio.run(_collected(settings, options, questions, out, quiet)):
+        click.echo(line)
+    click.echo(f"in {out}")
+
+
+async def _collected(
+    settings: "Settings", options: "CollectOptions", questions: Path, out: Path, quiet: bool
+) -> list[str]:
+    from training.opening import open_collector
+    from training.questions import read_questions
+    from training.run_directory import RunDirectory
+    from training.tally import tally
+
+    def tell(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    run = RunDirectory(out)
+    async with open_collector(settings, options, run, read_questions(questions), tell) as collector:
+        await collector.collect()
+    return tally(run).lines()
