@@ -42,6 +42,7 @@ class Lazy:
 COMMANDS = {
     "ask": Lazy("agent.commands.ask:ask", "Answer a research question with checked citations."),
     "doctor": Lazy("agent.commands.doctor:doctor", "Say what is configured, works and is missing."),
+    "judge": Lazy("agent.commands.judge:judge", "Score runs stage by stage, with their rubrics."),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
 }
 
