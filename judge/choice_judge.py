@@ -2,9 +2,9 @@
 
 A small model's letters are worth little, but the probability it gives to "Yes" ranks answers
 (0.5B: 8 to 9 of 10 hand-made pairs in order). The question and the trajectory are one prefix
-that stays in the model's cache; each criterion is then one short read after it. The points are
-twice the probability of "Yes". The model gives no reasons: the justification is the sentence of
-the stage that shares most words with the criterion, found by code and labelled so.
+that stays in the model's cache; each criterion is then one short read after it, together with the
+sentence of the stage that shares most words with it. The points are twice the probability of
+"Yes". The model gives no reasons: the justification is that sentence, labelled as code's.
 """
 
 import asyncio
@@ -13,15 +13,16 @@ from collections.abc import Sequence
 from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.spans import closest_span
-from judge.transcripts import fenced, shown, stage_text
+from judge.transcripts import cut, fenced, shown, stage_text
 from memory.errors import JudgeError
 from memory.interfaces import ChoiceReader, Message
-from memory.schema import Criterion, Stage, Trajectory, Usage, Verdict
+from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage, Verdict
 from memory.text import without_markers
 
 OPTIONS = ("Yes", "yes", "No", "no")
-ITEM_TOKENS = 300
+ITEM_TOKENS = 400
 """left free for the longest criterion and the answer"""
+STATEMENT_CHARACTERS = 600
 CHARACTERS_PER_TOKEN = 4
 SHRINK = 0.85
 TASKS = {
@@ -47,21 +48,26 @@ class ChoiceScorer:
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         async with self._places:
             before = await fitted(self._reader, trajectory)
-            usage, verdicts = Usage(), {}
+            usage, verdicts = NO_USAGE, {}
             for stage, criteria in standard.items():
-                read = [await self._read(before, stage, criterion) for criterion in criteria]
+                read = [await self._verdict(before, trajectory, stage, c) for c in criteria]
                 usage = sum((used for _, used in read), usage)
-                verdicts[stage] = tuple(
-                    _verdict(trajectory, stage, criterion, yes)
-                    for criterion, (yes, _) in zip(criteria, read, strict=True)
-                )
+                verdicts[stage] = tuple(verdict for verdict, _ in read)
         return Scored(verdicts, usage)
 
-    async def _read(self, before: str, stage: Stage, criterion: Criterion) -> tuple[float, Usage]:
-        """Probability, between 0 and 1, that the criterion holds of the stage."""
-        prefix = await self._reader.render(_messages(f"{before}\n\n{asked(stage, criterion)}"))
+    async def _verdict(
+        self, before: str, trajectory: Trajectory, stage: Stage, criterion: Criterion
+    ) -> tuple[Verdict, Usage]:
+        statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
+        span = closest_span(statement, stage_text(trajectory, stage))
+        text = f"{before}\n\n{asked(stage, statement, span)}"
+        prefix = await self._reader.render(_messages(text))
         upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
-        return min(upper + lower, 1.0), Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+        points = min(2 * (upper + lower), 2.0)
+        verdict = Verdict(
+            criterion=criterion, points=points, justification=span, justified_by="code"
+        )
+        return verdict, Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
 
 
 async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
@@ -83,19 +89,19 @@ async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
     )
 
 
-def asked(stage: Stage, criterion: Criterion) -> str:
-    """The short question that follows the trajectory."""
-    statement = without_markers(criterion.description or criterion.title)
-    return (
+def asked(stage: Stage, statement: str, span: str) -> str:
+    """The short question that follows the trajectory.
+
+    The sentence that comes closest stands beside the statement: without it the 0.5B saw 0.06 of
+    probability between good and bad answers, with it 0.14 (means of ten hand-made pairs).
+    """
+    closest = f'"{span}"' if span else "(no sentence speaks of it)"
+    return without_markers(
         f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n"
-        f"Does this statement hold of what the agent wrote in the {stage} stage? Yes or No?"
+        f"The closest sentence there: {closest}\n"
+        f"Does the statement hold of what the agent wrote in the {stage} stage? Yes or No?"
     )
 
 
 def _messages(text: str) -> Sequence[Message]:
     return [Message("system", prompt("choice")), Message("user", text)]
-
-
-def _verdict(trajectory: Trajectory, stage: Stage, criterion: Criterion, yes: float) -> Verdict:
-    span = closest_span(criterion.description, stage_text(trajectory, stage))
-    return Verdict(criterion=criterion, points=2 * yes, justification=span, justified_by="code")

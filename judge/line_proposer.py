@@ -27,6 +27,13 @@ CHARACTERS = 6000
 TOKENS_PER_LINE = 45
 LEAST_WORDS, MOST_WORDS = 3, 45
 TITLE_WORDS = 8
+VERBS = {
+    Stage.PLAN: ("Asks", "Names", "Looks up"),
+    Stage.RESEARCH: ("Finds", "Searches for", "Notes"),
+    Stage.REVIEW: ("Checks", "Names", "Admits"),
+    Stage.ANSWER: ("Says", "Names", "Explains"),
+}
+"""how a line begins, so that it is a sentence about the text"""
 TASKS = {
     Stage.PLAN: "the plan: understanding the question and laying out the work",
     Stage.RESEARCH: "the research: searching and using what was found",
@@ -34,7 +41,9 @@ TASKS = {
     Stage.ANSWER: "the answer: being right, complete and supported",
 }
 _LINE = re.compile(r"^\s*(?:\d+[.)]|[-*•])?\s*(GOOD|FLAW)\s*:\s*(.+?)\s*$", re.I | re.M)
-_FORMAL = re.compile(r"[<>\[\]]|\b(?:tags?|headings?|xml|stage)\b", re.I)
+_UNCHECKABLE = re.compile(
+    r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)?|weak(?:er|est)?)\b", re.I
+)
 
 
 class LineProposer:
@@ -79,7 +88,7 @@ class LineProposer:
                 temperature=0.3,
                 min_p=0.05,
                 dry=4,
-                grammar=grammar(GOOD_LINES[stage]),
+                grammar=grammar(stage),
                 seed=int.from_bytes(seed[:4], "big"),
             )
             reply = await self._model.complete(await self._model.render(messages), sampling)
@@ -91,19 +100,20 @@ class LineProposer:
         return Proposed(found, usage)
 
 
-def grammar(good: int) -> str:
-    """So many GOOD lines, then one FLAW line."""
-    lines = " ".join(['"GOOD: " text'] * good + ['"FLAW: " text'])
-    return f'root ::= {lines}\ntext ::= [A-Za-z"`] [^\\n<>]* "\\n"'
+def grammar(stage: Stage) -> str:
+    """The stage's number of GOOD lines, then one FLAW line."""
+    lines = " ".join(['"GOOD: " text'] * GOOD_LINES[stage] + ['"FLAW: " text'])
+    verbs = " | ".join(f'"{verb} "' for verb in VERBS[stage])
+    return f'root ::= {lines}\ntext ::= ({verbs}) [^\\n<>]* "\\n"'
 
 
 def read_lines(text: str, question: str, *, persistent: bool) -> tuple[Criterion, ...]:
-    """The criteria in a text; a line cut off at its end, empty, formal or a mere copy is none."""
+    """The criteria in a text; a line cut off, too short, formal, or a mere copy is none."""
     whole = text[: text.rfind("\n") + 1]
     asked, found = words_of(question), dict[str, Criterion]()
     for kind, line in _LINE.findall(whole):
         words = line.split()
-        if not LEAST_WORDS <= len(words) <= MOST_WORDS or _FORMAL.search(line):
+        if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
             continue
         if words_of(line) == asked:
             continue

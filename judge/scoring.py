@@ -15,6 +15,8 @@ from judge.transcripts import cut_off, written
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Criterion, Stage, StageScore, Trajectory, Usage, Verdict
 
+NO_CRITERIA = "no criteria"
+"""the reason of a stage that is left out of every sum it would enter, rather than unknown"""
 Standard = Mapping[Stage, tuple[Criterion, ...]]
 """the criteria to score a trajectory on, by stage; none of them empty"""
 
@@ -51,7 +53,7 @@ def settled(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> Stage
     if reason := cut_off(trajectory, stage):
         return StageScore(stage=stage, unscored_reason=reason)
     if not buffer.criteria(stage):
-        return StageScore(stage=stage, unscored_reason="no criteria")
+        return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
     if not written(trajectory, stage):
         said = "The policy ended without this stage."
         return StageScore(stage=stage, score=0.0, missing=True, justification=said)

@@ -8,6 +8,7 @@ import click
 from agent.judged_runs import Judgeable, find_run
 from agent.settings import Settings, load_settings
 from judge.stage_judge import GroupJudgement
+from memory.errors import JudgeError
 
 
 @click.group()
@@ -29,6 +30,7 @@ def score(run: str, as_json: bool, **flags: Any) -> None:
     settings = load_settings(flags)
     found = find_run(run, settings.data_dir)
     judged = asyncio.run(_judged(settings, found))
+    _check(judged)
     path = found.save([judgement for group in judged for judgement in group.judgements])
     _show(found, judged, str(path), as_json)
 
@@ -46,6 +48,15 @@ async def _judged(settings: Settings, found: Judgeable) -> list[GroupJudgement]:
             judged.append(await stage_judge.judge(group, buffer, step))
             await asyncio.to_thread(store.save, judged[-1].buffer)
     return judged
+
+
+def _check(judged: list[GroupJudgement]) -> None:
+    """Raises JudgeError where a judge that did not work left everything unscored."""
+    notes = [note for group in judged for note in group.notes]
+    judgements = [judgement for group in judged for judgement in group.judgements]
+    scored = any(stage.score is not None for j in judgements for stage in j.stages)
+    if notes and not scored:
+        raise JudgeError(f"Nothing could be scored. {notes[0]}")
 
 
 def _show(found: Judgeable, judged: list[GroupJudgement], path: str, as_json: bool) -> None:
