@@ -41,7 +41,13 @@ class Lazy:
 
 COMMANDS = {
     "ask": Lazy("agent.commands.ask:ask", "Answer a research question with checked citations."),
+    "collect": Lazy(
+        "training.commands.collect:collect", "Collect judged groups of rollouts of many questions."
+    ),
     "doctor": Lazy("agent.commands.doctor:doctor", "Say what is configured, works and is missing."),
+    "export": Lazy(
+        "training.commands.export:export", "Compile a collected run into training rows."
+    ),
     "judge": Lazy("agent.commands.judge:judge", "Score runs stage by stage, with their rubrics."),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
 }

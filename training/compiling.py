@@ -101,7 +101,7 @@ def reflection_rows(
     """Rows of the candidates of one trajectory, each against the mean of all that have a score.
 
     A candidate whose format is not valid was written so by the policy: its score is 0. One that
-    the judge could not score is in no baseline and gives no row.
+    a limit cut off, or that the judge could not score, is in no baseline and gives no row.
     """
     if not candidates:
         return Compiled()
@@ -161,7 +161,7 @@ def _policy_row(
 def _reflection_score(candidate: ReflectionCandidate) -> float:
     if candidate.score is not None:
         return candidate.score.total
-    return 0.0 if candidate.fault else np.nan
+    return 0.0 if candidate.fault and not candidate.unscored_reason else np.nan
 
 
 def _reflection_row(

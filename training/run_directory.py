@@ -4,8 +4,8 @@
     questions.jsonl         the questions, as they were when it began
     journal.jsonl           every finished call of a model or tool
     runs/THREAD/            each rollout, as `rubricem ask` keeps its own
-    buffers/                the judge's rubrics, one version for each step
-    steps/NNN/*.json        the finished parts of a step: recalled, judged and reflected groups
+    steps/NNN/*.json        the finished parts of a step: the bank's state, judged groups with the
+                            rubrics they led to, reflections
     steps/NNN/done.json     the step is committed, with the sizes of the files below
     trajectories.jsonl, groups.jsonl, judgements.jsonl, reflections.jsonl
 

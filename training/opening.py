@@ -1,0 +1,206 @@
+"""From settings to a collector: one policy, which also reflects and, if embedded, judges."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.banking import open_bank
+from agent.choice import EmbeddedChoice, choose_policy
+from agent.clients import choices_of, open_researcher
+from agent.events import Event, SourceProgress
+from agent.judging import open_judge_model
+from agent.policy import Policy, TokenWriter
+from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
+from agent.reflecting import ReflectionJudge, accepted, reflect
+from agent.researcher import Researcher
+from agent.settings import Settings
+from judge.building import JudgeModel, LocalModel, stage_judge
+from judge.reflection_judge import reflection_judge
+from memory.bank import RubricBank
+from memory.buffers import BufferStore
+from memory.schema import Judgement, Reflection, Trajectory
+from training.collecting import Collector
+from training.groups import Reflected
+from training.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
+from training.run_directory import Manifest, Question, RunDirectory, hash_of
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOptions:
+    """What is collected, beside the settings that every answer has."""
+
+    group_size: int = 4
+    step_size: int = 4
+    """questions in one step"""
+    judge: bool = True
+    judge_model: str | None = None
+    """None: the policy's own model"""
+    judge_base_url: str | None = None
+    reflections: int = 8
+    """candidates for each judged group; 0: none"""
+
+
+@asynccontextmanager
+async def open_collector(
+    settings: Settings,
+    options: CollectOptions,
+    run: RunDirectory,
+    questions: Sequence[Question],
+    tell: Tell,
+) -> AsyncIterator[Collector]:
+    """A collector that begins a run, or goes on with it; its models are freed at the end.
+
+    Raises SettingsError where the folder holds another run, StoreError where another process
+    is collecting into it.
+    """
+
+    def listen(event: Event) -> None:
+        if isinstance(event, SourceProgress):
+            tell(event.message)
+
+    async with open_researcher(settings, listen) as opened:
+        journal = run.journal()
+        try:
+            researcher = replace(opened, store=run.store, journal=journal)
+            judged_by = judge_settings(settings, options)
+            async with _judge_model(judged_by, settings, options, researcher.policy) as model:
+                name = model.name if model else ""
+                run.begin(_manifest(settings, options, researcher, name, questions), questions)
+                calls = Calls(journal)
+                collector = Collector(
+                    run=run,
+                    researcher=researcher,
+                    calls=calls,
+                    buffers=BufferStore(settings.data_dir / "buffers"),
+                    memory=_memory(settings, researcher, listen),
+                    at_once=at_once(settings),
+                    tell=tell,
+                )
+                yield _judging(collector, model, options.reflections) if model else collector
+        finally:
+            journal.close()
+
+
+def judge_settings(settings: Settings, options: CollectOptions) -> Settings:
+    """The settings that name the judge's model: the policy's, unless another one is named."""
+    if options.judge_model is None and options.judge_base_url is None:
+        return settings
+    named = {"model": options.judge_model, "base_url": options.judge_base_url}
+    return settings.model_copy(update=named)
+
+
+def at_once(settings: Settings) -> int:
+    """Runs in progress at the same time: more than an embedded model has slots would make it
+    read one run's transcript again after another's.
+    """
+    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
+    return settings.slots if embedded else settings.concurrency
+
+
+class Reflector:
+    """Has the policy reflect on a judged run, and the judge choose among what it wrote."""
+
+    def __init__(self, policy: Policy, judge: ReflectionJudge, candidates: int) -> None:
+        self._policy = policy
+        self._judge = judge
+        self._candidates = candidates
+
+    async def __call__(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+    ) -> Reflected:
+        found = await reflect(
+            self._policy, trajectory, judgement, self._judge, self._candidates, seed
+        )
+        best = accepted(found, self._policy.name, self._policy.version)
+        return Reflected(trajectory_id=trajectory.id, candidates=tuple(found), reflection=best)
+
+
+class StepMemory:
+    """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
+
+    def __init__(
+        self, bank: RubricBank, researcher: Researcher, listen: Callable[[Event], None], put: bool
+    ) -> None:
+        self._bank = bank
+        self._researcher = researcher
+        self._listen = listen
+        self._put = put
+
+    async def generation(self) -> int:
+        return await self._bank.generation()
+
+    def pin(self, generation: int) -> None:
+        small = self._researcher.policy.context_tokens is not None
+        self._researcher.recaller = BankRecaller(
+            self._bank,
+            characters=CHARACTERS if small else MORE_CHARACTERS,
+            generation=generation,
+            listener=self._listen,
+        )
+
+    async def put(self, reflection: Reflection) -> bool:
+        return await self._bank.put(reflection) if self._put else False
+
+
+def _memory(
+    settings: Settings, researcher: Researcher, listen: Callable[[Event], None]
+) -> StepMemory | None:
+    if settings.memory == "off":
+        return None
+    bank = open_bank(settings, listen)
+    return StepMemory(bank, researcher, listen, put=settings.memory == "on")
+
+
+@asynccontextmanager
+async def _judge_model(
+    judged_by: Settings, settings: Settings, options: CollectOptions, policy: Policy
+) -> AsyncIterator[JudgeModel | None]:
+    if not options.judge:
+        yield None
+        return
+    own = judged_by is settings and isinstance(policy, TokenWriter)
+    shared: Any = policy.model if own and isinstance(policy, TokenWriter) else None
+    async with open_judge_model(judged_by, shared) as model:
+        yield model
+
+
+def _judging(collector: Collector, model: JudgeModel, candidates: int) -> Collector:
+    """The collector with a judge whose calls are journaled like all others."""
+    calls = collector.calls
+    journaled: Any = (
+        JournaledReader(model, model, calls)
+        if isinstance(model, LocalModel)
+        else JournaledChat(model, calls)
+    )
+    collector.judge = stage_judge(journaled)
+    if candidates:
+        policy = JournaledPolicy(collector.researcher.policy, calls)
+        collector.reflecting = Reflector(policy, reflection_judge(journaled), candidates)
+    return collector
+
+
+def _manifest(
+    settings: Settings,
+    options: CollectOptions,
+    researcher: Researcher,
+    judge: str,
+    questions: Sequence[Question],
+) -> Manifest:
+    shaping = {"answer_format": settings.answer_format.value, "max_tokens": settings.max_tokens}
+    return Manifest(
+        policy=researcher.policy.name,
+        policy_version=researcher.policy.version,
+        decoding=researcher.decoding,
+        judge=judge,
+        group_size=options.group_size,
+        step_size=options.step_size,
+        reflections=options.reflections if options.judge else 0,
+        memory=settings.memory,
+        seed=settings.seed,
+        tool_calls=settings.tool_calls,
+        settings={**choices_of(settings), **shaping, "context_tokens": settings.context_tokens},
+        questions_sha256=hash_of(questions),
+    )
