@@ -92,8 +92,8 @@ async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
 def asked(stage: Stage, statement: str, span: str) -> str:
     """The short question that follows the trajectory.
 
-    The sentence that comes closest stands beside the statement: without it the 0.5B saw 0.06 of
-    probability between good and bad answers, with it 0.14 (means of ten hand-made pairs).
+    The sentence that comes closest stands beside the statement: of ten hand-made pairs the 0.5B
+    put all in order with it, by 0.10 of probability on average, and nine without it, by 0.03.
     """
     closest = f'"{span}"' if span else "(no sentence speaks of it)"
     return without_markers(

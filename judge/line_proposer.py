@@ -1,30 +1,39 @@
 """Criteria written by the embedded model: a few short lines a stage, read tolerantly.
 
 A small model writes no reliable JSON, and it cannot weigh a whole group at once; so each stage
-is asked by itself, with excerpts of a few runs beside one another. A grammar keeps it to lines
-that begin with GOOD or FLAW; what says nothing checkable is dropped.
+is asked by itself, with excerpts of a few runs beside one another, and writes one sentence after
+another behind the words GOOD and FLAW. A grammar has each begin with a verb that fits the stage;
+what breaks off, or says nothing that could be checked, is dropped.
 """
 
 import hashlib
 import re
 from collections.abc import Sequence
+from typing import Literal
 
 from judge.prompting import prompt
-from judge.scoring import Standard
 from judge.spans import words_of
 from judge.stage_judge import Proposed
 from judge.transcripts import cut, fenced, shown_stage
 from memory.errors import JudgeError
 from memory.interfaces import Message, Sampling, TokenPolicy
 from memory.rubrics import RubricBuffer
-from memory.schema import NO_USAGE, Criterion, Stage, Trajectory
+from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage
 
 RUNS = 4
 """shown beside one another"""
-GOOD_LINES = {Stage.PLAN: 2, Stage.RESEARCH: 2, Stage.REVIEW: 2, Stage.ANSWER: 3}
+Kind = Literal["GOOD", "FLAW"]
+Line = tuple[Kind, str]
+KINDS: dict[Stage, tuple[Kind, ...]] = {
+    Stage.PLAN: ("GOOD", "GOOD", "FLAW"),
+    Stage.RESEARCH: ("GOOD", "GOOD"),
+    Stage.REVIEW: ("GOOD", "GOOD"),
+    Stage.ANSWER: ("GOOD", "GOOD", "GOOD", "FLAW"),
+}
+"""the lines that are asked for"""
 CHARACTERS = 6000
 """of excerpts in one prompt, and never more than half the context"""
-TOKENS_PER_LINE = 45
+LINE_TOKENS = 48
 LEAST_WORDS, MOST_WORDS = 3, 45
 TITLE_WORDS = 8
 VERBS = {
@@ -40,9 +49,9 @@ TASKS = {
     Stage.REVIEW: "the review: checking what the evidence holds and what is missing",
     Stage.ANSWER: "the answer: being right, complete and supported",
 }
-_LINE = re.compile(r"^\s*(?:\d+[.)]|[-*•])?\s*(GOOD|FLAW)\s*:\s*(.+?)\s*$", re.I | re.M)
+_END = re.compile(r"[.!?](?=\s)|\n")
 _UNCHECKABLE = re.compile(
-    r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)?|weak(?:er|est)?)\b", re.I
+    r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)|weak(?:er|est))\b", re.I
 )
 
 
@@ -77,54 +86,68 @@ class LineProposer:
     async def _all(
         self, question: str, material: dict[Stage, str], *, persistent: bool, step: int
     ) -> Proposed:
-        found: Standard = {}
-        usage = NO_USAGE
+        found, usage = dict[Stage, tuple[Criterion, ...]](), NO_USAGE
         for stage, text in material.items():
             asked = f"{fenced({'question': cut(question, 1500)})}\n\nThe stage is {TASKS[stage]}.\n"
             messages = [Message("system", prompt("lines")), Message("user", f"{asked}\n{text}")]
-            seed = hashlib.sha256(f"{question}\0{stage}\0{step}".encode()).digest()
-            sampling = Sampling(
-                max_tokens=TOKENS_PER_LINE * (GOOD_LINES[stage] + 1),
-                temperature=0.3,
-                min_p=0.05,
-                dry=4,
-                grammar=grammar(stage),
-                seed=int.from_bytes(seed[:4], "big"),
-            )
-            reply = await self._model.complete(await self._model.render(messages), sampling)
-            usage += reply.usage
-            if criteria := read_lines(reply.text, question, persistent=persistent):
-                found = {**found, stage: criteria}
+            lines, used = await self._lines(messages, stage, f"{question}\0{stage}\0{step}")
+            usage += used
+            if criteria := criteria_of(lines, question, persistent=persistent):
+                found[stage] = criteria
         if not found:
             raise JudgeError("the embedded model wrote no usable criterion for any stage")
         return Proposed(found, usage)
 
+    async def _lines(
+        self, messages: Sequence[Message], stage: Stage, seed: str
+    ) -> tuple[list[Line], Usage]:
+        """The stage's lines one by one, each a sentence that the model goes on from."""
+        ids, lines, usage = await self._model.render(messages), list[Line](), NO_USAGE
+        for number, kind in enumerate(KINDS[stage]):
+            ids = (*ids, *await self._model.encode(f"{kind}:"))
+            digest = hashlib.sha256(f"{seed}\0{number}".encode()).digest()
+            sampling = Sampling(
+                max_tokens=LINE_TOKENS,
+                temperature=0.3,
+                min_p=0.05,
+                dry=4,
+                grammar=grammar(stage),
+                seed=int.from_bytes(digest[:4], "big"),
+            )
+            reply = await self._model.complete(ids, sampling, _sentence_end)
+            usage += reply.usage
+            text = " ".join(reply.text.split())
+            ids = (*ids, *await self._model.encode(f" {text}\n"))
+            if reply.stop_reason in ("stop", "eos"):
+                lines.append((kind, text))
+        return lines, usage
+
 
 def grammar(stage: Stage) -> str:
-    """The stage's number of GOOD lines, then one FLAW line."""
-    lines = " ".join(['"GOOD: " text'] * GOOD_LINES[stage] + ['"FLAW: " text'])
-    verbs = " | ".join(f'"{verb} "' for verb in VERBS[stage])
-    return f'root ::= {lines}\ntext ::= ({verbs}) [^\\n<>]* "\\n"'
+    """One line that begins with a verb of the stage."""
+    verbs = " | ".join(f'" {verb} "' for verb in VERBS[stage])
+    return f'root ::= ({verbs}) [^\\n<>]* "\\n"'
 
 
-def read_lines(text: str, question: str, *, persistent: bool) -> tuple[Criterion, ...]:
-    """The criteria in a text; a line cut off, too short, formal, or a mere copy is none."""
-    whole = text[: text.rfind("\n") + 1]
+def criteria_of(lines: Sequence[Line], question: str, *, persistent: bool) -> tuple[Criterion, ...]:
+    """The lines that say something checkable, each once."""
     asked, found = words_of(question), dict[str, Criterion]()
-    for kind, line in _LINE.findall(whole):
+    for kind, line in lines:
         words = line.split()
         if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
             continue
-        if words_of(line) == asked:
+        if words_of(" ".join(words[1:])) == asked:
             continue
-        short = " ".join(words[:TITLE_WORDS])
-        found.setdefault(
-            line.casefold(),
-            Criterion(
-                title=short,
-                description=" ".join(words),
-                positive=kind.upper() == "GOOD",
-                persistent=persistent,
-            ),
+        criterion = Criterion(
+            title=" ".join(words[:TITLE_WORDS]),
+            description=line,
+            positive=kind == "GOOD",
+            persistent=persistent,
         )
+        found.setdefault(line.casefold(), criterion)
     return tuple(found.values())
+
+
+def _sentence_end(text: str) -> int | None:
+    end = _END.search(text)
+    return end.end() if end else None
