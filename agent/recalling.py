@@ -64,16 +64,6 @@ class BankRecaller:
         self._generation = generation
         self._listener = listener
 
-    def pin(self, generation: int | None) -> None:
-        """Recall from now on as the bank stood then; None: as it stands."""
-        self._generation = generation
-
-    async def generation(self) -> int:
-        return await self._bank.generation()
-
-    async def put(self, reflection: Reflection) -> bool:
-        return await self._bank.put(reflection)
-
     async def recall(self, question: str) -> Recall:
         own = similar = None
         try:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from agent.policy import Policy
-from agent.reflection_text import END, message, parse_reflection, system
+from agent.reflection_text import END, form_grammar, message, parse_reflection, system
 from memory.errors import RubricemError
 from memory.interfaces import Completion, Sampling
 from memory.schema import (
@@ -59,29 +59,28 @@ async def reflect(
     seed: int = 0,
     *,
     minimum: float = MINIMUM,
-    grammar: str | None = None,
 ) -> list[ReflectionCandidate]:
     """Write m candidates, scored, in order; at most one of them is marked accepted.
 
-    `grammar` (llama.cpp) holds the model to the two blocks; its ids are then marked, since
-    they are not the policy's own choice alone. Raises PolicyError where the policy fails.
+    Where a model that continues tokens gives none of valid form, one more is written under a
+    grammar, for the bank: its ids are marked, as they were not the policy's own choice alone.
+    Raises PolicyError where the policy fails.
     """
     prompt = await _prompt(policy, trajectory)
-    wanted = [
-        Sampling(
+
+    async def write(number: int, grammar: str | None = None) -> ReflectionCandidate:
+        sampling = Sampling(
             max_tokens=MAX_TOKENS,
             temperature=TEMPERATURE,
             grammar=grammar,
             seed=_seed(trajectory, seed, number),
         )
-        for number in range(m)
-    ]
-    candidates = [
-        _candidate(policy, trajectory, prompt, written, grammar)
-        for written in await _all(
-            [policy.write(system(), [prompt], each, _end, None) for each in wanted]
-        )
-    ]
+        written = await policy.write(system(), [prompt], sampling, _end, None)
+        return _candidate(policy, trajectory, prompt, written, held=grammar is not None)
+
+    candidates = await _all([write(number) for number in range(m)])
+    if not policy.retokenised and all(candidate.fault for candidate in candidates):
+        candidates.append(await write(m, form_grammar()))
     scored = await reflection_judge.score(trajectory, judgement, candidates, seed)
     return mark_best(scored, minimum)
 
@@ -119,8 +118,10 @@ def accepted(
     )
 
 
-async def _all(calls: Sequence[Coroutine[Any, Any, Completion]]) -> list[Completion]:
-    """All replies; where one call fails none is left running."""
+async def _all(
+    calls: Sequence[Coroutine[Any, Any, ReflectionCandidate]],
+) -> list[ReflectionCandidate]:
+    """What all calls give; where one call fails none is left running."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)
@@ -163,7 +164,8 @@ def _candidate(
     trajectory: Trajectory,
     prompt: Segment,
     written: Completion,
-    grammar: str | None,
+    *,
+    held: bool,
 ) -> ReflectionCandidate:
     text = storable(written.text)
     parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
@@ -173,7 +175,7 @@ def _candidate(
         text=text,
         token_ids=written.token_ids,
         logprobs=written.logprobs,
-        retokenised=policy.retokenised or grammar is not None,
+        retokenised=policy.retokenised or held,
     )
     return ReflectionCandidate(
         trajectory_id=trajectory.id,

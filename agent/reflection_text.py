@@ -21,7 +21,12 @@ _THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.S | re.I)
 _FENCES = re.compile(
     rf"<(?=\s*/?\s*(?:run|question|reference_examples|{RUBRICS}|{TAKEAWAYS})\b)", re.I
 )
-_PLACEHOLDERS = re.findall(r"(?m)^(?:- one to four .*|.*: (?:what|how) .*)$", template("reflect"))
+HEADINGS = (
+    "Critical Requirement",
+    "Analytical Approach",
+    "Communication & Structure",
+    "Pitfalls",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,19 @@ def system() -> str:
 def message(trajectory: Trajectory, characters: int) -> str:
     """The question and the run, the run cut to about so many characters."""
     run = harmless(shortened(trajectory, characters))
-    return f"<question>\n{harmless(trajectory.question)}\n</question>\n<run>\n{run}\n</run>"
+    question = harmless(trajectory.question)
+    form = template("reflect_form")
+    return f"<question>\n{question}\n</question>\n<run>\n{run}\n</run>\n\n{form}"
+
+
+def form_grammar() -> str:
+    """GBNF that holds a small model to the form: a line for each heading, one or two lessons."""
+    lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
+    return (
+        f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n- " line "\\n" '
+        f'("- " line "\\n")? "</{TAKEAWAYS}>"\n'
+        "line ::= [A-Za-z`] [^<\\n]{20,200}\n"
+    )
 
 
 def harmless(text: str) -> str:
@@ -100,14 +117,21 @@ def _fault(body: str, found: list[str | None]) -> str:
             return f"There is more than one {tag} block."
         if not block:
             return f"The {tag} block is empty."
-        if any(line.strip() in block for line in _PLACEHOLDERS):
-            return f"The {tag} block repeats the instructions."
+        if _says_nothing(block):
+            return f"The {tag} block has headings and nothing under them."
     rest = re.sub(rf"<({RUBRICS}|{TAKEAWAYS})>.*?</\1>", "", body, flags=re.S).strip()
     if rest:
         return "There is text outside the two blocks."
     if body.index(f"<{RUBRICS}>") > body.index(f"<{TAKEAWAYS}>"):
         return "The blocks are in the wrong order."
     return ""
+
+
+def _says_nothing(block: str) -> bool:
+    said = block
+    for heading in HEADINGS:
+        said = said.replace(heading, "")
+    return not re.search(r"\w", said)
 
 
 def _is_tool_output(author: Author, stage: Stage | None) -> bool:

@@ -5,6 +5,7 @@ from typing import Protocol, runtime_checkable
 from judge.chat_judge import ChatProposer, ChatScorer
 from judge.choice_judge import ChoiceScorer
 from judge.line_proposer import LineProposer
+from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from judge.stage_judge import StageJudge
 from memory.interfaces import ChatModel, ChoiceReader, TokenPolicy
 
@@ -22,3 +23,10 @@ def stage_judge(model: JudgeModel) -> StageJudge:
     if isinstance(model, LocalModel):
         return StageJudge(LineProposer(model), ChoiceScorer(model))
     return StageJudge(ChatProposer(model), ChatScorer(model))
+
+
+def reflection_judge(model: JudgeModel) -> ReflectionJudge:
+    """A reflection judge over an open model, which its caller closes."""
+    if isinstance(model, LocalModel):
+        return ReflectionJudge(ChoiceReflectionReader(model))
+    return ReflectionJudge(ChatReflectionReader(model))

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field, model_validator
 
-from judge.building import JudgeModel, LocalModel
 from judge.choice_judge import OPTIONS
 from judge.prompting import ask_json, prompt
 from judge.transcripts import fenced, shown
@@ -74,13 +73,6 @@ class ReflectionJudge:
                 failure = f"the judge failed: {error}"
         given = iter(scores)
         return tuple(_with_score(c, given, failure) for c in candidates)
-
-
-def reflection_judge(model: JudgeModel) -> ReflectionJudge:
-    """A reflection judge over an open model, which its caller closes."""
-    if isinstance(model, LocalModel):
-        return ReflectionJudge(ChoiceReflectionReader(model))
-    return ReflectionJudge(ChatReflectionReader(model))
 
 
 class GivenScore(BaseModel):
