@@ -15,8 +15,7 @@ from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from agent.reflecting import ReflectionJudge, accepted, reflect
 from agent.researcher import Researcher
 from agent.settings import Settings
-from judge.building import JudgeModel, LocalModel, stage_judge
-from judge.reflection_judge import reflection_judge
+from judge.building import JudgeModel, LocalModel, reflection_judge, stage_judge
 from memory.bank import RubricBank
 from memory.buffers import BufferStore
 from memory.schema import Judgement, Reflection, Trajectory
