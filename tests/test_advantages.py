@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from training.advantages import stage_advantages
-from training.returns import PAPER, Dependence, broadcast, identity, stage_returns
+from training.returns import PAPER, Dependence, Floats, broadcast, identity, stage_returns
 
 NAN = float("nan")
 MANY = settings(max_examples=40, deadline=None)
@@ -57,9 +57,9 @@ def test_stages_have_baselines_of_their_own() -> None:
 @MANY
 @given(SCORES, st.floats(0.5, 20), st.floats(-5, 5))
 def test_advantages_ignore_scale_and_shift_of_the_scores(
-    scores: np.ndarray, scale: float, shift: float
+    scores: Floats, scale: float, shift: float
 ) -> None:
-    def values(rewards: np.ndarray) -> np.ndarray:
+    def values(rewards: Floats) -> Floats:
         return stage_advantages(stage_returns(rewards, PAPER), 1e-6, eps=0.0).values
 
     np.testing.assert_allclose(values(scores * scale + shift), values(scores), atol=1e-6)
@@ -67,7 +67,7 @@ def test_advantages_ignore_scale_and_shift_of_the_scores(
 
 @MANY
 @given(SCORES, st.floats(0.1, 10))
-def test_scale_of_a_row_of_the_dependence_cancels(scores: np.ndarray, scale: float) -> None:
+def test_scale_of_a_row_of_the_dependence_cancels(scores: Floats, scale: float) -> None:
     rows = [list(row) for row in PAPER.weights]
     rows[1] = [weight * scale for weight in rows[1]]
     scaled = Dependence(weights=tuple(tuple(row) for row in rows))
@@ -78,7 +78,7 @@ def test_scale_of_a_row_of_the_dependence_cancels(scores: np.ndarray, scale: flo
     )
 
 
-def grpo(rewards: np.ndarray) -> np.ndarray:
+def grpo(rewards: Floats) -> Floats:
     """The group-relative advantage of scalar rewards, written out apart from the code."""
     deviation = float(np.sqrt(np.mean((rewards - np.mean(rewards)) ** 2)))
     if deviation < 1e-3:
@@ -88,7 +88,7 @@ def grpo(rewards: np.ndarray) -> np.ndarray:
 
 @MANY
 @given(SCORES)
-def test_identity_is_grpo_stage_by_stage(scores: np.ndarray) -> None:
+def test_identity_is_grpo_stage_by_stage(scores: Floats) -> None:
     found = stage_advantages(stage_returns(scores, identity())).values
     expected = np.stack([grpo(scores[:, k]) for k in range(4)], axis=1)
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -96,7 +96,7 @@ def test_identity_is_grpo_stage_by_stage(scores: np.ndarray) -> None:
 
 @MANY
 @given(SCORES)
-def test_one_stage_is_grpo_and_broadcast_is_it_everywhere(scores: np.ndarray) -> None:
+def test_one_stage_is_grpo_and_broadcast_is_it_everywhere(scores: Floats) -> None:
     answer = grpo(scores[:, 3])
     lone = stage_advantages(stage_returns(scores[:, 3:], Dependence(weights=((1.0,),))))
     everywhere = stage_advantages(stage_returns(scores, broadcast())).values
@@ -114,7 +114,7 @@ def test_one_stage_is_grpo_and_broadcast_is_it_everywhere(scores: np.ndarray) ->
     ).map(np.array)
 )
 def test_every_member_is_learnt_from_or_counted_once_and_no_nan_gets_out(
-    scores: np.ndarray,
+    scores: Floats,
 ) -> None:
     found = stage_advantages(stage_returns(scores, PAPER))
     assert np.isfinite(found.values).all()

@@ -32,7 +32,8 @@ GROUP = 8
 GOAL = 0.9
 RATES = tuple(2.0**power for power in range(-3, 6))
 TUNING_SEEDS = tuple(range(100, 110))
-SEEDS = tuple(range(5))
+MOST = 400
+"""steps, after which a run has failed"""
 
 Noise = tuple[float, ...]
 """for each stage, the chance that the judge guesses"""
@@ -44,33 +45,38 @@ class Outcome:
 
     rate: float
     steps: tuple[float, ...]
-    """one for each of SEEDS; infinite where `most` steps were not enough"""
+    """one for each seed; infinite where MOST steps were not enough"""
 
     @property
     def median(self) -> float:
         return float(np.median(self.steps))
 
+    @property
+    def mean(self) -> float:
+        """With MOST for a run that failed, so it is a lower bound there."""
+        return float(np.minimum(self.steps, MOST).mean())
 
-def measure(arm: Dependence, kind: Kind, noise: Noise, most: int) -> Outcome:
-    """Choose the rate on the tuning seeds, then count the steps on the others."""
+
+def measure(arm: Dependence, kind: Kind, noise: Noise, seeds: int) -> Outcome:
+    """Choose the rate on the tuning seeds, then count the steps on seeds 0, 1, ..."""
     read = tuple(
         share if any(row[stage] for row in arm.weights) else 0.0
         for stage, share in enumerate(noise)
     )
-    return _measured(arm, kind, read, most)
+    return _measured(arm, kind, read, seeds)
 
 
 @cache
-def _measured(arm: Dependence, kind: Kind, noise: Noise, most: int) -> Outcome:
-    tuning = [steps_to_goal(arm, kind, noise, RATES, seed, most) for seed in TUNING_SEEDS]
-    cost = np.minimum(tuning, most).mean(axis=0)
+def _measured(arm: Dependence, kind: Kind, noise: Noise, seeds: int) -> Outcome:
+    tuning = [steps_to_goal(arm, kind, noise, RATES, seed) for seed in TUNING_SEEDS]
+    cost = np.minimum(tuning, MOST).mean(axis=0)
     rate = RATES[int(np.argmin(cost))]
-    steps = [float(steps_to_goal(arm, kind, noise, (rate,), seed, most)[0]) for seed in SEEDS]
+    steps = [float(steps_to_goal(arm, kind, noise, (rate,), seed)[0]) for seed in range(seeds)]
     return Outcome(rate, tuple(steps))
 
 
 def steps_to_goal(
-    arm: Dependence, kind: Kind, noise: Noise, rates: Sequence[float], seed: int, most: int
+    arm: Dependence, kind: Kind, noise: Noise, rates: Sequence[float], seed: int
 ) -> Floats:
     """Steps until the exact expected answer score is GOAL of the optimum, for each rate, (L,)."""
     rng = np.random.default_rng(seed)
@@ -78,7 +84,7 @@ def steps_to_goal(
     logits = np.zeros((len(rates), QUESTIONS, STAGES, kind.actions))
     sizes = np.array(rates).reshape(-1, 1, 1, 1)
     reached = np.full(len(rates), np.inf)
-    for step in range(1, most + 1):
+    for step in range(1, MOST + 1):
         logits += sizes * _gradient(arm, chain, np.array(noise), softmax(logits), rng)
         there = expected_answer(chain, softmax(logits)) >= GOAL * OPTIMUM
         reached[there & np.isinf(reached)] = step

@@ -3,14 +3,14 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.credit.learning import Outcome
+from benchmarks.credit.learning import MOST, Outcome
 
 Curves = Mapping[str, Sequence[Outcome]]
 COLOURS = {"SS-GRPO": "#0b6e4f", "answer only": "#b5482a", "identity": "#5b5f97"}
 
 
-def draw(panels: Mapping[str, Curves], levels: Sequence[float], most: int, path: Path) -> None:
-    """Write an SVG: medians, with a bar from the best to the worst seed; `most` is the ceiling."""
+def draw(panels: Mapping[str, Curves], levels: Sequence[float], path: Path) -> None:
+    """Write an SVG: medians, with a bar from the best to the worst seed; MOST is the ceiling."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -21,7 +21,7 @@ def draw(panels: Mapping[str, Curves], levels: Sequence[float], most: int, path:
     for axis, (title, curves) in zip(axes[0], panels.items(), strict=True):
         for shift, (name, outcomes) in enumerate(curves.items()):
             places = [level + 0.008 * (shift - 1) for level in levels]
-            medians, below, above = _spans(outcomes, most)
+            medians, below, above = _spans(outcomes)
             axis.errorbar(
                 places,
                 medians,
@@ -31,21 +31,21 @@ def draw(panels: Mapping[str, Curves], levels: Sequence[float], most: int, path:
                 marker="o",
                 capsize=2,
             )
-        axis.axhline(most, color="grey", linewidth=0.8, linestyle=":")
+        axis.axhline(MOST, color="grey", linewidth=0.8, linestyle=":")
         axis.set(title=title, xlabel="chance that a score is a guess", yscale="log")
     axes[0][0].set_ylabel("steps to 90% of the optimum")
     axes[0][0].legend(frameon=False)
-    figure.text(0.99, 0.01, f"dotted: not reached in {most} steps", ha="right", size=8)
+    figure.text(0.99, 0.01, f"dotted: not reached in {MOST} steps", ha="right", size=8)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
     pyplot.close(figure)
 
 
-def _spans(outcomes: Sequence[Outcome], most: int) -> tuple[list[float], list[float], list[float]]:
+def _spans(outcomes: Sequence[Outcome]) -> tuple[list[float], list[float], list[float]]:
     """Medians and the distances to the least and most steps, all held at the ceiling."""
-    held = [sorted(min(steps, most) for steps in outcome.steps) for outcome in outcomes]
-    medians = [min(outcome.median, most) for outcome in outcomes]
+    held = [sorted(min(steps, MOST) for steps in outcome.steps) for outcome in outcomes]
+    medians = [min(outcome.median, MOST) for outcome in outcomes]
     below = [middle - steps[0] for middle, steps in zip(medians, held, strict=True)]
     above = [steps[-1] - middle for middle, steps in zip(medians, held, strict=True)]
     return medians, below, above
