@@ -20,11 +20,11 @@ def words_of(text: str) -> frozenset[str]:
 
 
 def closest_span(criterion: str, text: str) -> str:
-    """The closest sentence without its tags; of equals the shortest; "" if none shares a word."""
+    """The closest sentence, or cited claim; of equals the shortest; "" if none shares a word."""
     words = words_of(criterion)
     best, rank = "", (0, 0)
-    for piece in _PIECE.split(text):
-        plain = _TAG.sub("", piece).strip()
+    for piece in _PIECE.split(_TAG.sub("\n", text)):
+        plain = piece.strip()
         shared = len(words & words_of(plain))
         if shared and (shared, -len(plain)) > rank:
             best, rank = plain, (shared, -len(plain))

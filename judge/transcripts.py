@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
 from memory.text import without_markers
 
+LEFT_OUT = " [...] "
 LEAST_TOOL_CHARACTERS = 160
 """of one tool output, however little fits"""
 
@@ -82,12 +83,12 @@ def fenced(parts: Mapping[str, str]) -> str:
 
 
 def cut(text: str, characters: int | None) -> str:
-    """The text's beginning and end, with a mark where its middle was left out."""
+    """The text's beginning and end in so many characters, with a mark for its middle."""
     if characters is None or len(text) <= characters:
         return text
-    head = max(characters * 2 // 3, 1)
-    tail = max(characters - head, 1)
-    return f"{text[:head]} [...] {text[-tail:]}"
+    room = max(characters - len(LEFT_OUT), 2)
+    tail = max(room // 3, 1)
+    return f"{text[: room - tail]}{LEFT_OUT}{text[-tail:]}"
 
 
 def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
