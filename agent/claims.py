@@ -5,6 +5,7 @@ the source it cites, every name and number in it stands there, it adds something
 said, and it touches the question or its rubric. What a claim means is not checked here.
 """
 
+import json
 import re
 
 from agent.overlap import content_words, overlap
@@ -23,10 +24,14 @@ _EXACT = re.compile(rf"{NAME.pattern}|\d")
 _CONSTANTS = frozenset({"none", "true", "false"})
 
 
-def claim_grammar(identifiers: list[str], *, may_end: bool) -> str:
-    """A cite of an id that was really returned, so that none can be invented, or the end."""
+def claim_grammar(identifiers: list[str], begin: str = "", *, may_end: bool) -> str:
+    """A cite of an id that was really returned, so that none can be invented, or the end.
+
+    `begin`: words that the claim opens with.
+    """
     ids = " | ".join(f'"{identifier}"' for identifier in identifiers)
-    claim = r'"\n<cite id=\"" id "\">" [^<\n]+ "</cite>"'
+    opening = json.dumps(f'">{begin}', ensure_ascii=False)
+    claim = rf'"\n<cite id=\"" id {opening} [^<\n]+ "</cite>"'
     root = f'{claim} | "\\n</answer>"' if may_end else claim
     return f"root ::= {root}\nid ::= {ids}\n"
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from agent.claims import NAME, WORD, adds, claim_grammar, holds, touches
 from agent.formats import EXACT_LINE
+from agent.overlap import content_words
 from agent.prompting import template
 from agent.reading import rubric_items
 from agent.run import Found, Run
@@ -98,6 +99,7 @@ class ForcedDecoder:
         for source in self._unread(run):
             await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says:")
             await self._fill(run, READING)
+        await self._read_again(run)
         await run.prompt(Stage.RESEARCH, "\nMissing:")
         await self._fill(run, MISSING)
         await run.prompt(Stage.RESEARCH, "\n</state_evaluation>\n")
@@ -112,6 +114,19 @@ class ForcedDecoder:
     def _unread(self, run: Run) -> list[Source]:
         """Sources that no evaluation has spoken of yet."""
         return [s for s in run.sources.values() if f"\n{_named(s)} says" not in run.text]
+
+    async def _read_again(self, run: Run) -> None:
+        """Read the first source once more for each part of the question no reading speaks of.
+
+        Of a question with two parts a small model reads one into every source.
+        """
+        for first in list(run.sources.values())[:1]:
+            read = run.text[run.text.rfind("<state_evaluation>") :]
+            for part in _unspoken(run, read):
+                begin = f"\n{_named(first)} on {part}:"
+                if begin not in run.text:
+                    await run.prompt(Stage.RESEARCH, begin)
+                    await self._fill(run, READING)
 
     async def review(self, run: Run) -> None:
         await run.prompt(Stage.REVIEW, "<review>\n<rubric_review>")
@@ -143,11 +158,19 @@ class ForcedDecoder:
         said: list[str] = []
         sources = dict(run.sources)
         asked = "\n".join([run.ask.question, *_rubric(run)])
+        opened: set[str] = set()
         while sources and len(said) < CLAIMS[run.ask.answer_format]:
-            identifier, claim = await self._claim(run, list(sources), may_end=bool(said))
+            # The model would end with one part of the question; the runner opens the others.
+            left = _unspoken(run, " ".join(said)) if said else []
+            part = next((part for part in left if part not in opened), "")
+            opened.add(part)
+            begin = f"{part[:1].upper()}{part[1:]}: " if part else ""
+            may_end = bool(said) and not part
+            identifier, claim = await self._claim(run, list(sources), begin, may_end=may_end)
             if not identifier or not adds(claim, said):
                 break
-            if not (holds(sources[identifier], claim) and touches(claim, asked)):
+            said_of_it = claim.removeprefix(begin)
+            if not (holds(sources[identifier], said_of_it) and touches(claim, asked)):
                 # What a source does not say is not shown under its name; others may say it.
                 del sources[identifier]
                 continue
@@ -159,9 +182,11 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, "\nThe passages found do not settle this question.")
             run.end_early("no claim of the model stands in the source it named")
 
-    async def _claim(self, run: Run, identifiers: list[str], *, may_end: bool) -> tuple[str, str]:
+    async def _claim(
+        self, run: Run, identifiers: list[str], begin: str, *, may_end: bool
+    ) -> tuple[str, str]:
         """An id and what is claimed of it; ("", "") where the model ends the answer."""
-        grammar = claim_grammar(identifiers, may_end=may_end)
+        grammar = claim_grammar(identifiers, begin, may_end=may_end)
         sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
         written = await run.write(Stage.ANSWER, sampling, live=False)
         opening, _, rest = written.text.partition('">')
@@ -208,6 +233,26 @@ def _rubric(run: Run) -> list[str]:
     document = parse(run.text)
     blocks = document.find("rubric")
     return rubric_items(document.inner(blocks[0])) if blocks else []
+
+
+def _unspoken(run: Run, text: str) -> list[str]:
+    """The rubric items that ask what the question asks, in words that a text has none of.
+
+    The first source's name does not count: whatever is said of it may name it.
+    """
+    name = _heads(next(source.title for source in run.sources.values()))
+    question, spoken = _heads(run.ask.question), _heads(text)
+    parts = {item.removeprefix("Says").strip(): _heads(item[4:]) - name for item in _rubric(run)}
+    return [
+        part
+        for part, asked in parts.items()
+        if 2 * len(asked & question) >= len(asked) > 0 and not asked & spoken
+    ]
+
+
+def _heads(text: str) -> frozenset[str]:
+    """The beginnings of its content words: "eviction" is then akin to "evict"."""
+    return frozenset(word[:5] for word in content_words(text))
 
 
 def _named(source: Source) -> str:
