@@ -54,7 +54,8 @@ async def run_checks(settings: Settings) -> list[Check]:
     else:
         checks += await _check_policy(settings, choice)
     checks += await asyncio.to_thread(lambda: [check_source(name) for name in settings.source])
-    checks.append(await asyncio.to_thread(check_embedder, settings))
+    held, bank = await check_bank(settings)
+    checks += [bank, await asyncio.to_thread(check_embedder, settings, held)]
     return checks
 
 
@@ -232,9 +233,22 @@ def _first_document(folder: Path) -> Path | None:
     return next((path for path in files if path.is_file()), None)
 
 
-def check_embedder(settings: Settings) -> Check:
-    if settings.retrieval == "lexical":
-        return Check("embedder", "ok", "not needed: retrieval is lexical")
+async def check_bank(settings: Settings) -> tuple[int, Check]:
+    """What earlier runs have taught; how many reflections that is comes first."""
+    from memory.bank import RubricBank
+
+    try:
+        held = len(await RubricBank(settings.data_dir).items())
+    except RubricemError as error:
+        return 0, Check("bank", "note", f"{error}, so nothing is recalled", error.remedy)
+    found = f"{held} reflection{'' if held == 1 else 's'}, memory {settings.memory}"
+    return held, Check("bank", "ok", found)
+
+
+def check_embedder(settings: Settings, held: int = 0) -> Check:
+    """Whether the embedding model is there; `held` reflections are recalled by it."""
+    if settings.retrieval == "lexical" and (not held or settings.memory == "off"):
+        return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
     weights = known(DEFAULT_EMBEDDER)
     assert weights is not None, "the default embedder is in the catalogue"
     return _check_published("embedder", weights, settings.weights_dir)

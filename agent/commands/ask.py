@@ -89,7 +89,12 @@ async def _answer(settings: Settings, question: str, thread: str | None, quiet: 
     with live_view(question, quiet=quiet) as listener:
         try:
             async with open_researcher(settings, listener) as researcher:
-                return await researcher.ask(wanted, thread, listener)
+                trajectory = await researcher.ask(wanted, thread, listener)
+                if settings.memory == "on":
+                    from agent.learning import learn
+
+                    await learn(settings, researcher.policy, trajectory, listener)
+                return trajectory
         except asyncio.CancelledError:
             click.echo(f"\nStopped. Go on with: rubricem ask --resume {thread}", err=True)
             raise
