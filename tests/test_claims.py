@@ -39,3 +39,8 @@ def test_a_claim_about_something_else_does_not_touch_the_question():
 def test_the_end_is_offered_only_when_something_was_said():
     assert "</answer>" in claim_grammar(["S1"], may_end=True)
     assert "</answer>" not in claim_grammar(["S1"], may_end=False)
+
+
+def test_the_words_a_claim_opens_with_are_quoted_for_the_grammar():
+    grammar = claim_grammar(["S1"], 'What "x" is: ', may_end=False)
+    assert r'id "\">What \"x\" is: " [^<\n]+' in grammar

@@ -194,3 +194,29 @@ async def test_no_further_search_is_made_where_little_room_is_left(tmp_path: Pat
     run.ask = type(run.ask)("How do functools.lru_cache and os.scandir differ?")
     await answered(run, ForcedDecoder())
     assert len(search.queries) == 1
+
+
+def two_parts(before: str, sampling: Sampling) -> str:
+    """A model that sees one part of the question only, unless the runner opens the other."""
+    if sampling.grammar is not None:
+        begun = re.search(r'">(What[^"]*: )"', sampling.grammar)
+        if begun:
+            return f'\n<cite id="S1">{begun[1]}least recently used.</cite>'
+        return "\n</answer>" if "<cite" in before else '\n<cite id="S1">It can grow.</cite>'
+    if before.endswith("- Says"):
+        return " how large the cache can grow\n- Says what the eviction order is"
+    return " least recently used." if before.endswith("order is:") else " it can grow."
+
+
+async def test_the_part_of_a_question_that_no_reading_speaks_of_is_read_and_answered(
+    tmp_path: Path,
+):
+    run = new_run(tmp_path, ScriptedPolicy(two_parts), decoding=Decoding.FORCED)
+    run.ask = type(run.ask)("How large can the cache grow, and in which order does it evict?")
+    await answered(run, ForcedDecoder())
+    assert run.text.count(" on what the eviction order is: least recently used.") == 1
+    document = parse(run.text)
+    assert [document.inner(cite) for cite in document.find("cite")] == [
+        "It can grow.",
+        "What the eviction order is: least recently used.",
+    ]
