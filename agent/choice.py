@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from agent.settings import Settings
 from agent.weights.catalogue import DEFAULT_MODEL, known
+from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -17,7 +18,7 @@ _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedChoice:
-    """A model in this process: a catalogue name, a GGUF file's path or a hub name."""
+    """A model in this process: a catalogue name, a GGUF file, a hub name or a checkpoint."""
 
     model_name: str
 
@@ -57,4 +58,5 @@ def is_embedded(model: str) -> bool:
         or model.lower().endswith(".gguf")
         or model.startswith(("/", "./", "../", "~"))
         or _HUB_NAME.fullmatch(model) is not None
+        or is_checkpoint(model)
     )

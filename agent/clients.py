@@ -20,6 +20,7 @@ from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
+from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
 from memory.interfaces import Embedder, Sampling, SearchTool
 from memory.runs import RunStore
@@ -140,8 +141,9 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [n if n == "python" else _whole(n) for n in settings.source]
-    if (settings.model or "").lower().endswith(".gguf"):
-        choices["model"] = _whole(settings.model or "")
+    model = settings.model or ""
+    if model.lower().endswith(".gguf") or is_checkpoint(model):
+        choices["model"] = _whole(model)
     return choices
 
 
@@ -191,17 +193,18 @@ async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Li
     """The `LlamaPolicy` of the choice, its weights fetched if need be; the caller closes it."""
     from agent.cores import free_cores
     from agent.llama import LlamaConfig, LlamaPolicy
-    from agent.weights.resolving import resolve_model
+    from agent.weights.resolving import resolve_files
 
     def tell(done: int, total: int, doing: str) -> None:
         share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
         listener(SourceProgress(f"{doing}{share}"))
 
-    path = await resolve_model(choice.model_name, directory=settings.weights_dir, on_progress=tell)
-    listener(SourceProgress(f"loading {path.name}"))
+    files = await resolve_files(choice.model_name, directory=settings.weights_dir, on_progress=tell)
+    listener(SourceProgress(f"loading {files.path.name}"))
     free = await asyncio.to_thread(free_cores)
-    config = LlamaConfig(settings.context_tokens, settings.threads or free, settings.slots)
-    return await LlamaPolicy.load(path, path.stem, path.parent.name, config)
+    threads = settings.threads or free
+    config = LlamaConfig(settings.context_tokens, threads, settings.slots, files.adapter)
+    return await LlamaPolicy.load(files.path, files.name, files.version, config)
 
 
 async def connect(

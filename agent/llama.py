@@ -34,6 +34,8 @@ class LlamaConfig:
     threads: int = 2
     slots: int = 1
     """questions answered at the same time, each with its own cached prefix"""
+    adapter: Path | None = None
+    """a LoRA adapter as GGUF, applied to every request"""
 
 
 class LlamaPolicy:
@@ -149,6 +151,8 @@ def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     params.warmup = False
     for pool in (params.cpuparams, params.cpuparams_batch):
         pool.n_threads = config.threads
+    if config.adapter is not None:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(config.adapter), 1.0)]
     return xllamacpp.Server(params)
 
 

@@ -1,12 +1,14 @@
 """From a model's name to its weights on disk.
 
 A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub
-(`org/repo`, or `org/repo:file.gguf`). Fetched weights lie in the user's cache directory, or in
+(`org/repo`, or `org/repo:file.gguf`); a policy's may also be a checkpoint's folder. Fetched weights lie in the user's cache directory, or in
 `RUBRICEM_WEIGHTS_DIR`, in folders whose names end in their hash, and are shared by all projects.
 """
 
 import asyncio
+import hashlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 from agent.weights import hub
@@ -19,6 +21,7 @@ from agent.weights.catalogue import (
     known,
     unseen,
 )
+from agent.weights.checkpoints import ADAPTER, is_checkpoint, read_checkpoint
 from agent.weights.fetching import fetch
 from agent.weights.hub import hub_name
 from agent.weights.stored import fetched_from_hub, weights_dir
@@ -26,6 +29,16 @@ from agent.weights.verified import verify
 from memory.errors import SettingsError, WeightsError
 
 _GGUF_MAGIC = b"GGUF"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """What llama.cpp loads for a name, and what the policy is then called."""
+
+    path: Path
+    name: str
+    version: str
+    adapter: Path | None = None
 
 
 async def resolve_model(
@@ -45,6 +58,36 @@ async def resolve_model(
     weights = weights or await _of_hub(name, directory)
     folder = await obtain(weights, directory=directory, on_progress=on_progress)
     return _checked_gguf(folder / weights.files[0].path)
+
+
+async def resolve_files(
+    name: str, *, directory: Path | None = None, on_progress: OnProgress = unseen
+) -> ModelFiles:
+    """The files of a model's name, or of a checkpoint with the weights that it was trained on.
+
+    Raises WeightsError when the weights of that name are not those any more.
+    """
+    if not is_checkpoint(name):
+        path = await resolve_model(name, directory=directory, on_progress=on_progress)
+        return ModelFiles(path, path.stem, path.parent.name)
+    folder = Path(name).expanduser().resolve()
+    note = await asyncio.to_thread(read_checkpoint, folder)
+    path = await resolve_model(note.base, directory=directory, on_progress=on_progress)
+    if await base_sha256(note.base, path) != note.base_sha256:
+        raise WeightsError(
+            f"the adapter in {folder} was trained on other weights than {path.name}.",
+            f"Put back the weights whose SHA-256 is {note.base_sha256}.",
+        )
+    version = f"{path.parent.name}+{note.version}"
+    return ModelFiles(path, f"{path.stem}+{note.method}", version, folder / ADAPTER)
+
+
+async def base_sha256(name: str, path: Path) -> str:
+    """The hash of a model's weights; those of the catalogue were verified when resolved."""
+    weights = known(name)
+    if weights is not None:
+        return weights.files[0].sha256
+    return await asyncio.to_thread(_hashed, path)
 
 
 async def resolve_embedder(
@@ -110,3 +153,8 @@ async def _of_hub(name: str, directory: Path) -> Weights:
         if weights.repo == repo and file in (None, weights.files[0].path):
             return weights
     return await hub.look_up(repo, file)
+
+
+def _hashed(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,0 +1,46 @@
+"""Log-probabilities of a batch's trained tokens, with the vocabulary's logits never all at once.
+
+A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as
+much again for their gradient. Logits are made for trained positions only, in pieces, and made
+anew for each piece on the way back.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from training.objective import token_logprobs
+from training.tensors import Batch
+
+PIECE = 128
+"""positions whose logits exist at the same time"""
+
+
+def batch_logprobs(model: Any, batch: Batch) -> Tensor:
+    """(B, T) float32: the log-probability of each trained token, 0 elsewhere."""
+    # What stands after the last trained token is never looked at by one before it.
+    width = int(batch.mask.any(dim=0).nonzero().max()) + 1
+    hidden = model.model(
+        input_ids=batch.ids[:, : width - 1],
+        position_ids=batch.position[:, : width - 1],
+        use_cache=False,
+    ).last_hidden_state
+    wanted = batch.mask[:, 1:width]
+    chosen = _logprobs(hidden[wanted], model.lm_head.weight, batch.ids[:, 1:width][wanted])
+    result = torch.zeros(batch.mask.shape)
+    return result.masked_scatter(batch.mask, chosen)
+
+
+def _logprobs(hidden: Tensor, weight: Tensor, ids: Tensor) -> Tensor:
+    """(N,) from (N, hidden) states, the output matrix and the (N,) ids that they predict."""
+    parts = []
+    for start in range(0, len(ids), PIECE):
+        piece = slice(start, start + PIECE)
+        parts.append(checkpoint(_piece, hidden[piece], weight, ids[piece], use_reentrant=False))
+    return torch.cat(parts)
+
+
+def _piece(hidden: Tensor, weight: Tensor, ids: Tensor) -> Tensor:
+    return token_logprobs(torch.nn.functional.linear(hidden, weight).float(), ids)

@@ -1,0 +1,132 @@
+"""Low-rank adapters on frozen linear layers (LoRA, arXiv:2106.09685).
+
+    y = x W' + b + (alpha / r) (x A') B',   A: (r, in) random, B: (out, r) zero at the start
+
+A and B are float32 whatever the frozen weights are, so that small updates are not rounded away;
+the arithmetic runs in the type of the weights. One autograd function holds layer and adapter:
+against peft's layers it saves the float32 copies of every activation, a third of the CPU time
+of a step. There is no dropout: passes over one row must agree.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""all linear layers of a block"""
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer with an adapter beside it."""
+
+    def __init__(self, linear: nn.Linear, rank: int, alpha: float, random: torch.Generator) -> None:
+        super().__init__()
+        self.linear = linear.requires_grad_(False)
+        self.scale = alpha / rank
+        self.active = True
+        bound = linear.in_features**-0.5
+        start = torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=random)
+        self.lora_a = nn.Parameter(start)
+        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.active:
+            return self.linear(x)  # type: ignore[no-any-return]
+        weight, bias = self.linear.weight, self.linear.bias
+        result = _Adapted.apply(x, weight, bias, self.lora_a, self.lora_b, self.scale)
+        return result  # type: ignore[no-any-return]
+
+
+class _Adapted(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+    ) -> Tensor:
+        low_a, low_b = a.to(x.dtype), b.to(x.dtype)
+        flat = x.reshape(-1, x.shape[-1])
+        inner = flat @ low_a.T
+        y = nn.functional.linear(flat, weight, bias).addmm_(inner, low_b.T, alpha=scale)
+        ctx.save_for_backward(flat, weight, low_a, low_b, inner)
+        ctx.scale, ctx.shape = scale, x.shape
+        return y.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        flat, weight, low_a, low_b, inner = ctx.saved_tensors
+        grad = grads[0].reshape(-1, grads[0].shape[-1])
+        grad_inner = grad @ low_b * ctx.scale
+        grad_x = (grad @ weight).addmm_(grad_inner, low_a).view(ctx.shape)
+        grad_a = (grad_inner.T @ flat).float()
+        grad_b = (grad.T @ inner * ctx.scale).float()
+        return grad_x, None, None, grad_a, grad_b, None
+
+
+class Adapter:
+    """The adapters of one model, named as its layers are."""
+
+    def __init__(self, layers: Mapping[str, LoraLinear], rank: int, alpha: float) -> None:
+        self.layers = dict(layers)
+        self.rank, self.alpha = rank, alpha
+
+    @classmethod
+    def attach(cls, model: nn.Module, rank: int, alpha: float, seed: int) -> "Adapter":
+        """Freeze the model and put an adapter beside each linear layer of its blocks."""
+        random = torch.Generator().manual_seed(seed)
+        model.requires_grad_(False)
+        found = [n for n, m in model.named_modules() if n.rpartition(".")[2] in TARGETS]
+        layers = {}
+        for name in found:
+            parent, _, attribute = name.rpartition(".")
+            owner = model.get_submodule(parent)
+            layers[name] = LoraLinear(getattr(owner, attribute), rank, alpha, random)
+            setattr(owner, attribute, layers[name])
+        return cls(layers, rank, alpha)
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [p for layer in self.layers.values() for p in (layer.lora_a, layer.lora_b)]
+
+    def state(self) -> dict[str, Tensor]:
+        """Copies of all A and B, under the names of peft's adapter files."""
+        return {name: p.detach().clone() for name, p in self._named()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over A and B. Raises ValueError when names or shapes are not this model's."""
+        mine = dict(self._named())
+        if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
+            raise ValueError("the adapter belongs to another model, or has another rank")
+        with torch.no_grad():
+            for name, parameter in mine.items():
+                parameter.copy_(state[name])
+
+    @contextmanager
+    def switched_off(self) -> Iterator[None]:
+        """The base model alone."""
+        for layer in self.layers.values():
+            layer.active = False
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.active = True
+
+    @contextmanager
+    def as_in(self, state: Mapping[str, Tensor] | None) -> Iterator[None]:
+        """The model with another adapter in place of this one; None: the base model alone."""
+        if state is None:
+            with self.switched_off():
+                yield
+            return
+        held = self.state()
+        self.load(state)
+        try:
+            yield
+        finally:
+            self.load(held)
+
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        for name, layer in self.layers.items():
+            yield f"base_model.model.{name}.lora_A.weight", layer.lora_a
+            yield f"base_model.model.{name}.lora_B.weight", layer.lora_b
