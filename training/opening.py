@@ -1,5 +1,6 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges."""
 
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from training.journaled import Calls, JournaledChat, JournaledPolicy, JournaledR
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
 
 Tell = Callable[[str], None]
+_COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +57,7 @@ async def open_collector(
     Raises SettingsError where the folder holds another run, StoreError where another process
     is collecting into it.
     """
-
-    def listen(event: Event) -> None:
-        if isinstance(event, SourceProgress):
-            tell(event.message)
-
+    listen = _listener(tell)
     async with open_researcher(settings, listen) as opened:
         journal = run.journal()
         try:
@@ -81,6 +79,20 @@ async def open_collector(
                 yield _judging(collector, model, options.reflections) if model else collector
         finally:
             journal.close()
+
+
+def _listener(tell: Tell) -> Callable[[Event], None]:
+    """Tells what is prepared, each kind of work once: its counts belong on a live display."""
+    told: set[str] = set()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, SourceProgress):
+            work = _COUNTS.sub("", event.message)
+            if work not in told:
+                told.add(work)
+                tell(work)
+
+    return listen
 
 
 def judge_settings(settings: Settings, options: CollectOptions) -> Settings:
