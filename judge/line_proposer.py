@@ -92,7 +92,7 @@ class LineProposer:
             messages = [Message("system", prompt("lines")), Message("user", f"{asked}\n{text}")]
             lines, used = await self._lines(messages, stage, f"{question}\0{stage}\0{step}")
             usage += used
-            if criteria := criteria_of(lines, question, persistent=persistent):
+            if criteria := criteria_of(lines, question, text, persistent=persistent):
                 found[stage] = criteria
         if not found:
             raise JudgeError("the embedded model wrote no usable criterion for any stage")
@@ -129,14 +129,22 @@ def grammar(stage: Stage) -> str:
     return f'root ::= ({verbs}) [^\\n<>]* "\\n"'
 
 
-def criteria_of(lines: Sequence[Line], question: str, *, persistent: bool) -> tuple[Criterion, ...]:
-    """The lines that say something checkable, each once."""
+def criteria_of(
+    lines: Sequence[Line], question: str, material: str, *, persistent: bool
+) -> tuple[Criterion, ...]:
+    """The lines that say something checkable about the question, each once.
+
+    A line whose words come from the prompt's own example, and not from the question or the
+    material, is a copy of it.
+    """
     asked, found = words_of(question), dict[str, Criterion]()
+    about = asked | (words_of(material) - words_of(prompt("lines")))
     for kind, line in lines:
         words = line.split()
         if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
             continue
-        if words_of(" ".join(words[1:])) == asked:
+        content = words_of(" ".join(words[1:]))
+        if content == asked or not content & about:
             continue
         criterion = Criterion(
             title=" ".join(words[:TITLE_WORDS]),

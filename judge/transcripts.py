@@ -5,7 +5,7 @@ are disarmed, and where a text must be shortened, tool output goes first.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
 from memory.text import without_markers
@@ -62,15 +62,13 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
 
 
 def shown(trajectory: Trajectory, characters: int) -> str:
-    """All stages, each under its name, in about so many characters."""
-    return fenced(
-        {s.value: _fitting(trajectory, s, share) for s, share in _shares(trajectory, characters)}
-    )
+    """All stages, each under its name, in so many characters and their fences."""
+    return fenced({stage.value: text for stage, text in _fitting(trajectory, Stage, characters)})
 
 
 def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
-    """One stage in at most so many characters, without a fence."""
-    return _fitting(trajectory, stage, characters)
+    """One stage in so many characters, without a fence."""
+    return dict(_fitting(trajectory, [stage], characters))[stage]
 
 
 def fenced(parts: Mapping[str, str]) -> str:
@@ -103,23 +101,18 @@ def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
     return places
 
 
-def _shares(trajectory: Trajectory, characters: int) -> list[tuple[Stage, int]]:
-    """Room for each stage: all it wants while that fits, else in proportion."""
-    wants = {stage: len(stage_text(trajectory, stage)) for stage in Stage}
-    scale = min(1.0, characters / max(sum(wants.values()), 1))
-    return [(stage, int(want * scale)) for stage, want in wants.items()]
-
-
-def _fitting(trajectory: Trajectory, stage: Stage, characters: int) -> str:
-    """The stage's text with its tool outputs shortened as much as needed, then its middle."""
-    segments = stage_segments(trajectory, stage)
-    outputs = [s for s in segments if s.author is Author.TOOL]
-    text = stage_text(trajectory, stage)
-    if len(text) > characters and outputs:
-        own = sum(len(s.text) for s in segments if s.author is not Author.TOOL)
-        each = max((characters - own) // len(outputs), LEAST_TOOL_CHARACTERS)
-        text = stage_text(trajectory, stage, each)
-    return cut(text, characters)
+def _fitting(
+    trajectory: Trajectory, stages: Iterable[Stage], characters: int
+) -> list[tuple[Stage, str]]:
+    """The stages' texts: tool outputs share the room that the rest leaves; then all is cut."""
+    chosen = list(stages)
+    segments = [s for stage in chosen for s in stage_segments(trajectory, stage)]
+    outputs = sum(s.author is Author.TOOL for s in segments)
+    own = sum(len(s.text) for s in segments if s.author is not Author.TOOL)
+    each = max((characters - own) // max(outputs, 1), LEAST_TOOL_CHARACTERS)
+    texts = [(stage, stage_text(trajectory, stage, each)) for stage in chosen]
+    scale = min(1.0, characters / max(sum(len(text) for _, text in texts), 1))
+    return [(stage, cut(text, int(len(text) * scale))) for stage, text in texts]
 
 
 def _mark(text: str) -> str:

@@ -47,23 +47,23 @@ class LineModel:
 
 
 async def test_each_stage_is_asked_with_its_excerpts_and_goes_on_line_by_line():
-    model = LineModel(" Says that the oldest entry is evicted. And more")
+    model = LineModel(" Says which entry it will evict. And more")
     buffer = RubricBuffer(question=QUESTION)
     proposed = await LineProposer(model).contrast(RUNS, buffer, 0)
     assert len(model.asked) == 4, "one prompt for each stage"
     assert "The newest." in model.asked[-1] and "The newest." not in model.asked[0]
     assert model.prefixes[0].endswith("GOOD:")
-    assert model.prefixes[1].endswith("GOOD: Says that the oldest entry is evicted.\nGOOD:")
+    assert model.prefixes[1].endswith("GOOD: Says which entry it will evict.\nGOOD:")
     answer = proposed.criteria[Stage.ANSWER]
     assert [(c.description, c.positive) for c in answer] == [
-        ("Says that the oldest entry is evicted.", True)
+        ("Says which entry it will evict.", True)
     ]
     assert len({sampling.seed for sampling in model.samplings}) == len(model.samplings)
 
 
 async def test_the_same_step_asks_with_the_same_seeds_and_another_with_others():
     async def seeds(step: int) -> list[int | None]:
-        model = LineModel(" Says that it is evicted.\n")
+        model = LineModel(" Says what it will evict.\n")
         await LineProposer(model).contrast(RUNS, RubricBuffer(question=QUESTION), step)
         return [sampling.seed for sampling in model.samplings]
 
@@ -76,7 +76,7 @@ async def test_lines_that_break_off_are_no_criteria():
 
 
 async def test_criteria_from_the_question_are_persistent():
-    proposed = await LineProposer(LineModel(" Names the rule it follows.\n")).from_question(
+    proposed = await LineProposer(LineModel(" Names what lru_cache keeps.\n")).from_question(
         QUESTION
     )
     assert all(c.persistent for criteria in proposed.criteria.values() for c in criteria)
@@ -84,15 +84,16 @@ async def test_criteria_from_the_question_are_persistent():
 
 def test_only_lines_that_can_be_checked_count_each_once():
     lines = [
-        ("GOOD", "Says that the entry used least recently goes."),
-        ("GOOD", "says that the entry used least recently goes."),
+        ("GOOD", "Says that the lru_cache drops an entry."),
+        ("GOOD", "says that the lru_cache drops an entry."),
         ("GOOD", "Says why."),
         ("GOOD", "Says it in the <answer> tag of the answer."),
         ("GOOD", "Says more than the weaker attempt does."),
         ("GOOD", "Says how does lru_cache evict?"),
+        ("GOOD", "Names the error that is raised when the target is a folder."),
         ("FLAW", "Says that the newest entry goes."),
     ]
-    found = criteria_of(lines, QUESTION, persistent=False)  # type: ignore[arg-type]
+    found = criteria_of(lines, QUESTION, "The newest entry.", persistent=False)  # type: ignore[arg-type]
     assert [(c.description, c.positive) for c in found] == [
         (lines[0][1], True), (lines[-1][1], False),
     ]  # fmt: skip
