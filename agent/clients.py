@@ -26,7 +26,16 @@ from memory.interfaces import Embedder, Sampling, SearchTool
 from memory.runs import RunStore
 from memory.schema import Decoding
 
-CHOICES = ("model", "base_url", "source", "decoding", "retrieval", "temperature", "memory")
+CHOICES = (
+    "model",
+    "base_url",
+    "source",
+    "decoding",
+    "retrieval",
+    "temperature",
+    "attempts",
+    "memory",
+)
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
 SOON = 0.5
 """seconds in which a source that cannot be used mostly shows it"""
@@ -160,7 +169,7 @@ def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
     from agent.free import FreeDecoder
 
     temperature = 1.0 if settings.temperature is None else settings.temperature
-    return FreeDecoder(Sampling(temperature=temperature))
+    return FreeDecoder(Sampling(temperature=temperature), settings.attempts)
 
 
 async def _open_sources(settings: Settings, listener: Listener) -> SearchTool:

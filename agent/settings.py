@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     """None: what the decoding mode prefers"""
     max_tokens: int = Field(default=4096, ge=16)
     """tokens the policy may write in one turn"""
+    attempts: int = Field(default=3, ge=1, le=10)
+    """tries of a turn in free mode that breaks the scaffold"""
     timeout: float = Field(default=120.0, gt=0)
     """seconds a server may stay silent"""
     concurrency: int = Field(default=64, ge=1)

@@ -41,6 +41,13 @@ if TYPE_CHECKING:
 @click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
 @click.option("--tool-calls", type=int, metavar="N", help="Searches of a rollout at most (10).")
 @click.option("--max-tokens", type=int, metavar="N", help="Tokens of one turn at most (4096).")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1, 10),
+    default=1,
+    metavar="N",
+    help="Tries of a turn that breaks the scaffold; more than 1 selects what is learnt from (1).",
+)
 @click.option("--slots", type=int, metavar="N", help="Rollouts at once on an embedded model (1).")
 @click.option(
     "--memory",
