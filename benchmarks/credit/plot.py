@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
+
 from benchmarks.credit.learning import MOST, Outcome
 
 Curves = Mapping[str, Sequence[Outcome]]
@@ -10,7 +12,7 @@ COLOURS = {"SS-GRPO": "#0b6e4f", "answer only": "#b5482a", "identity": "#5b5f97"
 
 
 def draw(panels: Mapping[str, Curves], levels: Sequence[float], path: Path) -> None:
-    """Write an SVG: medians, with a bar from the best to the worst seed; MOST is the ceiling."""
+    """Write an SVG: medians, with bars over the middle half of the seeds; MOST is the ceiling."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -43,9 +45,11 @@ def draw(panels: Mapping[str, Curves], levels: Sequence[float], path: Path) -> N
 
 
 def _spans(outcomes: Sequence[Outcome]) -> tuple[list[float], list[float], list[float]]:
-    """Medians and the distances to the least and most steps, all held at the ceiling."""
-    held = [sorted(min(steps, MOST) for steps in outcome.steps) for outcome in outcomes]
-    medians = [min(outcome.median, MOST) for outcome in outcomes]
-    below = [middle - steps[0] for middle, steps in zip(medians, held, strict=True)]
-    above = [steps[-1] - middle for middle, steps in zip(medians, held, strict=True)]
+    """Medians and how far the quartiles are below and above, all held at the ceiling."""
+    quartiles = [
+        np.percentile(np.minimum(outcome.steps, MOST), (25, 50, 75)) for outcome in outcomes
+    ]
+    medians = [float(middle) for _, middle, _ in quartiles]
+    below = [float(middle - low) for low, middle, _ in quartiles]
+    above = [float(high - middle) for _, middle, high in quartiles]
     return medians, below, above
