@@ -192,13 +192,10 @@ class RunDirectory:
         path, left = self.folder / f"{name}.jsonl", self._sizes()[name]
         if not left:
             return
-        try:
-            with path.open("rb") as file:
-                while left > 0 and (line := file.readline()):
-                    left -= len(line)
-                    yield _parsed(line, kind, path)
-        except OSError as error:
-            raise unusable(path, error) from error
+        with writable(path), path.open("rb") as file:
+            while left > 0 and (line := file.readline()):
+                left -= len(line)
+                yield _parsed(line, kind, path)
 
     def _load(self, path: Path, kind: type[V]) -> V:
         return _parsed(_text(path), kind, path)
