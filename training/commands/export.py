@@ -2,19 +2,13 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from memory.errors import SettingsError
-
 if TYPE_CHECKING:
     from training.compiling import Compiled
-    from training.run_directory import RunDirectory
-    from training.sequences import Tokeniser
 
 
 @click.command()
@@ -31,50 +25,14 @@ if TYPE_CHECKING:
 def export(run: Path, form: str, out: Path | None, dependence: str, model: str | None) -> None:
     """Compile the collecting run RUN into training rows, one JSON object a line."""
     from training.exporting import write_rows
+    from training.tokenising import compiled_run
 
     path = out or run / f"{form}.jsonl"
-    compiled = asyncio.run(_compiled(run, dependence, model))
+    compiled = asyncio.run(compiled_run(run, dependence, model))
     write_rows(path, compiled.rows)
     for line in _told(compiled):
         click.echo(line)
     click.echo(f"in {path}")
-
-
-async def _compiled(folder: Path, dependence: str, model: str | None) -> "Compiled":
-    from training.exporting import run_rows
-    from training.returns import PAPER, broadcast, identity
-    from training.run_directory import RunDirectory
-
-    matrix = {"paper": PAPER, "broadcast": broadcast(), "identity": identity()}[dependence]
-    run = RunDirectory(folder)
-    async with _tokeniser(run, model) as tokeniser:
-        return await run_rows(run, tokeniser, matrix)
-
-
-@asynccontextmanager
-async def _tokeniser(run: "RunDirectory", model: str | None) -> "AsyncIterator[Tokeniser | None]":
-    """The model that text without ids is encoded for: the one named, or the run's own."""
-    from agent.choice import EmbeddedChoice, choose_policy
-    from agent.clients import load_embedded
-    from agent.events import ignore
-    from agent.settings import load_settings
-    from training.exporting import needs_tokeniser
-
-    settings = load_settings({"model": model or run.manifest().settings["model"]})
-    settings = settings.model_copy(update={"base_url": None})
-    if not needs_tokeniser(run) or (run.manifest().settings["base_url"] and not model):
-        yield None
-        return
-    choice = choose_policy(settings)
-    if not isinstance(choice, EmbeddedChoice):
-        raise SettingsError(
-            f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
-        )
-    loaded = await load_embedded(settings, choice, ignore)
-    try:
-        yield loaded
-    finally:
-        await loaded.aclose()
 
 
 def _told(compiled: "Compiled") -> list[str]:

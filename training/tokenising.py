@@ -1,0 +1,50 @@
+"""A collecting run compiled to rows, with the embedded model's tokeniser where text has no ids."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from agent.choice import EmbeddedChoice, choose_policy
+from agent.clients import load_embedded
+from agent.events import ignore
+from agent.settings import load_settings
+from memory.errors import SettingsError
+from training.compiling import Compiled
+from training.exporting import needs_tokeniser, run_rows
+from training.returns import PAPER, broadcast, identity
+from training.run_directory import RunDirectory
+from training.sequences import Tokeniser
+
+DEPENDENCES = {"paper": PAPER, "broadcast": broadcast(), "identity": identity()}
+
+
+async def compiled_run(
+    folder: Path, dependence: str = "paper", model: str | None = None
+) -> Compiled:
+    """The rows of a run's finished steps.
+
+    `model` names the embedded model that text without ids is encoded for; None: the run's own.
+    """
+    run = RunDirectory(folder)
+    async with _tokeniser(run, model) as tokeniser:
+        return await run_rows(run, tokeniser, DEPENDENCES[dependence])
+
+
+@asynccontextmanager
+async def _tokeniser(run: RunDirectory, model: str | None) -> AsyncIterator[Tokeniser | None]:
+    kept = run.manifest().settings
+    if not needs_tokeniser(run) or (kept["base_url"] and not model):
+        yield None
+        return
+    settings = load_settings({"model": model or kept["model"]})
+    settings = settings.model_copy(update={"base_url": None})
+    choice = choose_policy(settings)
+    if not isinstance(choice, EmbeddedChoice):
+        raise SettingsError(
+            f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
+        )
+    loaded = await load_embedded(settings, choice, ignore)
+    try:
+        yield loaded
+    finally:
+        await loaded.aclose()
