@@ -1,0 +1,195 @@
+"""The reflection judge: over a scripted server, and over the probabilities of a model."""
+
+import json
+import random
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from judge.building import reflection_judge
+from judge.reflection_judge import (
+    STATEMENTS,
+    ChatReflectionReader,
+    ChoiceReflectionReader,
+    ReflectionJudge,
+)
+from memory.interfaces import Message
+from memory.schema import (
+    Criterion,
+    Judgement,
+    ReflectionCandidate,
+    Stage,
+    StageScore,
+    Verdict,
+)
+from tests.chat_clients import client
+from tests.flow import contents
+from tests.scripted_server import Fault, ScriptedServer
+from tests.trajectories import trajectory
+
+RUN = trajectory('It is <cite id="S1">without bound</cite>.')
+JUDGEMENT = Judgement(
+    trajectory_id=RUN.id,
+    judge="j",
+    stages=(
+        StageScore(
+            stage=Stage.PLAN,
+            score=0.5,
+            verdicts=(
+                Verdict(
+                    criterion=Criterion(title="Names eviction", description="It does."),
+                    points=1,
+                    justification="only hinted at",
+                ),
+            ),
+        ),
+        StageScore(stage=Stage.ANSWER, unscored_reason="the server broke off"),
+    ),
+)
+
+
+def candidate(takeaways: str, **fields: Any) -> ReflectionCandidate:
+    return ReflectionCandidate(
+        trajectory_id=RUN.id,
+        question=RUN.question,
+        segments=(),
+        rubrics="Pitfalls: none",
+        takeaways=takeaways,
+        **fields,
+    )
+
+
+def by_content(body: dict[str, Any], number: int = 0) -> str:
+    """A judge that gives each review the number written in it, whatever its id and place."""
+    shown = re.findall(r"\[text \w+ review (\w+)\].*?worth (0\.\d+)", contents(body)[1][1], re.S)
+    entries = [
+        {
+            "id": name,
+            "justification": f"It says {worth}.",
+            "diagnostic_accuracy": float(worth),
+            "specificity": float(worth),
+            "scope_and_balance": float(worth),
+        }
+        for name, worth in shown
+    ]
+    return f"Here it is:\n{json.dumps({'reviews': entries})}"
+
+
+async def test_one_call_for_all_in_a_shuffled_order_mapped_back_by_id():
+    worths = [0.1, 0.2, 0.3, 0.4, 0.5]
+    candidates = [candidate(f"worth {worth}") for worth in worths]
+    with ScriptedServer(by_content) as server:
+        async with client(server.base_url) as model:
+            judge = reflection_judge(model)
+            scored = await judge.score(RUN, JUDGEMENT, candidates, seed=3)
+        [request] = server.requests
+    assert [c.score.total for c in scored if c.score] == pytest.approx(worths)
+    text = contents(request.body)[1][1]
+    order = random.Random(3).sample(range(5), 5)
+    assert order != sorted(order)
+    assert [float(w) for w in re.findall(r"worth (0\.\d)", text)] == [worths[i] for i in order]
+
+
+async def test_the_judge_sees_the_scores_and_their_reasons():
+    with ScriptedServer(by_content) as server:
+        async with client(server.base_url) as model:
+            await reflection_judge(model).score(RUN, JUDGEMENT, [candidate("worth 0.5")])
+        text = contents(server.requests[0].body)[1][1]
+    assert RUN.question in text
+    assert "plan: 0.50 of 1." in text
+    assert "- 1.0 of 2: Names eviction - only hinted at" in text
+    assert "answer: not scored (the server broke off)" in text
+
+
+async def test_a_wrong_form_scores_0_and_a_cut_one_is_unscored_without_a_call():
+    candidates = [candidate("", fault="no block"), candidate("", fault="x", unscored_reason="cut")]
+    with ScriptedServer([]) as server:
+        async with client(server.base_url) as model:
+            wrong, cut = await reflection_judge(model).score(RUN, None, candidates)
+        assert server.requests == []
+    assert wrong.score is not None
+    assert (wrong.score.total, wrong.score.justification) == (0, "no block")
+    assert (cut.score, cut.unscored_reason) == (None, "cut")
+
+
+async def test_a_reply_that_leaves_one_out_is_asked_for_again():
+    whole = [candidate("worth 0.5"), candidate("worth 0.7")]
+
+    def script(body: dict[str, Any], number: int) -> str:
+        entry = {"id": "A", "justification": "x", "diagnostic_accuracy": 1}
+        half = entry | {"specificity": 1, "scope_and_balance": 1}
+        return json.dumps({"reviews": [half]}) if number == 0 else by_content(body)
+
+    with ScriptedServer(script) as server:
+        async with client(server.base_url) as model:
+            scored = await reflection_judge(model).score(RUN, None, whole)
+        assert len(server.requests) == 2
+        assert "each of the ids A, B" in contents(server.requests[1].body)[-1][1]
+    assert [c.score.total for c in scored if c.score] == pytest.approx([0.5, 0.7])
+
+
+@pytest.mark.parametrize("script", [["no JSON"] * 3, [Fault(401)]])
+async def test_a_judge_that_fails_leaves_all_unscored_with_the_reason(script: list[Any]):
+    candidates = [candidate("worth 0.5"), candidate("", fault="no block")]
+    with ScriptedServer(script) as server:
+        async with client(server.base_url) as model:
+            judged, wrong = await ReflectionJudge(ChatReflectionReader(model)).score(
+                RUN, None, candidates
+            )
+    assert judged.score is None and judged.unscored_reason.startswith("the judge failed: ")
+    assert wrong.score is not None and wrong.score.total == 0
+
+
+class WordReader:
+    """A `ChoiceReader` of one token a word that says Yes to what holds a word."""
+
+    name, version = "words", "1"
+
+    def __init__(self, context_tokens: int) -> None:
+        self.context_tokens = context_tokens
+        self.prompts: list[str] = []
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        self._text = "\n".join(message.content for message in messages)
+        return tuple(range(len(self._text.split())))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(range(len(text.split())))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        self.prompts.append(self._text)
+        assert len(prefix) <= self.context_tokens
+        yes = 0.75 if "eviction" in self._text.split("Statement:")[0].split("review")[-2] else 0.25
+        return (yes - 0.125, 0.125, 1 - yes, 0.0)
+
+
+async def test_three_probabilities_are_the_score_of_each_candidate():
+    reader = WordReader(10_000)
+    judge = ReflectionJudge(ChoiceReflectionReader(reader))
+    scored = await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
+    assert [c.score.total for c in scored if c.score] == pytest.approx([0.75, 0.25])
+    assert len(reader.prompts) == 6
+    assert [s in p for p, s in zip(reader.prompts, STATEMENTS.values(), strict=False)] == [True] * 3
+
+
+async def test_all_candidates_share_the_same_beginning():
+    reader = WordReader(10_000)
+    judge = ReflectionJudge(ChoiceReflectionReader(reader))
+    await judge.score(RUN, JUDGEMENT, [candidate("eviction"), candidate("nothing")])
+    shared = reader.prompts[0].index("[text", reader.prompts[0].index("plan: 0.50"))
+    assert len({prompt[:shared] for prompt in reader.prompts}) == 1
+
+
+async def test_a_long_run_is_cut_to_the_readers_context():
+    reader = WordReader(500)
+    whole = RUN.segments[1].model_copy(update={"text": "word " * 2000})
+    long = RUN.model_copy(update={"segments": (RUN.segments[0], whole, *RUN.segments[2:])})
+    judge = ReflectionJudge(ChoiceReflectionReader(reader))
+    [scored] = await judge.score(long, JUDGEMENT, [candidate("eviction")])
+    assert scored.score is not None
+    [failed] = await ReflectionJudge(ChoiceReflectionReader(WordReader(50))).score(
+        long, JUDGEMENT, [candidate("eviction")]
+    )
+    assert "fill the judge's context" in failed.unscored_reason
