@@ -49,8 +49,9 @@ COMMANDS = {
     "export": Lazy(
         "training.commands.export:export", "Compile a collected run into training rows."
     ),
-    "judge": Lazy("agent.commands.judge:judge", "Score runs stage by stage, with their rubrics."),
+    "judge": Lazy("agent.commands.judging:judge", "Score runs stage by stage, with their rubrics."),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
+    "train": Lazy("training.commands.train:train", "Train the embedded policy on rows."),
 }
 
 

@@ -11,6 +11,8 @@ from memory.schema import Judgement, StageScore, Trajectory, Verdict
 
 LONGEST = 160
 """characters of a justification"""
+PIPED_WIDTH = 160
+"""columns of a table that goes into a file or a pipe"""
 
 
 def print_judgement(
@@ -18,6 +20,8 @@ def print_judgement(
 ) -> None:
     """A line of facts, then a table: stage, score, criterion, points, justification."""
     console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, PIPED_WIDTH)
     console.print(Text(one_line(trajectory.question), style="bold"))
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
     console.print(Text(f"{facts}, rubrics {judgement.rubric_version}", style="dim"))
