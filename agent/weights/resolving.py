@@ -1,8 +1,9 @@
 """From a model's name to its weights on disk.
 
 A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub
-(`org/repo`, or `org/repo:file.gguf`); a policy's may also be a checkpoint's folder. Fetched weights lie in the user's cache directory, or in
-`RUBRICEM_WEIGHTS_DIR`, in folders whose names end in their hash, and are shared by all projects.
+(`org/repo`, or `org/repo:file.gguf`); a policy's name may also be the folder of a checkpoint.
+Fetched weights lie in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, in folders whose
+names end in their hash, and are shared by all projects.
 """
 
 import asyncio

@@ -5,7 +5,6 @@ written out in full, so both are one policy up to rounding; the canary row measu
 carry token ids, so no tokenizer is loaded.
 """
 
-import hashlib
 import time
 import warnings
 from pathlib import Path
@@ -21,7 +20,7 @@ TRAINABLE = ("qwen2",)
 DType = Literal["float32", "bfloat16"]
 
 
-def load_base(path: Path, dtype: DType = "float32") -> Any:
+def load_base(path: Path, dtype: str = "float32") -> Any:
     """The model as a transformers causal LM in evaluation mode, on the CPU.
 
     The 0.5B takes half a minute and 4 GB at the peak. Raises WeightsError for a file that
@@ -30,7 +29,7 @@ def load_base(path: Path, dtype: DType = "float32") -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     with boundary(WeightsError, f"reading {path.name} for training"), warnings.catch_warnings():
         # The reader wraps memory-mapped weights, which torch warns of; they are copied here.
         warnings.filterwarnings("ignore", message=".*not writable.*")
@@ -62,8 +61,3 @@ def _seconds(dtype: torch.dtype) -> float:
         nn.functional.linear(x, weight)
         times.append(time.perf_counter() - began)
     return min(times)
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -36,8 +36,8 @@ class LoraLinear(nn.Module):
         if not self.active:
             return self.linear(x)  # type: ignore[no-any-return]
         weight, bias = self.linear.weight, self.linear.bias
-        result = _Adapted.apply(x, weight, bias, self.lora_a, self.lora_b, self.scale)
-        return result  # type: ignore[no-any-return]
+        values = (x, weight, bias, self.lora_a, self.lora_b, self.scale)
+        return _Adapted.apply(*values)  # type: ignore[no-any-return,no-untyped-call]
 
 
 class _Adapted(torch.autograd.Function):
