@@ -50,6 +50,9 @@ COMMANDS = {
         "training.commands.export:export", "Compile a collected run into training rows."
     ),
     "judge": Lazy("agent.commands.judging:judge", "Score runs stage by stage, with their rubrics."),
+    "loop": Lazy(
+        "training.commands.loop:loop", "Show the whole line once: collect, judge, train, ask."
+    ),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
     "train": Lazy("training.commands.train:train", "Train the embedded policy on rows."),
 }
