@@ -33,9 +33,11 @@ KINDS: dict[Stage, tuple[Kind, ...]] = {
 """the lines that are asked for"""
 CHARACTERS = 6000
 """of excerpts in one prompt, and never more than half the context"""
+QUESTION_CHARACTERS = 1500
 LINE_TOKENS = 48
 LEAST_WORDS, MOST_WORDS = 3, 45
 TITLE_WORDS = 8
+FROM_QUESTION = "Write what good work on it says or does."
 VERBS = {
     Stage.PLAN: ("Asks", "Names", "Looks up"),
     Stage.RESEARCH: ("Finds", "Searches for", "Notes"),
@@ -49,6 +51,29 @@ TASKS = {
     Stage.REVIEW: "the review: checking what the evidence holds and what is missing",
     Stage.ANSWER: "the answer: being right, complete and supported",
 }
+EXAMPLE_QUESTION = "What does os.replace do if the target exists?"
+EXAMPLES = {
+    Stage.PLAN: (
+        "Asks what os.replace does to a target that exists.",
+        "Looks up how os.replace differs from os.rename.",
+        "Asks how files are copied.",
+    ),
+    Stage.RESEARCH: (
+        "Searches for os.replace with a target that exists.",
+        "Finds the passage on os.replace that speaks of existing targets.",
+    ),
+    Stage.REVIEW: (
+        "Checks which passage says what os.replace does to a target that exists.",
+        "Admits what the passages on os.replace leave open.",
+    ),
+    Stage.ANSWER: (
+        "Says that os.replace overwrites a target file.",
+        "Explains that os.replace is atomic.",
+        "Names the platforms on which os.replace does so.",
+        "Says that os.replace fails if the target exists.",
+    ),
+}
+"""one for each of `KINDS`; every line has the question's own names in it, which a model copies"""
 _END = re.compile(r"[.!?](?=\s)|\n")
 _UNCHECKABLE = re.compile(
     r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)|weak(?:er|est))\b", re.I
@@ -80,7 +105,7 @@ class LineProposer:
         return await self._all(buffer.question, material, persistent=False, step=step)
 
     async def from_question(self, question: str) -> Proposed:
-        material = dict.fromkeys(Stage, "Write what good work on it says or does.")
+        material = dict.fromkeys(Stage, FROM_QUESTION)
         return await self._all(question, material, persistent=True, step=0)
 
     async def _all(
@@ -88,11 +113,10 @@ class LineProposer:
     ) -> Proposed:
         found, usage = dict[Stage, tuple[Criterion, ...]](), NO_USAGE
         for stage, text in material.items():
-            asked = f"{fenced({'question': cut(question, 1500)})}\n\nThe stage is {TASKS[stage]}.\n"
-            messages = [Message("system", prompt("lines")), Message("user", f"{asked}\n{text}")]
+            messages = _messages(question, stage, text)
             lines, used = await self._lines(messages, stage, f"{question}\0{stage}\0{step}")
             usage += used
-            if criteria := criteria_of(lines, question, text, persistent=persistent):
+            if criteria := criteria_of(lines, question, persistent=persistent):
                 found[stage] = criteria
         if not found:
             raise JudgeError("the embedded model wrote no usable criterion for any stage")
@@ -129,22 +153,17 @@ def grammar(stage: Stage) -> str:
     return f'root ::= ({verbs}) [^\\n<>]* "\\n"'
 
 
-def criteria_of(
-    lines: Sequence[Line], question: str, material: str, *, persistent: bool
-) -> tuple[Criterion, ...]:
-    """The lines that say something checkable about the question, each once.
-
-    A line whose words come from the prompt's own example, and not from the question or the
-    material, is a copy of it.
-    """
+def criteria_of(lines: Sequence[Line], question: str, *, persistent: bool) -> tuple[Criterion, ...]:
+    """The lines that say something checkable about the question, each once."""
     asked, found = words_of(question), dict[str, Criterion]()
-    about = asked | (words_of(material) - words_of(prompt("lines")))
+    copied = {line for lines in EXAMPLES.values() for line in lines}
     for kind, line in lines:
         words = line.split()
         if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
             continue
+        # A line that shares nothing with the question speaks of any, or of the example's.
         content = words_of(" ".join(words[1:]))
-        if content == asked or not content & about:
+        if content == asked or not content & asked or line in copied:
             continue
         criterion = Criterion(
             title=" ".join(words[:TITLE_WORDS]),
@@ -154,6 +173,22 @@ def criteria_of(
         )
         found.setdefault(line.casefold(), criterion)
     return tuple(found.values())
+
+
+def _messages(question: str, stage: Stage, material: str) -> list[Message]:
+    """The stage's prompt, after one example of the same stage."""
+    shown = zip(KINDS[stage], EXAMPLES[stage], strict=True)
+    example = "\n".join(f"{kind}: {line}" for kind, line in shown)
+    return [
+        Message("system", prompt("lines")),
+        Message("user", _asked(EXAMPLE_QUESTION, stage, FROM_QUESTION)),
+        Message("assistant", example),
+        Message("user", _asked(cut(question, QUESTION_CHARACTERS), stage, material)),
+    ]
+
+
+def _asked(question: str, stage: Stage, material: str) -> str:
+    return f"{fenced({'question': question})}\n\nThe stage is {TASKS[stage]}.\n\n{material}"
 
 
 def _sentence_end(text: str) -> int | None:

@@ -90,10 +90,10 @@ def test_only_lines_that_can_be_checked_count_each_once():
         ("GOOD", "Says it in the <answer> tag of the answer."),
         ("GOOD", "Says more than the weaker attempt does."),
         ("GOOD", "Says how does lru_cache evict?"),
-        ("GOOD", "Names the error that is raised when the target is a folder."),
-        ("FLAW", "Says that the newest entry goes."),
+        ("GOOD", "Explains that os.replace is atomic."),
+        ("FLAW", "Says that the lru_cache drops the newest."),
     ]
-    found = criteria_of(lines, QUESTION, "The newest entry.", persistent=False)  # type: ignore[arg-type]
+    found = criteria_of(lines, QUESTION, persistent=False)  # type: ignore[arg-type]
     assert [(c.description, c.positive) for c in found] == [
         (lines[0][1], True), (lines[-1][1], False),
     ]  # fmt: skip
