@@ -2,6 +2,7 @@
 #
 #   make ask Q="..."   answer a question        make check   ruff and mypy
 #   make test          the test suite           make bench   the quick benchmarks
+#   make loop          collect, judge, reflect, train and ask again, once: an hour or two
 #
 # TORCH_INDEX=URL takes torch from that index (say, the CPU builds); PYTHON=... names the Python.
 
@@ -9,7 +10,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question test test-all check bench clean
+.PHONY: setup ask question loop test test-all check bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -59,6 +60,9 @@ question:
 ask: question $(VENV)/run.stamp
 	@$(BIN)/rubricem ask $(ARGS) -- "$$QUESTION"
 
+loop: $(VENV)/run.stamp
+	@$(BIN)/rubricem loop $(ARGS)
+
 test: setup
 	$(BIN)/python -m pytest -m 'not slow' $(ARGS)
 
@@ -72,7 +76,7 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in ask_overhead startup corpus embedded; do \
+	@for name in ask_overhead startup corpus embedded credit; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 
