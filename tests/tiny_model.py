@@ -12,15 +12,14 @@ TEMPLATE = (
 )
 
 
-def letters() -> list[str]:
-    """The 256 characters by which byte-level BPE writes bytes, in the order of the bytes."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = iter(range(256, 512))
-    return [chr(byte) if byte in plain else chr(next(rest)) for byte in range(256)]
-
-
 def vocabulary() -> list[str]:
-    return [*letters(), "th", "<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+    """The bytes of ASCII as byte-level BPE writes them, one longer token, and the special ones.
+
+    No byte of a longer character: llama.cpp would hold such tokens back until it is whole.
+    """
+    ascii_bytes = [chr(byte) if 33 <= byte < 127 else chr(256 + byte) for byte in range(127)]
+    ascii_bytes.append(chr(256 + 33))  # byte 127 is the 34th that has no letter of its own
+    return [*ascii_bytes, "th", "<|im_start|>", "<|im_end|>", "<|endoftext|>"]
 
 
 def write_tiny(path: Path, seed: int = 0) -> Path:
@@ -73,10 +72,21 @@ def shapes() -> dict[str, tuple[int, ...]]:
 
 
 def _values(name: str, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
+    """Random weights, but the first hidden value is the same everywhere and bars special tokens.
+
+    So what the model samples is always text.
+    """
     if name.endswith("norm.weight"):
         return np.ones(shape, dtype=np.float32)
     size = 0.1 if name.endswith("bias") else 1.5 * shape[-1] ** -0.5
-    return (random.standard_normal(shape) * size).astype(np.float32)
+    values = (random.standard_normal(shape) * size).astype(np.float32)
+    if name == "token_embd.weight":
+        values[:, 0] = 1.0
+    elif name.endswith(("attn_output.weight", "ffn_down.weight")):
+        values[0] = 0.0
+    elif name == "output.weight":
+        values[:, 0] = [-40.0 if word.startswith("<|") else 0.0 for word in vocabulary()]
+    return values
 
 
 def _add_tokenizer(writer: gguf.GGUFWriter) -> None:

@@ -23,6 +23,8 @@ from training.tensors import collate
 
 PROMPT, WRITTEN = 256, 32
 """tokens of a row's beginning that are read, and tokens that are then sampled"""
+LEAST, SEEDS = 8, 8
+"""tokens that a sample must have, and samples that are tried for it"""
 MOST = 0.5
 """mean gap beyond which the exported adapter is not the trained one"""
 
@@ -85,12 +87,18 @@ async def _sampled(
     config = LlamaConfig(context_tokens=1024, threads=threads, adapter=adapter)
     policy = await LlamaPolicy.load(base, base.stem, "", config)
     try:
-        written = await policy.complete(prompt, Sampling(max_tokens=WRITTEN, seed=1))
+        for seed in range(SEEDS):
+            written = await policy.complete(prompt, Sampling(max_tokens=WRITTEN, seed=seed))
+            ids, logprobs = written.token_ids or (), written.logprobs or ()
+            # Of a character in several tokens the server names only the last.
+            if len(ids) >= LEAST and await policy.encode(written.text) == ids:
+                return ids, logprobs
     finally:
         await policy.aclose()
-    if not written.token_ids or not written.logprobs:
-        raise PolicyError("the canary row cannot be compared: llama.cpp wrote nothing after it.")
-    return written.token_ids, written.logprobs
+    raise PolicyError(
+        f"the canary row cannot be compared: llama.cpp wrote nothing usable in {SEEDS} samples.",
+        "See what the checkpoint answers before using it.",
+    )
 
 
 def _trained(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tensor:
