@@ -32,6 +32,8 @@ MAX_TOKENS = 700
 MINIMUM = 0.5
 """total score from which a candidate may enter the bank"""
 CUT_OFF = f"it was cut off at the limit of {MAX_TOKENS} tokens"
+HELD_DRY = 5
+"""tokens that a candidate written under a grammar may repeat"""
 _SERVER_CHARACTERS = 60_000
 """of a run shown to a model whose context nobody knows"""
 _CHARACTERS_A_TOKEN = 4
@@ -73,6 +75,8 @@ async def reflect(
             max_tokens=MAX_TOKENS,
             temperature=TEMPERATURE,
             grammar=grammar,
+            # What is held to a form soon says the same under every heading.
+            dry=None if grammar is None else HELD_DRY,
             seed=_seed(trajectory, seed, number),
         )
         written = await policy.write(system(), [prompt], sampling, _end, None)

@@ -57,7 +57,8 @@ def form_grammar() -> str:
     return (
         f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n- " line "\\n" '
         f'("- " line "\\n")? "</{TAKEAWAYS}>"\n'
-        "line ::= [A-Za-z`] [^<\\n]{20,200}\n"
+        'line ::= [A-Za-z`] word? (" " word){4,35}\n'
+        "word ::= [^ <\\n]+\n"
     )
 
 
