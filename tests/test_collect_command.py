@@ -181,6 +181,8 @@ def test_the_judge_is_the_policys_model_unless_another_is_named():
     assert judge_settings(settings, CollectOptions()) is settings
     other = judge_settings(settings, CollectOptions(judge_model="1.5b"))
     assert (other.model, other.base_url) == ("1.5b", None)
+    small = load_settings({"model": "0.5b"})
+    assert judge_settings(small, CollectOptions(judge_model="0.5b")) is small
     there = judge_settings(settings, CollectOptions(judge_base_url="http://localhost:2/v1"))
     assert (there.model, there.base_url) == (None, "http://localhost:2/v1")
 

@@ -97,7 +97,8 @@ def _listener(tell: Tell) -> Callable[[Event], None]:
 
 def judge_settings(settings: Settings, options: CollectOptions) -> Settings:
     """The settings that name the judge's model: the policy's, unless another one is named."""
-    if options.judge_model is None and options.judge_base_url is None:
+    same = options.judge_model in (None, settings.model)
+    if same and options.judge_base_url in (None, settings.base_url):
         return settings
     named = {"model": options.judge_model, "base_url": options.judge_base_url}
     return settings.model_copy(update=named)
