@@ -110,6 +110,24 @@ def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
     assert banked(folder) == []
 
 
+def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(folder: Path):
+    (folder / "questions.txt").write_text(f"{QUESTION}\n{QUESTION}\n")
+    with ScriptedServer(scripted) as server:
+        collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on")
+    first, second = RunDirectory(folder / "run").groups()
+    (earlier, _) = banked_ever(folder)
+    assert (first.step, first.recalled) == (0, ())
+    assert (second.step, second.recalled) == (1, (earlier.id,))
+    prompts = [t.segments[0].text for t in RunDirectory(folder / "run").trajectories()]
+    assert ["- Read the documentation first." in prompt for prompt in prompts] == [
+        False, False, True, True,
+    ]  # fmt: skip
+
+
+def banked_ever(folder: Path) -> list[Reflection]:
+    return asyncio.run(RubricBank(folder / "data").history(QUESTION))
+
+
 def test_the_same_command_again_asks_the_server_for_nothing(folder: Path):
     with ScriptedServer(scripted) as server:
         first = collect(folder, server, "--group-size", "2")
