@@ -29,8 +29,6 @@ from memory.text import storable
 CANDIDATES = 8
 TEMPERATURE = 0.7
 MAX_TOKENS = 700
-MINIMUM = 0.5
-"""total score from which a candidate may enter the bank"""
 CUT_OFF = f"it was cut off at the limit of {MAX_TOKENS} tokens"
 HELD_DRY = 5
 """tokens that a candidate written under a grammar may repeat"""
@@ -42,6 +40,11 @@ _SPARE_TOKENS = 16
 
 class ReflectionJudge(Protocol):
     """Scores candidates of one trajectory; one that it cannot score says why."""
+
+    @property
+    def minimum(self) -> float:
+        """Total score from which a candidate may enter the bank."""
+        ...
 
     async def score(
         self,
@@ -60,13 +63,13 @@ async def reflect(
     m: int = CANDIDATES,
     seed: int = 0,
     *,
-    minimum: float = MINIMUM,
+    minimum: float | None = None,
 ) -> list[ReflectionCandidate]:
     """Write m candidates, scored, in order; at most one of them is marked accepted.
 
     Where a model that continues tokens gives none of valid form, one more is written under a
     grammar, for the bank: its ids are marked, as they were not the policy's own choice alone.
-    Raises PolicyError where the policy fails.
+    `minimum` None: the judge's own. Raises PolicyError where the policy fails.
     """
     prompt = await _prompt(policy, trajectory)
 
@@ -86,11 +89,11 @@ async def reflect(
     if not policy.retokenised and all(candidate.fault for candidate in candidates):
         candidates.append(await write(m, form_grammar()))
     scored = await reflection_judge.score(trajectory, judgement, candidates, seed)
-    return mark_best(scored, minimum)
+    return mark_best(scored, reflection_judge.minimum if minimum is None else minimum)
 
 
 def mark_best(
-    candidates: Sequence[ReflectionCandidate], minimum: float = MINIMUM
+    candidates: Sequence[ReflectionCandidate], minimum: float
 ) -> list[ReflectionCandidate]:
     """The same candidates, the best one of valid form and enough score marked accepted."""
     totals = [c.score.total if c.score and not c.fault else -1.0 for c in candidates]

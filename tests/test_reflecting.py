@@ -33,6 +33,8 @@ BACKWARDS = "\n".join(reversed(GOOD.partition("\n<reflection_takeaways>")[::2]))
 class FixedJudge:
     """Gives totals by script to the candidates of valid form."""
 
+    minimum = 0.5
+
     def __init__(self, *totals: float) -> None:
         self.totals = totals
         self.seen: list[tuple[Trajectory, Judgement | None, int]] = []
@@ -150,15 +152,15 @@ def test_the_grammar_names_every_heading_in_order():
 
 
 def test_the_best_of_valid_form_from_the_minimum_on_is_accepted():
-    marked = mark_best([candidate(0.6), candidate(0.95, "bad"), candidate(0.7), candidate()])
+    marked = mark_best([candidate(0.6), candidate(0.95, "bad"), candidate(0.7), candidate()], 0.5)
     assert [c.accepted for c in marked] == [False, False, True, False]
-    assert not any(c.accepted for c in mark_best([candidate(0.49)]))
-    assert any(c.accepted for c in mark_best([candidate(0.5)]))
-    assert mark_best([]) == []
+    assert not any(c.accepted for c in mark_best([candidate(0.49)], 0.5))
+    assert any(c.accepted for c in mark_best([candidate(0.5)], 0.5))
+    assert mark_best([], 0.5) == []
 
 
 def test_the_accepted_candidate_has_the_same_id_each_time():
-    marked = mark_best([candidate(0.6)])
+    marked = mark_best([candidate(0.6)], 0.5)
     first, again = accepted(marked, "m", "v"), accepted(marked, "m", "v")
     assert first is not None and again is not None
     assert (first.id, first.score, first.policy_version) == (again.id, pytest.approx(0.6), "v")

@@ -182,10 +182,10 @@ async def test_all_candidates_share_the_same_beginning():
     assert len({prompt[:shared] for prompt in reader.prompts}) == 1
 
 
-async def test_a_long_run_is_cut_to_the_readers_context():
+async def test_a_long_answer_is_cut_to_the_readers_context():
     reader = WordReader(500)
-    whole = RUN.segments[1].model_copy(update={"text": "word " * 2000})
-    long = RUN.model_copy(update={"segments": (RUN.segments[0], whole, *RUN.segments[2:])})
+    whole = RUN.segments[-1].model_copy(update={"text": "word " * 2000, "stage": Stage.ANSWER})
+    long = RUN.model_copy(update={"segments": (*RUN.segments[:-1], whole)})
     judge = ReflectionJudge(ChoiceReflectionReader(reader))
     [scored] = await judge.score(long, JUDGEMENT, [candidate("eviction")])
     assert scored.score is not None
