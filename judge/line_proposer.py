@@ -74,6 +74,7 @@ EXAMPLES = {
     ),
 }
 """one for each of `KINDS`; every line has the question's own names in it, which a model copies"""
+EXAMPLE_NAMES = words_of("os.replace os.rename atomic platforms overwrites target copied")
 _END = re.compile(r"[.!?](?=\s)|\n")
 _UNCHECKABLE = re.compile(
     r"[<>\[\]]|\b(?:tags?|headings?|xml|stage|attempts?|strong(?:er|est)|weak(?:er|est))\b", re.I
@@ -116,7 +117,7 @@ class LineProposer:
             messages = _messages(question, stage, text)
             lines, used = await self._lines(messages, stage, f"{question}\0{stage}\0{step}")
             usage += used
-            if criteria := criteria_of(lines, question, persistent=persistent):
+            if criteria := criteria_of(lines, question, text, persistent=persistent):
                 found[stage] = criteria
         if not found:
             raise JudgeError("the embedded model wrote no usable criterion for any stage")
@@ -156,14 +157,14 @@ def grammar(stage: Stage) -> str:
 def criteria_of(lines: Sequence[Line], question: str, *, persistent: bool) -> tuple[Criterion, ...]:
     """The lines that say something checkable about the question, each once."""
     asked, found = words_of(question), dict[str, Criterion]()
-    copied = {line for lines in EXAMPLES.values() for line in lines}
+    foreign = EXAMPLE_NAMES - asked - words_of(material)
     for kind, line in lines:
         words = line.split()
         if not LEAST_WORDS <= len(words) <= MOST_WORDS or _UNCHECKABLE.search(line):
             continue
-        # A line that shares nothing with the question speaks of any, or of the example's.
+        # A line that shares nothing with the question speaks of any; some copy the example.
         content = words_of(" ".join(words[1:]))
-        if content == asked or not content & asked or line in copied:
+        if content == asked or not content & asked or content & foreign:
             continue
         criterion = Criterion(
             title=" ".join(words[:TITLE_WORDS]),

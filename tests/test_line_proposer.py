@@ -90,10 +90,16 @@ def test_only_lines_that_can_be_checked_count_each_once():
         ("GOOD", "Says it in the <answer> tag of the answer."),
         ("GOOD", "Says more than the weaker attempt does."),
         ("GOOD", "Says how does lru_cache evict?"),
-        ("GOOD", "Explains that os.replace is atomic."),
+        ("GOOD", "Explains that lru_cache is atomic."),
         ("FLAW", "Says that the lru_cache drops the newest."),
     ]
-    found = criteria_of(lines, QUESTION, persistent=False)  # type: ignore[arg-type]
+    found = criteria_of(lines, QUESTION, "", persistent=False)  # type: ignore[arg-type]
     assert [(c.description, c.positive) for c in found] == [
         (lines[0][1], True), (lines[-1][1], False),
     ]  # fmt: skip
+
+
+def test_a_word_of_the_prompts_example_counts_where_the_runs_speak_of_it():
+    line = ("GOOD", "Explains that lru_cache is atomic.")
+    found = criteria_of([line], QUESTION, "It is atomic.", persistent=False)  # type: ignore[list-item]
+    assert [c.description for c in found] == [line[1]]
