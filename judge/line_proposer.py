@@ -154,7 +154,9 @@ def grammar(stage: Stage) -> str:
     return f'root ::= ({verbs}) [^\\n<>]* "\\n"'
 
 
-def criteria_of(lines: Sequence[Line], question: str, *, persistent: bool) -> tuple[Criterion, ...]:
+def criteria_of(
+    lines: Sequence[Line], question: str, material: str, *, persistent: bool
+) -> tuple[Criterion, ...]:
     """The lines that say something checkable about the question, each once."""
     asked, found = words_of(question), dict[str, Criterion]()
     foreign = EXAMPLE_NAMES - asked - words_of(material)
