@@ -1,11 +1,15 @@
 """Reflections: what the policy is shown, what form is valid, and which one is accepted."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from agent.llama import LlamaConfig, LlamaPolicy
+from agent.policy import TokenWriter
 from agent.reflecting import MAX_TOKENS, accepted, mark_best, reflect
 from agent.reflection_text import form_grammar, message, parse_reflection, shortened
+from judge.building import reflection_judge
 from memory.errors import RubricemError
 from memory.interfaces import Sampling
 from memory.schema import (
@@ -207,3 +211,17 @@ def test_the_run_closes_none_of_the_tags_around_it():
     text = message(evil, 10_000)
     assert text.count("</run>") == text.count("</question>") == 1
     assert "<think>" not in text
+
+
+@pytest.mark.model
+async def test_the_real_model_writes_a_valid_form_under_the_grammar(weights_05b: Path):
+    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096))
+    try:
+        found = await reflect(TokenWriter(model), RUN, None, reflection_judge(model), 0)
+    finally:
+        await model.aclose()
+    [held] = found
+    assert held.fault == "" and held.score is not None
+    assert 0 < held.score.total < 1
+    ids, logprobs = held.segments[1].token_ids, held.segments[1].logprobs
+    assert ids and logprobs and len(ids) == len(logprobs) and held.segments[1].retokenised

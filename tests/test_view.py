@@ -7,6 +7,7 @@ from rich.console import Console
 
 from agent.events import (
     Event,
+    Recalled,
     RunFinished,
     SourceProgress,
     StageStarted,
@@ -18,6 +19,7 @@ from agent.events import (
     ignore,
 )
 from agent.reports.progress import Progress, advance
+from agent.reports.report import facts
 from agent.reports.view import PlainLines, drawing, live_view, print_report
 from memory.schema import AnswerFormat, Stage, Status, Usage
 from tests.trajectories import BOUND, PLAN, source, trajectory
@@ -229,3 +231,26 @@ def test_a_run_without_an_answer_says_so():
     console = pipe()
     print_report(trajectory(status=Status.PARTIAL, reason="out of tokens"), console)
     assert "Ended early: out of tokens\n\nNo answer was written.\n" in written(console)
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (Recalled(0), ""),
+        (Recalled(1, own=True), "recalled 1 reflection: one of this very question"),
+        (Recalled(2), "recalled 2 reflections: 2 of similar questions"),
+        (
+            Recalled(2, own=True),
+            "recalled 2 reflections: one of this very question, 1 of similar questions",
+        ),
+    ],
+)
+def test_what_was_recalled_is_one_line(event: Recalled, line: str):
+    plain = Console(file=io.StringIO(), width=120)
+    PlainLines(plain)(event)
+    assert isinstance(plain.file, io.StringIO) and plain.file.getvalue().strip() == line
+    drawn = Console(file=io.StringIO(), width=120)
+    drawn.print(drawing("How?", advance(Progress(), event), 0.0))
+    assert isinstance(drawn.file, io.StringIO) and line in drawn.file.getvalue()
+    run = trajectory("It is.").model_copy(update={"recalled": ("a",)})
+    assert "1 reflection recalled" in facts(run)
