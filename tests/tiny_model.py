@@ -26,7 +26,7 @@ def write_tiny(path: Path, seed: int = 0) -> Path:
     """Write the model; weights are large enough that its probabilities are far from uniform."""
     writer = gguf.GGUFWriter(str(path), "qwen2")
     writer.add_name("tiny")
-    writer.add_context_length(2048)
+    writer.add_context_length(16384)
     writer.add_embedding_length(HIDDEN)
     writer.add_block_count(BLOCKS)
     writer.add_feed_forward_length(INNER)

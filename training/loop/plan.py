@@ -23,13 +23,15 @@ class LoopPlan(Value):
 
     model: str = "0.5b"
     judge: str = "0.5b"
-    """the judge's weights; never the adapter in training, which it would then score itself"""
+    """the judge's model; never the adapter in training, which it would then score itself"""
+    judge_base_url: str | None = None
+    """None: the judge is embedded, too"""
     source: tuple[str, ...] = ("python",)
     questions: tuple[LoopQuestion, ...]
     group_size: int = Field(default=4, ge=2)
     tool_calls: int = Field(default=2, ge=1)
     """searches a free rollout may make; rows grow with it, and so does the time to train"""
-    max_tokens: int = Field(default=700, ge=64)
+    max_tokens: int = Field(default=700, ge=16)
     """tokens of one turn"""
     candidates: int = Field(default=3, ge=1)
     """reflections written for each judged group"""

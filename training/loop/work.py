@@ -89,10 +89,8 @@ class Loop:
             folder, learning_rate=plan.imitation_rate, epochs=plan.imitation_epochs, batch=4
         )
         trained = await train(config, "sft", self.tell)
-        return {
-            **_told(compiled, trained),
-            "losses": [step["loss"] for step in trained.steps],
-        }
+        losses = [step["loss"] for step in trained.steps]
+        return {**_told(compiled, trained), "losses": losses}
 
     async def collect(self, folder: Path, model: str) -> Result:
         """Groups of free rollouts, judged and reflected upon, with the bank and the rubrics."""
@@ -102,6 +100,7 @@ class Loop:
             group_size=plan.group_size,
             step_size=1,
             judge_model=plan.judge,
+            judge_base_url=plan.judge_base_url,
             reflections=plan.candidates,
         )
         run = await self._collected(folder, settings, "collect", options)
@@ -119,6 +118,9 @@ class Loop:
     async def improve(self, folder: Path, collected: Path, start: Path) -> Result:
         """Policy-gradient steps on the collected rows, one for each group."""
         compiled = await self._rows(folder, collected)
+        if not compiled.rows:
+            # Where no stage of any group differs there is nothing to learn, and that is told.
+            return {**_told(compiled), "checkpoint": str(start), "canary": None, "steps": []}
         config = self._training(
             folder, learning_rate=self.plan.policy_rate, batch=1, start_adapter=start
         )
@@ -206,10 +208,17 @@ def _outcome(question: str, outcome: str, *, fit: bool, turns: int, sound: int) 
     }
 
 
-def _told(compiled: Compiled, trained: Trained) -> Result:
-    return {
+def _told(compiled: Compiled, trained: Trained | None = None) -> Result:
+    """Rows and, where there was something to train on, the checkpoint and its canary."""
+    told = {
         "rows": len(compiled.rows),
         "trained_tokens": sum(sum(row.loss_mask) for row in compiled.rows),
+        "dropped": dict(compiled.dropped),
+    }
+    if trained is None:
+        return told
+    return {
+        **told,
         "dropped": {**compiled.dropped, **trained.dropped},
         "checkpoint": str(trained.checkpoint),
         "canary": trained.canary.as_dict(),
