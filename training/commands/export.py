@@ -42,5 +42,7 @@ def _told(compiled: "Compiled") -> list[str]:
     told = [f"{len(compiled.rows)} rows ({', '.join(rows) or 'none'}), {tokens} trained tokens"]
     barred = sum(not row.ratio_allowed and row.objective != "sft" for row in compiled.rows)
     if barred:
-        told.append(f"{barred} of them retokenised: no policy-gradient ratio may be formed of them")
+        told.append(
+            f"{barred} of them not sampled as they stand: no policy-gradient ratio may be formed"
+        )
     return told + [f"{count} dropped: {reason}" for reason, count in compiled.dropped.items()]
