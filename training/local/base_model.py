@@ -6,7 +6,8 @@ carry token ids, so no tokenizer is loaded.
 """
 
 import time
-import warnings
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
 
@@ -30,9 +31,8 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with boundary(WeightsError, f"reading {path.name} for training"), warnings.catch_warnings():
-        # The reader wraps memory-mapped weights, which torch warns of; they are copied here.
-        warnings.filterwarnings("ignore", message=".*not writable.*")
+    # The reader draws a bar of its own that has no switch.
+    with boundary(WeightsError, f"reading {path.name} for training"), redirect_stderr(StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype=torch.float32
         )
