@@ -12,7 +12,11 @@ Use = Literal["imitate", "measure", "collect", "ask"]
 
 
 class LoopQuestion(Value):
-    """A question, and what the loop uses it for; no question has two uses."""
+    """A question, and what the loop uses it for.
+
+    No question has two uses, but one may be collected twice: the second group sees the rubrics
+    that the first one led to, and recalls its reflection.
+    """
 
     question: str
     use: Use
