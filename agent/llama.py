@@ -10,20 +10,18 @@ Log-probabilities are natural, of the raw model at temperature 1, whatever the s
 """
 
 import asyncio
-import codecs
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from agent.stops import looping
+from agent.token_stream import TokenStream, refused
 from agent.weighing import SHOWN, VOCABULARY, Weighing, shares, weighing_request
 from memory.errors import PolicyError, boundary
-from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate, StopReason
-from memory.schema import Usage
+from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +90,9 @@ class LlamaPolicy:
             if on_text:
                 loop.call_soon_threadsafe(on_text, text)
 
-        reading = _Reading(stop, emit)
+        reading = TokenStream(stop, emit)
         await self._read(_request(prefix, sampling), reading)
-        return reading.completion(len(prefix))
+        return await self._mended(reading.completion(len(prefix)), reading.unnamed)
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         """Probability of each option as the next text, over the options alone: sums to 1.
@@ -108,12 +106,12 @@ class LlamaPolicy:
             weighing = Weighing()
             await self._read(weighing_request(prefix, shown), weighing)
             if weighing.error:
-                raise _refused(weighing.error)
+                raise refused(weighing.error)
             if all(first in weighing.logprobs for first in firsts):
                 break
         return shares([weighing.logprobs.get(first) for first in firsts])
 
-    async def _read(self, request: dict[str, Any], reading: "_Reading | Weighing") -> None:
+    async def _read(self, request: dict[str, Any], reading: TokenStream | Weighing) -> None:
         """Have a request answered in a slot of its own, on a worker thread."""
         async with self._slots:
             call = asyncio.to_thread(self._server.handle_completions, request, reading.take)
@@ -126,6 +124,24 @@ class LlamaPolicy:
                 reading.cancelled = True
                 await asyncio.wait([task])
                 raise
+
+    async def _mended(self, completion: Completion, unnamed: Sequence[int]) -> Completion:
+        """The completion with the ids that were not named, and then without log-probabilities.
+
+        Of a character that takes several tokens llama.cpp streams only the last one's id.
+        """
+        ids, ends = list(completion.token_ids or ()), list(completion.token_ends or ())
+        for place in sorted((p for p in unnamed if p < len(ids)), reverse=True):
+            start = ends[place - 1] if place else 0
+            whole = await self.encode(completion.text[start : ends[place]])
+            ids[place : place + 1] = whole
+            ends[place : place + 1] = [start] * (len(whole) - 1) + [ends[place]]
+        if len(ids) == len(completion.token_ids or ()):
+            return completion
+        usage = completion.usage.model_copy(update={"completion_tokens": len(ids)})
+        return replace(
+            completion, token_ids=tuple(ids), token_ends=tuple(ends), logprobs=None, usage=usage
+        )
 
     async def _tokenize(self, text: str, *, parse_special: bool) -> tuple[int, ...]:
         body = {"content": text, "parse_special": parse_special, "add_special": False}
@@ -182,102 +198,3 @@ def _request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
             "dry_allowed_length": sampling.dry,
         }
     return request
-
-
-def _refused(error: str) -> PolicyError:
-    return PolicyError(
-        f"the embedded model refused the request: {error}",
-        "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
-    )
-
-
-@dataclass
-class _Reading:
-    """What arrives from the callback thread, up to the predicate's end."""
-
-    stop: StopPredicate | None
-    emit: OnText
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    token_ends: list[int] = field(default_factory=list)
-    reason: StopReason | None = None
-    error: str = ""
-    cached: int = 0
-    cancelled: bool = False
-
-    def __post_init__(self) -> None:
-        # A token may end inside a character; the decoder holds its bytes back until it is whole.
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._looked_at = 0
-
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Called by llama.cpp for each chunk; True ends the request.
-
-        xllamacpp drops what a callback raises, so a failure is kept and raised afterwards.
-        """
-        try:
-            return self._take(chunk)
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
-            return True
-
-    def _take(self, chunk: dict[str, Any]) -> bool:
-        if "error" in chunk:
-            self.error = str(chunk["error"].get("message", chunk["error"]))
-            return True
-        if self.reason in ("stop", "repetition") or self.cancelled:
-            return True
-        choice = (chunk.get("choices") or [{}])[0]
-        before = len(self.text)
-        for token in ((choice.get("logprobs") or {}).get("content")) or []:
-            self._token(token)
-        if choice.get("finish_reason"):
-            self.reason = "length" if choice["finish_reason"] == "length" else "eos"
-        self._count(chunk)
-        self._end(before)
-        return self.reason in ("stop", "repetition")
-
-    def _token(self, token: dict[str, Any]) -> None:
-        if not token["bytes"] and not token["token"]:
-            return  # the end-of-turn token: an action without text, told by `reason`
-        self.text += self._decoder.decode(bytes(token["bytes"]))
-        self.token_ids.append(token["id"])
-        self.logprobs.append(float(token["logprob"]))
-        self.token_ends.append(len(self.text))
-
-    def _count(self, chunk: dict[str, Any]) -> None:
-        self.cached = chunk.get("timings", {}).get("cache_n", self.cached)
-
-    def _end(self, before: int) -> None:
-        if len(self.text) == before:
-            return
-        self.emit(self.text[before:])
-        if self.stop and (end := self.stop(self.text)) is not None:
-            self.text, self.reason = self.text[:end], "stop"
-        elif len(self.text) - self._looked_at >= 64:
-            self._looked_at = len(self.text)
-            if looping(self.text):
-                self.reason = "repetition"
-
-    def completion(self, prompt_tokens: int) -> Completion:
-        """The finished text; tokens that begin at or after its end are left out."""
-        if self.error:
-            raise _refused(self.error)
-        starts = [0, *self.token_ends][: len(self.token_ends)]
-        kept = sum(1 for start in starts if start < len(self.text))
-        usage = Usage(
-            prompt_tokens=prompt_tokens,
-            cached_tokens=self.cached,
-            completion_tokens=len(self.token_ids),
-            cost=0.0,
-            calls=1,
-        )
-        return Completion(
-            text=self.text,
-            stop_reason=self.reason or "eos",
-            token_ids=tuple(self.token_ids[:kept]),
-            logprobs=tuple(self.logprobs[:kept]),
-            token_ends=tuple(min(end, len(self.text)) for end in self.token_ends[:kept]),
-            usage=usage,
-        )

@@ -124,6 +124,16 @@ async def test_characters_of_several_tokens_come_whole(policy: LlamaPolicy):
     assert "\ufffd" not in "".join(pieces)
 
 
+async def test_of_a_character_of_several_tokens_every_id_is_kept(policy: LlamaPolicy):
+    text = "a 龘 b"
+    sampling = Sampling(max_tokens=40, temperature=0.0, grammar=f'root ::= "{text}"')
+    prefix = await policy.render([Message("user", f"Repeat: {text}")])
+    written = await policy.complete(prefix, sampling)
+    assert written.text == text and written.token_ids and written.token_ends
+    assert len(written.token_ids) == written.usage.completion_tokens == len(written.token_ends)
+    assert written.logprobs is None, "those of the ids that were not named are not known"
+
+
 async def test_a_cached_prefix_is_counted(policy: LlamaPolicy):
     prefix = await policy.render([Message("user", "List colours: " + "red, green, blue, " * 20)])
     await policy.complete(prefix, GREEDY)
