@@ -1,34 +1,27 @@
 """The whole line on a tiny random model: it trains, collects, is judged, trains again, answers."""
 
 import json
-import zlib
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from agent.weights.checkpoints import read_checkpoint
 from memory.errors import SettingsError
-from memory.schema import Decoding
-from tests.collected import manifest
-from tests.scripted_server import Scripted, ScriptedServer
-from tests.test_collect_command import scripted
-from tests.test_recasting import traced
-from tests.tiny_model import write_tiny
+from tests.conftest import ENVIRONMENT, ROOT
+from tests.scripted_server import ScriptedServer
+from tests.tiny_loop import STEPS, begun, judging, plan_of
 from training.loop.plan import LoopPlan, LoopQuestion, default_plan
 from training.loop.running import run_loop
 from training.loop.steps import Steps
-from training.run_directory import GroupRecord, Question, RunDirectory
-
-ASKED = {
-    "imitate": ("What is read?",),
-    "measure": ("What is measured?",),
-    "collect": ("What is the first?", "What is the second?"),
-    "ask": ("What is asked?",),
-}
-STEPS = ("trace", "before", "warm", "after", "collect", "train", "ask")
+from training.run_directory import RunDirectory
 
 
 @pytest.fixture(autouse=True)
@@ -37,52 +30,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(held)
-
-
-def judging(body: dict[str, Any], number: int) -> Scripted:
-    """A judge that proposes one criterion and likes some random texts better than others."""
-    said = body["messages"][1]["content"]
-    if "Criteria:" not in said:
-        return scripted(body, number)
-    points = zlib.crc32(said.encode()) % 3
-    given = [{"number": n, "justification": "so it is", "points": points} for n in (1, 2)]
-    return json.dumps({"verdicts": given})
-
-
-def plan_of(folder: Path, server: ScriptedServer) -> LoopPlan:
-    (folder / "documents").mkdir(exist_ok=True)
-    (folder / "documents" / "a.md").write_text("# One\nWhat is asked is measured and read first.\n")
-    return LoopPlan(
-        model=str(write_tiny(folder / "tiny.gguf")),
-        judge="scripted",
-        judge_base_url=server.base_url,
-        source=(str(folder / "documents"),),
-        questions=tuple(
-            LoopQuestion(use=use, question=q) for use, asked in ASKED.items() for q in asked
-        ),
-        group_size=2,
-        tool_calls=1,
-        max_tokens=40,
-        candidates=1,
-        imitation_epochs=1,
-    )
-
-
-async def begun(folder: Path) -> None:
-    """A loop that was interrupted when its traces stood: a random model fills no slot sensibly."""
-    (folder / "fakes").mkdir(parents=True)
-    trajectory = await traced(folder / "fakes")
-    questions = [Question(id="0", question=trajectory.question)]
-    kept = RunDirectory(folder / "trace")
-    kept.begin(manifest(questions, decoding=Decoding.FORCED, step_size=1), questions)
-    record = GroupRecord(
-        id="s0",
-        step=0,
-        question_id="0",
-        question=trajectory.question,
-        trajectories=(trajectory.id,),
-    )
-    kept.commit(0, {"trajectories": [trajectory], "groups": [record]})
 
 
 async def test_the_whole_line_runs_and_a_second_run_repeats_nothing(tmp_path: Path):
@@ -112,3 +59,87 @@ async def test_another_plan_needs_another_folder(tmp_path: Path):
     Steps(tmp_path, default_plan(), print)
     with pytest.raises(SettingsError, match="another plan"):
         Steps(tmp_path, default_plan().model_copy(update={"seed": 1}), print)
+
+
+KILLS = 5
+
+
+def go_on(folder: Path, seconds: float | None) -> bool:
+    """Run the loop in a process of its own; True if it came to its end before it was killed."""
+    environment = {**ENVIRONMENT, "HOME": os.environ["HOME"]}
+    command = [sys.executable, "-m", "tests.tiny_loop", str(folder)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            said = process.communicate(timeout=seconds)[0].decode()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False
+    assert process.returncode == 0, said
+    return True
+
+
+@pytest.mark.slow
+async def test_a_loop_killed_at_random_points_repeats_nothing_finished(tmp_path: Path):
+    seed = random.randrange(2**32)
+    draw, kills = random.Random(seed), 0
+    with ScriptedServer(judging) as server:
+        plan = plan_of(tmp_path, server)
+        for name in ("whole", "killed"):
+            await begun(tmp_path / name)
+            Steps(tmp_path / name, plan, print)
+        began = time.monotonic()
+        assert go_on(tmp_path / "whole", None)
+        lasts = time.monotonic() - began
+        server.requests.clear()
+        folder = tmp_path / "killed"
+        for _ in range(KILLS):
+            kills += not go_on(folder, draw.uniform(1.0, lasts))
+        assert go_on(folder, None)
+        asked = Counter(json.dumps(request.body, sort_keys=True) for request in server.requests)
+    told = f"with the seed {seed}"
+    assert kills, "nothing was killed"
+    assert sum(asked.values()) - len(asked) <= kills, f"finished calls were repeated {told}"
+    for part in ("before", "after", "collect"):
+        ids = [t.thread for t in RunDirectory(folder / part).trajectories()]
+        assert ids == [t.thread for t in RunDirectory(tmp_path / "whole" / part).trajectories()]
+    for part in ("warm", "train"):
+        lines = (folder / part / "training" / "metrics.jsonl").read_text().splitlines()
+        steps = [json.loads(line)["step"] for line in lines]
+        assert steps == list(range(1, len(steps) + 1)), told
+    # What is sampled after a kill may differ in the last digits; what is trained on does not.
+    metrics = Path("warm", "training", "metrics.jsonl")
+    losses = [
+        [json.loads(line)["loss"] for line in (at / metrics).read_text().splitlines()]
+        for at in (folder, tmp_path / "whole")
+    ]
+    assert losses[0] == losses[1], told
+
+
+@pytest.mark.slow
+@pytest.mark.model
+async def test_the_line_runs_on_the_real_small_model(
+    tmp_path: Path, weights_05b: Path, monkeypatch: pytest.MonkeyPatch
+):
+    torch.set_num_threads(2)
+    uses = {"imitate": 3, "measure": 1, "collect": 1, "ask": 1}
+    questions = [
+        LoopQuestion(use=use, question=question)
+        for use, count in uses.items()
+        for question in default_plan().used_for(use)[:count]
+    ]
+    plan = LoopPlan(
+        model=str(weights_05b),
+        judge=str(weights_05b),
+        questions=tuple(questions),
+        group_size=2,
+        candidates=1,
+        imitation_epochs=1,
+    )
+    page = await run_loop(tmp_path / "loop", plan, print)
+    found = json.loads((tmp_path / "loop" / "steps" / "warm.json").read_text())
+    assert found["rows"] > 0 and found["canary"]["mean"] < 0.5
+    collected = json.loads((tmp_path / "loop" / "steps" / "collect.json").read_text())
+    assert collected["rollouts"] == 2
+    assert "Asked again" in page.read_text()
