@@ -5,6 +5,7 @@ uninterrupted run would have ended. When the last step is done the canary row is
 """
 
 import asyncio
+import gc
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -98,6 +99,9 @@ async def _trained(job: _Job, tell: Tell) -> Trained:
         found = await canary(learner.model, learner.adapter, job.base, exported, rows[0], threads)
         _check(found)
         write_atomically(path, json.dumps(found.as_dict(), indent=1))
+        # A model holds itself in cycles; its gigabytes are given back before something else loads.
+        del learner
+        gc.collect()
     return Trained(
         checkpoint=job.folder.newest,
         steps=tuple(job.folder.metrics()),
