@@ -5,7 +5,6 @@ uninterrupted run would have ended. When the last step is done the canary row is
 """
 
 import asyncio
-import gc
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from agent.weights.checkpoints import ADAPTER, Checkpoint, read_checkpoint
 from agent.weights.resolving import base_sha256, resolve_model
 from memory.errors import PolicyError, SettingsError, boundary
 from memory.runs import write_atomically
-from training.local.base_model import faster_dtype, load_base
+from training.local.base_model import faster_dtype, give_back, load_base
 from training.local.canary import Canary, canary
 from training.local.checkpointing import WEIGHTS, TrainingFolder
 from training.local.config import Method, TrainConfig
@@ -99,9 +98,8 @@ async def _trained(job: _Job, tell: Tell) -> Trained:
         found = await canary(learner.model, learner.adapter, job.base, exported, rows[0], threads)
         _check(found)
         write_atomically(path, json.dumps(found.as_dict(), indent=1))
-        # A model holds itself in cycles; its gigabytes are given back before something else loads.
         del learner
-        gc.collect()
+        give_back()
     return Trained(
         checkpoint=job.folder.newest,
         steps=tuple(job.folder.metrics()),
