@@ -59,7 +59,10 @@ async def _learn(
         listener(SourceProgress("reflecting on this run"))
         count = CANDIDATES if own is None else EMBEDDED_CANDIDATES
         judge = reflection_judge(model)
-        candidates = await reflect(policy, trajectory, judgement, judge, count, settings.seed)
+        least = settings.least_reflection_score
+        candidates = await reflect(
+            policy, trajectory, judgement, judge, count, settings.seed, minimum=least
+        )
     said = await _kept(settings, policy, candidates)
     await asyncio.to_thread(_save, written, candidates)
     return said

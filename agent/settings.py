@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     """None: what the decoding mode prefers"""
     max_tokens: int = Field(default=4096, ge=16)
     """tokens the policy may write in one turn"""
+    least_reflection_score: float | None = Field(default=None, ge=0, le=1)
+    """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
     attempts: int = Field(default=3, ge=1, le=10)
     """tries of a turn in free mode that breaks the scaffold"""
     timeout: float = Field(default=120.0, gt=0)

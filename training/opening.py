@@ -76,7 +76,11 @@ async def open_collector(
                     at_once=at_once(settings),
                     tell=tell,
                 )
-                yield _judging(collector, model, options.reflections) if model else collector
+                yield (
+                    _judging(collector, model, options.reflections, settings.least_reflection_score)
+                    if model
+                    else collector
+                )
         finally:
             journal.close()
 
@@ -115,16 +119,29 @@ def at_once(settings: Settings) -> int:
 class Reflector:
     """Has the policy reflect on a judged run, and the judge choose among what it wrote."""
 
-    def __init__(self, policy: Policy, judge: ReflectionJudge, candidates: int) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        judge: ReflectionJudge,
+        candidates: int,
+        least_score: float | None = None,
+    ) -> None:
         self._policy = policy
         self._judge = judge
         self._candidates = candidates
+        self._least_score = least_score
 
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int
     ) -> Reflected:
         found = await reflect(
-            self._policy, trajectory, judgement, self._judge, self._candidates, seed
+            self._policy,
+            trajectory,
+            judgement,
+            self._judge,
+            self._candidates,
+            seed,
+            minimum=self._least_score,
         )
         best = accepted(found, self._policy.name, self._policy.version)
         return Reflected(trajectory_id=trajectory.id, candidates=tuple(found), reflection=best)
@@ -179,7 +196,9 @@ async def _judge_model(
         yield model
 
 
-def _judging(collector: Collector, model: JudgeModel, candidates: int) -> Collector:
+def _judging(
+    collector: Collector, model: JudgeModel, candidates: int, least_score: float | None
+) -> Collector:
     """The collector with a judge whose calls are journaled like all others."""
     calls = collector.calls
     journaled: Any = (
@@ -190,7 +209,8 @@ def _judging(collector: Collector, model: JudgeModel, candidates: int) -> Collec
     collector.judge = stage_judge(journaled)
     if candidates:
         policy = JournaledPolicy(collector.researcher.policy, calls)
-        collector.reflecting = Reflector(policy, reflection_judge(journaled), candidates)
+        judge = reflection_judge(journaled)
+        collector.reflecting = Reflector(policy, judge, candidates, least_score)
     return collector
 
 

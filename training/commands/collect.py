@@ -64,6 +64,12 @@ if TYPE_CHECKING:
     metavar="M",
     help="Reflections written for each judged group (8).",
 )
+@click.option(
+    "--least-reflection-score",
+    type=click.FloatRange(0, 1),
+    metavar="X",
+    help="Keep the best reflection from this score on (0.5; 0.4 with an embedded judge).",
+)
 @click.option("--seed", type=int)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def collect(questions: Path, out: Path, quiet: bool, **flags: Any) -> None:

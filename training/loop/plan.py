@@ -39,6 +39,8 @@ class LoopPlan(Value):
     """tokens of one turn"""
     candidates: int = Field(default=3, ge=1)
     """reflections written for each judged group"""
+    least_reflection_score: float = Field(default=0.0, ge=0, le=1)
+    """0 is the paper's rule, the best of valid form: a small judge's scores lie near 0.35 anyway"""
     imitation_epochs: int = Field(default=2, ge=1)
     imitation_rate: float = Field(default=2e-4, gt=0)
     policy_rate: float = Field(default=5e-5, gt=0)

@@ -95,7 +95,13 @@ class Loop:
     async def collect(self, folder: Path, model: str) -> Result:
         """Groups of free rollouts, judged and reflected upon, with the bank and the rubrics."""
         plan = self.plan
-        settings = self.settings(model, decoding="free", memory="on", attempts=1)
+        settings = self.settings(
+            model,
+            decoding="free",
+            memory="on",
+            attempts=1,
+            least_reflection_score=plan.least_reflection_score,
+        )
         options = CollectOptions(
             group_size=plan.group_size,
             step_size=1,
