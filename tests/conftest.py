@@ -109,3 +109,22 @@ def real_weights(weights_05b: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The 0.5B, for code that looks for it by name through the environment."""
     monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(WEIGHTS_DIR))
     return weights_05b
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random model that both torch and llama.cpp load in no time."""
+    from tests.tiny_model import write_tiny
+
+    return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """torch on one thread: sums then come out the same however busy the machine is."""
+    import torch
+
+    held = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(held)

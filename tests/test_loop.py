@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,13 +22,7 @@ from training.loop.running import run_loop
 from training.loop.steps import Steps
 from training.run_directory import RunDirectory
 
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    held = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(held)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 async def test_the_whole_line_runs_and_a_second_run_repeats_nothing(tmp_path: Path):
