@@ -15,8 +15,6 @@ from training.tensors import collate
 
 LENGTH, PROMPT = 24, 10
 
-LENGTH, PROMPT = 24, 10
-
 
 def row(number: int, objective: Objective = "sft", advantage: float = 1.0, **more: Any) -> TrainRow:
     """Ten tokens of prompt, six written, three of a tool, five written; two rows make a group."""
