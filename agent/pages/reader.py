@@ -1,0 +1,74 @@
+"""Opening a page: cached, fetched, its text cut into passages that can be cited.
+
+The passages carry the address that answered in the end and the heading they stand under.
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from agent.pages.addresses import AddressGuard, normal
+from agent.pages.cache import PageCache
+from agent.pages.extracting import document_of
+from agent.pages.fetching import Fetched, Fetcher
+from agent.sources.passages import shortened, split_passages
+from agent.sources.readers import Document
+from memory.errors import SourceError, boundary
+from memory.interfaces import Passage
+from memory.text import storable
+
+PASSAGE_WORDS = 160
+MOST_PASSAGES = 600
+"""of one page: a book of some 90,000 words"""
+READING_SECONDS = 40.0
+"""for the text of a page that is fetched"""
+
+
+class PageReader(Protocol):
+    """Reads whole pages. Raises SourceError, in one sentence, where one cannot be read."""
+
+    async def read(self, address: str) -> list[Passage]: ...
+
+
+class WebPages:
+    """The `PageReader` of the web."""
+
+    def __init__(self, fetcher: Fetcher, cache: PageCache) -> None:
+        self._fetcher = fetcher
+        self._cache = cache
+
+    async def read(self, address: str) -> list[Passage]:
+        wanted = normal(address)
+        if (kept := await asyncio.to_thread(self._cache.find, wanted)) is not None:
+            return kept
+        passages = await self._read(address)
+        await asyncio.to_thread(self._cache.keep, wanted, passages)
+        return passages
+
+    async def _read(self, address: str) -> list[Passage]:
+        page = await self._fetcher.fetch(address)
+        with boundary(SourceError, "reading the page"):
+            try:
+                reading = asyncio.to_thread(_passages, page)
+                return await asyncio.wait_for(reading, READING_SECONDS)
+            except TimeoutError as cause:
+                raise SourceError("The page takes too long to read.") from cause
+
+
+def open_pages(folder: Path, allowed: Sequence[str] = ()) -> WebPages:
+    """A reader that keeps pages in a folder; `allowed` hosts may be private."""
+    return WebPages(Fetcher(AddressGuard(allowed)), PageCache(folder, allowed))
+
+
+def _passages(page: Fetched) -> list[Passage]:
+    return list(islice(_cut(page.address, document_of(page)), MOST_PASSAGES))
+
+
+def _cut(address: str, document: Document) -> Iterator[Passage]:
+    title = shortened(" ".join(storable(document.title).split()), 200)
+    for section in document.sections:
+        place = shortened(" ".join(storable(section.heading).split()), 200)
+        for text in split_passages(storable(section.text), PASSAGE_WORDS):
+            yield Passage(title, address, place, text)
