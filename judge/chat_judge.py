@@ -7,11 +7,11 @@ from pydantic import BaseModel, Field, model_validator
 from judge.prompting import ask_json, prompt
 from judge.scoring import Scored, Standard
 from judge.stage_judge import Proposed
-from judge.transcripts import fenced, shown
+from judge.transcripts import shown
 from memory.interfaces import ChatModel, Message
 from memory.rubrics import RubricBuffer
 from memory.schema import Criterion, Stage, Trajectory, Verdict
-from memory.text import without_markers
+from memory.text import fenced, without_markers
 
 TRIES = 3
 """replies asked for before a judge that writes no usable JSON has failed"""

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.spans import closest_span
-from judge.transcripts import cut, fenced, shown, stage_text
+from judge.transcripts import cut, shown, stage_text
 from memory.errors import JudgeError
 from memory.interfaces import ChoiceReader, Message
 from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage, Verdict
-from memory.text import without_markers
+from memory.text import fenced, without_markers
 
 OPTIONS = ("Yes", "yes", "No", "no")
 ITEM_TOKENS = 400

@@ -14,11 +14,12 @@ from typing import Literal
 from judge.prompting import prompt
 from judge.spans import words_of
 from judge.stage_judge import Proposed
-from judge.transcripts import cut, fenced, shown_stage
+from judge.transcripts import cut, shown_stage
 from memory.errors import JudgeError
 from memory.interfaces import Message, Sampling, TokenPolicy
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage
+from memory.text import fenced
 
 RUNS = 4
 """shown beside one another"""

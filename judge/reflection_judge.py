@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from judge.choice_judge import OPTIONS
 from judge.prompting import ask_json, prompt
-from judge.transcripts import fenced, shown, shown_stage
+from judge.transcripts import shown, shown_stage
 from memory.errors import JudgeError, PolicyError
 from memory.interfaces import ChatModel, ChoiceReader, Message
 from memory.schema import (
@@ -26,7 +26,7 @@ from memory.schema import (
     StageScore,
     Trajectory,
 )
-from memory.text import without_markers
+from memory.text import fenced, without_markers
 
 TRIES = 3
 CHARACTERS = 60_000

@@ -4,11 +4,10 @@ All of it is untrusted. A fence carries a name that its content cannot foresee, 
 are disarmed, and where a text must be shortened, tool output goes first.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
-from memory.text import without_markers
+from memory.text import fenced
 
 LEFT_OUT = " [...] "
 LEAST_TOOL_CHARACTERS = 160
@@ -71,15 +70,6 @@ def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
     return dict(_fitting(trajectory, [stage], characters))[stage]
 
 
-def fenced(parts: Mapping[str, str]) -> str:
-    """Named untrusted texts between lines that none of them holds."""
-    return "\n".join(
-        f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
-        for name, text in parts.items()
-        for mark in (_mark(text),)
-    )
-
-
 def cut(text: str, characters: int | None) -> str:
     """The text's beginning and end in so many characters, with a mark for its middle."""
     if characters is None or len(text) <= characters:
@@ -113,7 +103,3 @@ def _fitting(
     texts = [(stage, stage_text(trajectory, stage, each)) for stage in chosen]
     scale = min(1.0, characters / max(sum(len(text) for _, text in texts), 1))
     return [(stage, cut(text, int(len(text) * scale))) for stage, text in texts]
-
-
-def _mark(text: str) -> str:
-    return "text " + hashlib.sha256(text.encode()).hexdigest()[:6]

@@ -1,5 +1,6 @@
 """Text from outside, made safe to store and to show a model, and cut into labelled pieces."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -30,6 +31,15 @@ def without_markers(text: str) -> str:
     return _MARKERS.sub("\u2039", text)
 
 
+def fenced(parts: Mapping[str, str]) -> str:
+    """Named untrusted texts between lines that none of them holds."""
+    return "\n".join(
+        f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
+        for name, text in parts.items()
+        for mark in (_mark(text),)
+    )
+
+
 def storable_fields(fields: Mapping[str, str]) -> dict[str, str]:
     return {name: storable(text) for name, text in fields.items()}
 
@@ -41,3 +51,7 @@ def spans(pieces: Sequence[tuple[Label, str]]) -> list[tuple[Label, int, int]]:
         found.append((label, at, at + len(text)))
         at += len(text)
     return [span for span in found if span[1] < span[2]]
+
+
+def _mark(text: str) -> str:
+    return "text " + hashlib.sha256(text.encode()).hexdigest()[:6]

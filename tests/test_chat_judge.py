@@ -7,8 +7,8 @@ import pytest
 
 from judge.building import stage_judge
 from judge.chat_judge import ChatProposer, ChatScorer
-from judge.prompting import json_object
 from memory.errors import JudgeError
+from memory.replies import json_object
 from memory.rubrics import RubricBuffer
 from memory.schema import Stage
 from tests.chat_clients import client

@@ -10,6 +10,7 @@ from agent.banking import open_bank
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import choices_of, open_researcher
 from agent.events import Event, SourceProgress
+from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from agent.judging import open_judge_model
 from agent.policy import Policy, TokenWriter
 from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
@@ -22,7 +23,6 @@ from memory.buffers import BufferStore
 from memory.schema import Judgement, Reflection, Trajectory
 from training.collecting import Collector
 from training.groups import Reflected
-from training.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
 
 Tell = Callable[[str], None]
