@@ -60,6 +60,10 @@ class Settings(BaseSettings):
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
+    verify: Literal["off", "mark", "repair"] = "mark"
+    """claims against their sources: said in the report, or also rewritten or removed there"""
+    checker: Literal["auto", "lexical"] = "auto"
+    """`auto`: the policy's model under lexical rules; `lexical`: the rules alone"""
     memory: Literal["on", "off", "read-only"] = "read-only"
     """what earlier runs taught is put before a question; `on`: this run teaches too"""
     data_dir: Path = Field(

@@ -55,11 +55,22 @@ class Decoding(StrEnum):
 
 
 class Status(StrEnum):
-    """FINISHED: a whole answer. PARTIAL: ended early, usable. FAILED: see the reason."""
+    """FINISHED: a whole answer. PARTIAL: ended early, usable. FAILED: see the reason.
+
+    NO_EVIDENCE: came to its end, but nothing was found that an answer could rest on.
+    """
 
     FINISHED = "finished"
+    NO_EVIDENCE = "no_evidence"
     PARTIAL = "partial"
     FAILED = "failed"
+
+
+Ending = Literal[
+    "", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"
+]
+"""What ended a run's work; "": the policy, of its own accord (or an older line that did not say).
+A budget that ran low ended the research alone, one that ran out broke the run off (`cut_in`)."""
 
 
 class Usage(Value):
@@ -103,6 +114,39 @@ class Source(Value):
     """the query that found it first"""
 
 
+CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]
+
+
+class CitationCheck(Value):
+    """How far one source holds one claim that cites it, by its text as fetched."""
+
+    source: str
+    """its id"""
+    claim: str
+    verdict: CitationSupport
+    reason: str = ""
+
+
+class Repair(Value):
+    """What became of a claim that none of its sources holds; the transcript keeps the claim."""
+
+    claim: str
+    became: str = ""
+    """the claim as its source was found to hold it; "": it was removed"""
+
+
+class Verification(Value):
+    """What checking an answer's citations came to."""
+
+    mode: Literal["mark", "repair"]
+    checker: str
+    """who checked: a model by its name, or "lexical rules" where none did"""
+    note: str = ""
+    """why another checker ran than was to"""
+    checks: tuple[CitationCheck, ...] = ()
+    repairs: tuple[Repair, ...] = ()
+
+
 class Segment(Value):
     """A run of text by one author inside one stage; a transcript is a list of them."""
 
@@ -139,11 +183,16 @@ class Trajectory(Value):
     status: Status
     reason: str = ""
     """one sentence, when the status is not FINISHED"""
+    ended_by: Ending = ""
+    cut_in: Stage | None = None
+    """the stage that was broken off from outside; None where the policy ended its work itself"""
     policy: str
     policy_version: str = ""
     """hash of the weights, or what the server calls the model"""
     usage: Usage = NO_USAGE
     tool_calls: int = 0
+    verification: Verification | None = None
+    """None: nobody checked the citations"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items put before the question"""
     rubric_version: str = ""
@@ -271,6 +320,3 @@ class Reflection(Value):
     policy: str = ""
     policy_version: str = ""
     written_at: datetime
-
-
-CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]
