@@ -1,4 +1,4 @@
-"""Reading documents: Markdown, plain text, reStructuredText, HTML and PDF.
+"""Reading documents: Markdown, plain text, reStructuredText, HTML, PDF and Word (docx).
 
 Each reader gives sections, a place and the text under it: headings where there are any, pages
 of a PDF, lines of a plain text. A document that cannot be read raises SourceError with what
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from agent.sources.docx_text import docx_lines
 from agent.sources.html_text import Line, html_lines
 from memory.errors import SourceError
 
@@ -167,6 +168,12 @@ def _read_html(path: Path) -> Document:
     return Document(title or document.title, document.sections, note)
 
 
+def _read_docx(path: Path) -> Document:
+    title, lines = docx_lines(path)
+    document = _titled(path, by_heading(lines), "")
+    return Document(title or document.title, document.sections)
+
+
 def _read_pdf(path: Path) -> Document:
     with path.open("rb") as file:
         return pdf_document(file, path.name)
@@ -206,5 +213,6 @@ READERS: dict[str, Callable[[Path], Document]] = {
     ".html": _read_html,
     ".htm": _read_html,
     ".pdf": _read_pdf,
+    ".docx": _read_docx,
 }
 """The suffixes that are read, in lower case."""
