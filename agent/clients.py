@@ -11,7 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agent.auto_source import settled
 from agent.banking import recaller_of
+from agent.budgets import Budgets
 from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
 from agent.graph import Decoder
@@ -20,6 +22,7 @@ from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
+from agent.sources.names import kept_name
 from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
 from memory.interfaces import Embedder, Sampling, SearchTool
@@ -48,6 +51,7 @@ async def open_researcher(
     """A researcher as the settings want it; its model is freed at the end."""
     choice = choose_policy(settings)
     decoding = decoding_of(settings, choice)
+    settings = await settled(settings, listener=listener)
     search_tool = await _open_sources(settings, listener)
     choices = await asyncio.to_thread(choices_of, settings)
     async with _prepared(search_tool, listener) as ready:
@@ -122,14 +126,22 @@ def decoding_of(settings: Settings, choice: EmbeddedChoice | ServerChoice) -> De
 def template_of(settings: Settings) -> Ask:
     """The limits of a question under these settings; a small model reads less of each passage."""
     embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    reading = {"passages": 3, "passage_words": 110} if embedded else {}
-    return Ask(
+    ask = Ask(
         question="",
         answer_format=settings.answer_format,
         tool_calls=settings.tool_calls,
         max_tokens=settings.max_tokens,
         seed=settings.seed,
-        **reading,
+    )
+    return replace(ask, passages=3, passage_words=110) if embedded else ask
+
+
+def budgets_of(settings: Settings) -> Budgets:
+    """What one question may spend; 0 in the settings is no limit."""
+    return Budgets(
+        tokens=settings.max_total_tokens or None,
+        seconds=settings.max_seconds or None,
+        cost=settings.max_cost or None,
     )
 
 
@@ -139,7 +151,7 @@ def reserve(settings: Settings, thread: str, question: str) -> Ask:
     Raises what cannot be asked: a thread that holds another question, a bad data directory.
     """
     decoding_of(settings, choose_policy(settings))
-    ask = replace(template_of(settings), question=question)
+    ask = replace(template_of(settings), question=question, budgets=budgets_of(settings))
     RunStore(settings.data_dir).create(thread, request_of(ask, choices_of(settings)))
     return ask
 
@@ -149,7 +161,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["source"] = [n if n == "python" else _whole(n) for n in settings.source]
+    choices["source"] = [kept_name(name) for name in settings.source]
     model = settings.model or ""
     if model.lower().endswith(".gguf") or is_checkpoint(model):
         choices["model"] = _whole(model)
@@ -192,10 +204,14 @@ def _combined(settings: Settings, embedder: Embedder | None, listener: Listener)
         listener(SourceProgress(f"reading documents: {done} of {total}" if total else doing))
 
     cache = settings.data_dir / "indexes"
+    key = settings.scholar_key.get_secret_value() if settings.scholar_key else None
     tools = [
-        open_source(name, cache, settings.retrieval, embedder, tell) for name in settings.source
+        open_source(name, cache, settings.retrieval, embedder, tell, key)
+        for name in settings.source
     ]
-    return tools[0] if len(tools) == 1 else Combined(tools)
+    if len(tools) == 1:
+        return tools[0]
+    return Combined(tools, lambda problem: listener(SourceProgress(problem)))
 
 
 async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:

@@ -54,8 +54,17 @@ class Settings(BaseSettings):
     """an OpenAI-compatible server, up to and with `/v1`"""
     api_key: SecretStr | None = None
     source: Annotated[tuple[str, ...], NoDecode] = ("python",)
-    """what is searched: `python`, or folders; separated by commas in the environment"""
+    """what is searched: `python`, `web`, `scholar`, `searxng:URL`, `auto`, or folders; separated
+    by commas in the environment. Where a server is named and no source is, it is `auto`."""
+    scholar_key: SecretStr | None = None
+    """a free key of Semantic Scholar; without one, all callers share an allowance"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
+    max_total_tokens: int = Field(default=200_000, ge=0)
+    """tokens one question may take, read (unless from a cache) and written; 0: no limit"""
+    max_seconds: float = Field(default=900, ge=0)
+    """one question may take; 0: no limit"""
+    max_cost: float = Field(default=1, ge=0)
+    """US dollars one question may take, where a price is known; 0: no limit"""
     answer_format: AnswerFormat = AnswerFormat.LONG
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
@@ -107,7 +116,7 @@ class Settings(BaseSettings):
         """Where the value of a setting came from, in words: flag, variable, file or default."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
-    @field_validator("model", "base_url", "api_key", mode="before")
+    @field_validator("model", "base_url", "api_key", "scholar_key", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
@@ -135,7 +144,7 @@ class Settings(BaseSettings):
     def _has_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         names = tuple(name.strip() for name in value)
         if not names or not all(names):
-            raise ValueError("must name at least one source, `python` or a folder")
+            raise ValueError("must name at least one source, such as `python`, `web` or a folder")
         return names
 
     @field_validator("data_dir", "weights_dir")
@@ -241,6 +250,6 @@ def _explained(
         return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
     place = f"{origin}: {name}" if origin.endswith(FILE_NAME) else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in ("api_key", "base_url") else f" {values[name]!r}"
+    got = "" if name in ("api_key", "base_url", "scholar_key", "source") else f" {values[name]!r}"
     wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")

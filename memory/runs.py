@@ -38,15 +38,24 @@ class RunStore:
         """
         path = self._folder_of(thread) / "request.json"
         if path.exists():
-            if self.request(thread) == dict(request):
+            kept = self.request(thread)
+            if kept == dict(request):
                 return
-            if _begun(path.parent):
+            if not _same(kept, request) and _begun(path.parent):
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
                     f"Go on with it by --resume {thread}, or choose another --thread.",
                 )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
+
+    def holds(self, thread: str) -> bool:
+        """Whether something was asked under this name."""
+        path = self._folder_of(thread) / "request.json"
+        try:
+            return path.exists()
+        except OSError as error:
+            raise unusable(path, error) from error
 
     def request(self, thread: str) -> dict[str, Any]:
         """What was asked under this name."""
@@ -108,6 +117,15 @@ class RunStore:
             ) from None
         except OSError as error:
             raise unusable(path, error) from error
+
+
+def _same(kept: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether both ask the same: budgets may differ, and an older request says less."""
+    return all(
+        request.get(part, {}).get(name) == value
+        for part in ("ask", "choices")
+        for name, value in kept.get(part, {}).items()
+    )
 
 
 def _begun(folder: Path) -> bool:

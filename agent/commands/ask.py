@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from agent.events import Event
 from agent.question import checked
 from agent.settings import Settings, load_settings
 from memory.errors import RubricemError, SettingsError
@@ -19,7 +20,11 @@ LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed")
 @click.argument("question", nargs=-1)
 @click.option("--model", help="1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option("--source", multiple=True, help="`python`, or a folder of documents; repeatable.")
+@click.option(
+    "--source",
+    multiple=True,
+    help="`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
+)
 @click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
 @click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
 @click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
@@ -80,13 +85,21 @@ def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Setting
 
 
 async def _answer(settings: Settings, question: str, thread: str | None, quiet: bool) -> Trajectory:
-    from agent.clients import open_researcher, reserve
+    from agent.auto_source import settled, with_default_source
+    from agent.choice import choose_policy
+    from agent.clients import decoding_of, open_researcher, reserve
     from agent.reports.view import live_view
     from agent.researcher import new_thread
 
     thread = thread or new_thread()
+    told: list[Event] = []
+    # A mistake in the flags is told before the web is probed.
+    decoding_of(settings, choose_policy(settings))
+    settings = await settled(with_default_source(settings), thread, told.append)
     wanted = reserve(settings, thread, question)
     with live_view(question, quiet=quiet) as listener:
+        for event in told:
+            listener(event)
         try:
             async with open_researcher(settings, listener) as researcher:
                 trajectory = await researcher.ask(wanted, thread, listener)
