@@ -27,9 +27,11 @@ LONGEST = 2000
 """characters of an address"""
 
 _ADDRESS = re.compile(r"https?://[^\s<>\"'`\\^{}|\[\]]+", re.I)
-_TRAILING = ".,;:!?)*_"
+_TRAILING = ".,;:!?*"
 _NAT64 = ip_network("64:ff9b::/96")
 _PUBLIC_V6 = ip_network("2000::/3")
+_PROTOCOLS = ip_network("192.0.0.0/24")
+"""for protocols; some Pythons take most of it for public"""
 _METADATA = frozenset(map(ip_address, ("169.254.169.254", "168.63.129.16", "fd00:ec2::254")))
 """metadata services; one of them has an address that is public by its number"""
 
@@ -68,8 +70,16 @@ def normal(address: str) -> str:
 
 def addresses_in(text: str) -> list[str]:
     """The web addresses written in a text, each once."""
-    found = (match[0].rstrip(_TRAILING) for match in _ADDRESS.finditer(text))
-    return list(dict.fromkeys(address for address in map(normal, found) if address))
+    found = (normal(_without_punctuation(match[0])) for match in _ADDRESS.finditer(text))
+    return list(dict.fromkeys(filter(None, found)))
+
+
+def _without_punctuation(address: str) -> str:
+    """Without what ends the sentence it stands in; a bracket that it opens is its own."""
+    address = address.rstrip(_TRAILING)
+    while address.endswith(")") and address.count(")") > address.count("("):
+        address = address[:-1].rstrip(_TRAILING)
+    return address
 
 
 async def resolved(host: str, port: int) -> Sequence[str]:
@@ -138,7 +148,9 @@ def _public(number: Address) -> bool:
         return True  # what it wraps is looked at by itself
     if isinstance(number, IPv6Address) and number not in _PUBLIC_V6:
         return False
-    return number.is_global and not number.is_multicast and number not in _METADATA
+    if number in _PROTOCOLS or number in _METADATA:
+        return False
+    return number.is_global and not number.is_multicast
 
 
 def _own(number: Address) -> bool:

@@ -5,15 +5,13 @@ next to nothing (forums, tables, documentation) or the page is very large, all v
 taken. PDFs are read page by page until their time is up.
 """
 
-import re
-from collections.abc import Iterator
 from io import BytesIO
 from urllib.parse import unquote, urlsplit
 
 from agent.pages.fetching import Fetched
 from agent.pages.kinds import decoded, kind_of
 from agent.pages.visible import visible_html
-from agent.sources.html_text import Line, html_lines
+from agent.sources.html_text import html_lines
 from agent.sources.readers import Document, Section, by_heading, markdown_sections, pdf_document
 from memory.errors import SourceError
 
@@ -22,8 +20,6 @@ LARGEST_ARTICLE = 1_000_000
 """characters of HTML that trafilatura is given; it takes some 3 s for them"""
 LEAST_ARTICLE = 0.2
 """share of the visible text below which what it found is not taken to be the page"""
-
-_HEADING = re.compile(r"(#{1,6})\s+(.*)")
 
 
 def document_of(page: Fetched) -> Document:
@@ -48,26 +44,21 @@ def _html(text: str, name: str) -> Document:
     seen = visible_html(text)
     title, lines = html_lines(seen)
     everything = by_heading(lines)
-    article = by_heading(_markdown_lines(_article(seen)))
+    # It gives plain text, as its Markdown escapes code; headings are told by the page itself.
+    levels = {line: level for level, line in lines if level}
+    article = by_heading((levels.get(line, 0), line) for line in _article(seen).splitlines())
     enough = _size(article) >= LEAST_ARTICLE * _size(everything)
     chosen = article if article and enough else everything
     return Document(title or name, tuple(chosen))
 
 
 def _article(seen: str) -> str:
-    """The article as Markdown, "" where none is found."""
+    """The text of the article, "" where none is found."""
     if len(seen) > LARGEST_ARTICLE:
         return ""
     import trafilatura
 
-    return trafilatura.extract(seen, output_format="markdown", include_comments=False) or ""
-
-
-def _markdown_lines(text: str) -> Iterator[Line]:
-    """Its headings and lines. Nothing that looks like a tag is taken out: it may be code."""
-    for line in text.splitlines():
-        heading = _HEADING.fullmatch(line)
-        yield (len(heading[1]), heading[2]) if heading else (0, line)
+    return trafilatura.extract(seen, include_comments=False) or ""
 
 
 def _size(sections: list[Section]) -> int:

@@ -13,15 +13,17 @@ from agent.pages.addresses import AddressGuard, normal
 from agent.pages.cache import PageCache
 from agent.pages.extracting import document_of
 from agent.pages.fetching import Fetched, Fetcher
-from agent.sources.passages import shortened, split_passages
+from agent.reports.printable import one_line, printable
+from agent.sources.passages import split_passages
 from agent.sources.readers import Document
 from memory.errors import SourceError, boundary
 from memory.interfaces import Passage
-from memory.text import storable
 
 PASSAGE_WORDS = 160
 MOST_PASSAGES = 600
 """of one page: a book of some 90,000 words"""
+LONGEST_NAME = 200
+"""characters of a title or heading"""
 READING_SECONDS = 40.0
 """for the text of a page that is fetched"""
 
@@ -67,8 +69,9 @@ def _passages(page: Fetched) -> list[Passage]:
 
 
 def _cut(address: str, document: Document) -> Iterator[Passage]:
-    title = shortened(" ".join(storable(document.title).split()), 200)
+    title = one_line(document.title, LONGEST_NAME)
     for section in document.sections:
-        place = shortened(" ".join(storable(section.heading).split()), 200)
-        for text in split_passages(storable(section.text), PASSAGE_WORDS):
+        place = one_line(section.heading, LONGEST_NAME)
+        # What no reader sees is no text of the page: characters can be hidden as well.
+        for text in split_passages(printable(section.text), PASSAGE_WORDS):
             yield Passage(title, address, place, text)
