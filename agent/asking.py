@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agent.budgets import UNLIMITED, Budgets
 from memory.schema import AnswerFormat, Source
 
 
@@ -19,6 +20,8 @@ class Ask:
     max_tokens: int = 4096
     """tokens the policy may write in one turn"""
     seed: int = 0
+    budgets: Budgets = UNLIMITED
+    """may be other ones when the run is resumed; all else is part of what was asked"""
 
 
 @dataclass(frozen=True, slots=True)

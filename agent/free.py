@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
+from agent.budgets import RunCut
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
 from agent.prompting import fill, template
@@ -73,7 +74,10 @@ class FreeDecoder:
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
-        spent = run.turn > run.ask.tool_calls or not self._fits(run)
+        used_up = run.turn > run.ask.tool_calls
+        spent = used_up or not self._fits(run) or await run.runs_low()
+        if used_up:
+            run.ended_by = run.ended_by or "tool_calls"
         if spent:
             await run.prompt(Stage.RESEARCH, _NO_SEARCH)
 
@@ -102,14 +106,27 @@ class FreeDecoder:
             run.keep([(Stage.ANSWER, written.text)], written)
             await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
+    async def keep_cut(self, run: Run, cut: RunCut) -> None:
+        """Append what was written of a turn that was broken off."""
+        for stage, text in _pieces(run, cut.stage, cut.text):
+            run.cut_in = stage
+            await run.keep_edited(stage, text, told=True)
+
     def _fits(self, run: Run) -> bool:
         room = run.room()
         return room is None or room > ROOM_FOR_AN_ANSWER
 
     async def _turn(self, run: Run, stage: Stage, faults_of: Faults) -> str:
         """One turn of the policy, after at most `attempts` tries."""
+        before = ""
         for run.attempt in range(self._attempts):
-            written = await run.write(stage, self._sampling_of(run), TurnEnd())
+            try:
+                written = await run.write(stage, self._sampling_of(run), TurnEnd())
+            except RunCut as cut:
+                # A turn that broke the scaffold is more use to a reader than none.
+                cut.text = cut.text or before
+                raise
+            before = written.text
             faults = _faults(written, faults_of)
             if not faults or run.attempt == self._attempts - 1:
                 break
@@ -119,7 +136,7 @@ class FreeDecoder:
             await run.prompt(stage, note)
         if faults:
             run.end_early(f"turn {run.turn} of the model broke the scaffold: {faults[0]}")
-        run.keep(_pieces(run, stage, written), written)
+        run.keep(_pieces(run, stage, written.text), written)
         run.attempt = 0
         return written.text
 
@@ -177,14 +194,14 @@ def _last_turn(run: Run) -> str:
     return "".join(reversed([s.text for s in takewhile(lambda s: s.turn == run.turn, kept)]))
 
 
-def _pieces(run: Run, stage: Stage, written: Completion) -> list[tuple[Stage, str]]:
+def _pieces(run: Run, stage: Stage, written: str) -> list[tuple[Stage, str]]:
     """The new text cut at the boundaries of the stages of the whole transcript."""
     transcript = run.text
     before = len(transcript)
-    spans = stage_spans(transcript + written.text)
+    spans = stage_spans(transcript + written)
     cuts = [
-        (found, written.text[max(start - before, 0) : max(end - before, 0)])
+        (found, written[max(start - before, 0) : max(end - before, 0)])
         for found, (start, end) in spans.items()
         if end > before
     ]
-    return cuts or [(stage, written.text)]
+    return cuts or [(stage, written)]

@@ -16,10 +16,12 @@ from typing import Any, Protocol, TypedDict
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from agent.budgets import RunCut
+from agent.closing import close, without_evidence
 from agent.events import StageStarted
 from agent.reports.report import markdown
 from agent.run import Found, Run
-from memory.schema import AnswerFormat, Stage, Trajectory
+from memory.schema import AnswerFormat, Stage, Status, Trajectory
 
 NODES = ("recall", "plan", "tools", "research", "review", "answer", "verify")
 
@@ -51,6 +53,7 @@ class Decoder(Protocol):
     async def research(self, run: Run) -> str | None: ...
     async def review(self, run: Run) -> None: ...
     async def answer(self, run: Run) -> None: ...
+    async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
 
 
 class Runs(Protocol):
@@ -97,6 +100,8 @@ async def review(run: Run, decoder: Decoder, query: str | None) -> None:
 async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
     run.listener(StageStarted(Stage.ANSWER))
     await decoder.answer(run)
+    if not run.sources:
+        run.end_early(without_evidence(run), Status.NO_EVIDENCE, by=run.ended_by)
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
@@ -165,9 +170,17 @@ async def _key(name: str, runs: Runs, state: Position) -> str:
 
 
 async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None) -> str | None:
-    """Through the nodes named; those that finished before are answered by the journal."""
+    """Through the nodes named; those that finished before are answered by the journal.
+
+    A run that is broken off passes through what is left without another call.
+    """
     for name in names:
-        query = await STEPS[name](run, decoder, query)
+        if run.cut_in is None or name == "verify":
+            try:
+                query = await STEPS[name](run, decoder, query)
+            except RunCut as cut:
+                await close(run, decoder, cut)
+                query = None
         run.path.append(name)
     return query
 

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from agent.budgets import Budgets, Spending
 from agent.events import Event, Listener, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.policy import Policy
@@ -51,11 +52,16 @@ class Researcher:
         self._places = asyncio.Semaphore(STARTING)
 
     async def ask(
-        self, ask: Ask, thread: str | None = None, listener: Listener = ignore
+        self,
+        ask: Ask,
+        thread: str | None = None,
+        listener: Listener = ignore,
+        stop: asyncio.Event | None = None,
     ) -> Trajectory:
         """Answer a question; with the thread of an interrupted run, go on with that one.
 
-        A policy or store that fails gives a FAILED trajectory with the reason.
+        `stop`, once set, ends the run with what there is. A policy or store that fails gives a
+        FAILED trajectory with the reason.
         """
         thread = thread or new_thread()
         ended: list[Trajectory] = []
@@ -71,7 +77,8 @@ class Researcher:
         with ExitStack() as place:
             place.callback(self._places.release)
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
-            await self._start(thread, ask, tell)
+            run = await self._start(thread, ask, tell)
+            run.spending.stop = stop
             limit = recursion_limit(ask.tool_calls)
             try:
                 await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
@@ -117,7 +124,7 @@ class Researcher:
         """
         self._release(run)
         if isinstance(error, RubricemError):
-            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED)
+            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED, by="failure")
             await self.finish(run)
 
     async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:
@@ -138,6 +145,7 @@ class Researcher:
             journal,
             listener,
             self.recaller,
+            spending=Spending(ask.budgets),
         )
         self._runs[thread] = run
         return run
@@ -151,13 +159,16 @@ class Researcher:
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a question so that another process can go on with it."""
-    return {"ask": asdict(ask), "choices": dict(choices)}
+    asked = asdict(ask)
+    budgets = asked.pop("budgets")
+    return {"ask": asked, "choices": dict(choices), "budgets": budgets}
 
 
 def ask_of(request: Mapping[str, Any]) -> Ask:
-    """The question of such a request."""
+    """The question of such a request; one from before there were budgets has none."""
     fields = dict(request["ask"])
-    return Ask(**{**fields, "answer_format": AnswerFormat(fields["answer_format"])})
+    fields["answer_format"] = AnswerFormat(fields["answer_format"])
+    return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 
 def new_thread() -> str:

@@ -49,6 +49,9 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
     forced answer that holds nothing of the policy's because nothing was found is the tool's.
     """
     stages = list(Stage)
+    cut = trajectory.cut_in
+    if cut is not None and stages.index(stage) >= stages.index(cut):
+        return f"the run was broken off: {trajectory.reason}"
     if trajectory.status is Status.FAILED:
         last = max((stages.index(s) for s in stages if written(trajectory, s)), default=0)
         complete = stage is Stage.ANSWER and "</answer>" in stage_text(trajectory, stage)

@@ -11,15 +11,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from memory.values import NO_USAGE as NO_USAGE
+from memory.values import Usage as Usage
+from memory.values import Value as Value
 
 SCHEMA_VERSION = 1
-
-
-class Value(BaseModel):
-    """A frozen value; unknown fields of newer versions are ignored when read."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Stage(StrEnum):
@@ -66,36 +64,9 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-Ending = Literal[
-    "", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"
-]
+Ending = Literal["", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"]
 """What ended a run's work; "": the policy, of its own accord (or an older line that did not say).
 A budget that ran low ended the research alone, one that ran out broke the run off (`cut_in`)."""
-
-
-class Usage(Value):
-    """Tokens and money of one call or of many; `cost` is None where no price is known."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float | None = None
-    """in US dollars"""
-    calls: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        costs = [usage.cost for usage in (self, other) if usage.calls and usage.cost is not None]
-        unknown = any(usage.calls and usage.cost is None for usage in (self, other))
-        return Usage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cost=None if unknown or not costs else sum(costs),
-            calls=self.calls + other.calls,
-        )
-
-
-NO_USAGE = Usage()
 
 
 class Source(Value):

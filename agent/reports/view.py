@@ -43,10 +43,12 @@ Clock = Callable[[], float]
 _SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
 _ENDED = {
     Status.FINISHED: ("\u2713", "green"),
+    Status.NO_EVIDENCE: ("!", "yellow"),
     Status.PARTIAL: ("!", "yellow"),
     Status.FAILED: ("\u2717", "red"),
 }
-_MARK = re.compile(r"(?<!\w)(?:\[\d+\])+|\[no source\]")
+_MARK = re.compile(r"(?<!\w)(?:\[\d+(?:: in part)?\])+")
+_DOUBT = re.compile(r"\[\d+: not supported\]|\[no source\]|\[claim removed\]")
 
 
 @contextmanager
@@ -182,6 +184,7 @@ def print_report(trajectory: Trajectory, console: Console | None = None) -> None
     answer = cited_answer(trajectory)
     body = Text(answer.body() if answer.pieces else NO_ANSWER)
     body.highlight_regex(_MARK, "cyan")
+    body.highlight_regex(_DOUBT, "yellow")
     parts = [
         Text(one_line(trajectory.question), style="bold"),
         *(Text(note, style="yellow") for note in notes(trajectory, answer)),
