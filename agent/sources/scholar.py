@@ -14,7 +14,6 @@ from agent.servers.retrying import Retry, asked_wait, is_transient
 from agent.sources.json_reply import Refused, Service
 from agent.sources.query import Query, read_query
 from agent.sources.rows import found_passages, row
-from memory.errors import SourceError
 from memory.interfaces import Passage
 
 API = "https://api.semanticscholar.org/graph/v1"
@@ -67,16 +66,17 @@ class Scholar:
                     limiter.pause(wait)
         raise AssertionError("the last try returns or raises")
 
-    def _explained(self, refused: Refused) -> SourceError:
-        if refused.status == 429:
+    def _explained(self, refused: Refused) -> Refused:
+        status = refused.status
+        if status == 429:
+            told = "Semantic Scholar limits its callers (HTTP 429)."
             own = "Search again later." if self._key else "Set RUBRICEM_SCHOLAR_KEY to a free key."
-            return SourceError("Semantic Scholar limits its callers (HTTP 429).", own)
-        if refused.status in (401, 403) and self._key:
-            return SourceError(
-                f"Semantic Scholar refused the key (HTTP {refused.status}).",
-                "Correct RUBRICEM_SCHOLAR_KEY, or unset it.",
-            )
-        return refused
+        elif status in (401, 403) and self._key:
+            told = f"Semantic Scholar refused the key (HTTP {status})."
+            own = "Correct RUBRICEM_SCHOLAR_KEY, or unset it."
+        else:
+            return refused
+        return Refused(told, own, status, refused.headers)
 
 
 def _params(asked: Query, limit: int) -> dict[str, str]:
