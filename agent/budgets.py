@@ -134,12 +134,15 @@ class Spending:
         """What the call gives; raises OutOfTime where it is ended before."""
         if self.stop is None and self.budgets.seconds is None:
             return await call
+        left = None if self.budgets.seconds is None else self.budgets.seconds - self.seconds
+        stopping = self.stop is not None and self.stop.is_set()
+        if stopping or (left is not None and left <= 0):
+            call.close()
+            raise OutOfTime("interrupt" if stopping else "seconds")
         task = asyncio.ensure_future(call)
         stopped = asyncio.ensure_future((self.stop or asyncio.Event()).wait())
         try:
-            left = None if self.budgets.seconds is None else self.budgets.seconds - self.seconds
-            waiting = None if left is None else max(left, 0.0)
-            await asyncio.wait({task, stopped}, timeout=waiting, return_when="FIRST_COMPLETED")
+            await asyncio.wait({task, stopped}, timeout=left, return_when="FIRST_COMPLETED")
             if task.done():
                 return task.result()
             raise OutOfTime("interrupt" if stopped.done() else "seconds")

@@ -58,6 +58,20 @@ class SourceProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """The run began, and may spend so much, each limit in words."""
+
+    limits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAsked:
+    """A person is being asked something; nothing else may use the terminal until `waiting` ends."""
+
+    waiting: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Recalled:
     """So many reflections of earlier runs were put before the question."""
 
@@ -87,6 +101,8 @@ Event = (
     | ToolReturned
     | TurnRetried
     | SourceProgress
+    | BudgetSet
+    | PersonAsked
     | Recalled
     | UsageCounted
     | RunFinished

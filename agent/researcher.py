@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agent.budgets import Budgets, Spending
-from agent.events import Event, Listener, RunFinished, StageStarted, ignore
+from agent.events import BudgetSet, Event, Listener, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.policy import Policy
 from agent.question import checked
@@ -79,6 +79,8 @@ class Researcher:
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
             run = await self._start(thread, ask, tell)
             run.spending.stop = stop
+            searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+            listener(BudgetSet((searches, *ask.budgets.phrases().values())))
             limit = recursion_limit(ask.tool_calls)
             try:
                 await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})

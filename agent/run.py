@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 from agent.asking import Ask as Ask
 from agent.asking import Found as Found
 from agent.budgets import RunCut, Spending, reason_of
-from agent.calls import Calls
+from agent.calls import Calls, MakeCall
 from agent.events import (
     Listener,
     Recalled,
@@ -27,10 +27,11 @@ from agent.events import (
     UsageCounted,
     ignore,
 )
-from agent.evidence import Evidence, folded
+from agent.evidence import Evidence
+from agent.pages.reader import PageReader
 from agent.policy import Policy, tokens_between
 from agent.recalling import Recaller, journalled
-from memory.interfaces import Completion, Passage, Sampling, SearchTool, StopPredicate
+from memory.interfaces import Completion, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
 from memory.schema import (
     Author,
@@ -60,6 +61,8 @@ class Run:
     journal: Journal
     listener: Listener = ignore
     recaller: Recaller | None = None
+    pages: PageReader | None = None
+    """None: no page can be opened"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items that stand before the question"""
     system: str = ""
@@ -82,7 +85,7 @@ class Run:
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
-        self._calls = Calls(self.journal, self.spending)
+        self.calls = Calls(self.journal, self.spending)
         self._digest = hashlib.sha256(
             f"{self.policy.name}\0{self.policy.version}\0{self.decoding}".encode()
         )
@@ -91,7 +94,7 @@ class Run:
         """What is put before the question; a resumed run gets what it got at first."""
         if self.recaller is None:
             return ""
-        key = self._key(f"recall\0{self.ask.question}")
+        key = self.key(f"recall\0{self.ask.question}")
         found = await journalled(self.recaller, self.ask.question, self.journal, key)
         self.recalled = found.ids
         self.listener(Recalled(len(found.ids), found.own))
@@ -138,7 +141,7 @@ class Run:
 
         `live`: the listener is told each piece as it comes, also what is cut off later.
         """
-        key = self._key(f"write\0{sampling}")
+        key = self.key(f"write\0{sampling}")
         heard: list[str] = []
 
         def hear(piece: str) -> None:
@@ -155,7 +158,7 @@ class Run:
             written: dict[str, Any] = _COMPLETION.dump_python(said, mode="json")
             return written
 
-        reply = await self._calls.write(key, self._key("cut"), stage, call, heard)
+        reply = await self.calls.write(key, self.key("cut"), stage, call, heard)
         completion = _COMPLETION.validate_python(reply)
         self.usage += completion.usage
         self.spending.count(completion.usage, reply.get("took", 0.0))
@@ -200,26 +203,27 @@ class Run:
     @property
     def queries(self) -> list[str]:
         """What was searched so far, in order, each once, case folded."""
-        return list(self.evidence.answered)
+        return [asked for tool, asked in self.evidence.answered if tool == self.search_tool.name]
 
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
-        asked = folded(query)
-        if asked in self.evidence.answered:
-            ids = self.evidence.answered[asked]
-            return Found(tuple(self.sources[i] for i in ids), repeated=True)
+        tool, limit = self.search_tool, self.ask.passages
+        found = await self.use(tool.name, query, lambda: self.evidence.search(tool, query, limit))
+        self.search_error = self.search_error if found.repeated else found.error
+        return found
+
+    async def use(self, tool: str, asked: str, call: MakeCall) -> Found:
+        """One call of a tool, its passages numbered; one made before is not made again."""
+        if (known := self.evidence.known(tool, asked)) is not None:
+            return known
         self.tool_calls += 1
-        self.listener(ToolCalled(self.search_tool.name, query, self.tool_calls))
+        self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
-        passages, error = await self._passages(query)
-        known = set(self.sources)
-        tool = self.search_tool.name
-        sources = tuple(self.evidence.number(passage, query, tool) for passage in passages)
-        self.search_error = error
-        if not error:
-            self.evidence.answered[asked] = tuple(source.id for source in sources)
-        self.listener(ToolReturned(sources, time.monotonic() - began, error))
-        return Found(sources, frozenset(s.id for s in sources if s.id not in known), error)
+        key, cut = self._key(f"search\0{tool}\0{asked}"), self._key("cut")
+        reply = await self._calls.reply(key, cut, Stage.RESEARCH, call, [])
+        found = self.evidence.take(tool, asked, reply)
+        self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
+        return found
 
     def end_early(
         self, reason: str, status: Status = Status.PARTIAL, by: Ending = "attempts"
@@ -230,7 +234,7 @@ class Run:
 
     async def runs_low(self) -> bool:
         """Whether a budget has only its reserve left; the run then ends partial."""
-        by = await self._calls.low(self._key("low"))
+        by = await self.calls.low(self.key("low"))
         if by is not None:
             self.end_early(reason_of(by, self.spending.budgets, low=True), by=by)
         return by is not None
@@ -260,17 +264,6 @@ class Run:
             seconds=self.spending.seconds,
         )
 
-    async def _passages(self, query: str) -> tuple[list[Passage], str]:
-        key, tool = self._key(f"search\0{self.search_tool.name}\0{query}"), self.search_tool
-        reply = await self._calls.reply(
-            key,
-            self._key("cut"),
-            Stage.RESEARCH,
-            lambda: self.evidence.search(tool, query, self.ask.passages),
-            [],
-        )
-        return [Passage(**passage) for passage in reply["passages"]], reply["error"]
-
     def _policy_segment(
         self, stage: Stage, completion: Completion, start: int, end: int
     ) -> Segment:
@@ -290,7 +283,7 @@ class Run:
         self.segments.append(segment)
         self._digest.update(f"\0{segment.author}\0{segment.text}".encode())
 
-    def _key(self, call: str) -> CallKey:
+    def key(self, call: str) -> CallKey:
         digest = self._digest.copy()
         digest.update(f"\0{call}\0{self.ask.seed}".encode())
         return CallKey(self.thread, self.turn, self.attempt, digest.hexdigest()[:32])

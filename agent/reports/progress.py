@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agent.events import (
+    BudgetSet,
     Event,
+    PersonAsked,
     Recalled,
     RunFinished,
     SourceProgress,
@@ -49,6 +51,8 @@ class Progress:
     calls: tuple[Call, ...] = ()
     message: str = ""
     """what is being prepared, or why the last turn was asked again"""
+    limits: str = ""
+    """what the run may spend"""
     recalled: str = ""
     """what of earlier runs was put before the question"""
     usage: Usage = NO_USAGE
@@ -77,14 +81,27 @@ def advance(progress: Progress, event: Event) -> Progress:
             return _returned(progress, event)
         case TurnRetried(reason):
             return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
-        case SourceProgress(message):
-            return replace(progress, message=one_line(message))
-        case Recalled(count, own):
-            return replace(progress, recalled=_recalled(count, own))
+        case SourceProgress() | Recalled() | BudgetSet() | PersonAsked():
+            return _beside(progress, event)
         case UsageCounted(usage):
             return replace(progress, usage=usage, pieces=0)
         case RunFinished(trajectory):
             return _finished(progress, trajectory)
+
+
+def _beside(
+    progress: Progress, event: SourceProgress | Recalled | BudgetSet | PersonAsked
+) -> Progress:
+    """What is told beside the stages."""
+    match event:
+        case SourceProgress(message):
+            return replace(progress, message=one_line(message))
+        case Recalled(count, own):
+            return replace(progress, recalled=_recalled(count, own))
+        case BudgetSet(limits):
+            return replace(progress, limits=f"at most {', '.join(limits)}")
+        case PersonAsked():
+            return progress
 
 
 def _recalled(count: int, own: bool) -> str:

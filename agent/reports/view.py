@@ -15,8 +15,10 @@ from rich.live import Live
 from rich.text import Text
 
 from agent.events import (
+    BudgetSet,
     Event,
     Listener,
+    PersonAsked,
     Recalled,
     RunFinished,
     SourceProgress,
@@ -67,8 +69,14 @@ def live_view(
     # Standard output is the report's: what is written there must not pass through here.
     with Live(
         get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
-    ):
-        yield view.listen
+    ) as live:
+
+        def listen(event: Event) -> None:
+            if isinstance(event, PersonAsked):
+                live.stop() if event.waiting else live.start()
+            view.listen(event)
+
+        yield listen
     console.print()
 
 
@@ -104,6 +112,8 @@ class PlainLines:
                 return self._progress.message
             case Recalled():
                 return self._progress.recalled
+            case BudgetSet():
+                return self._progress.limits
             case RunFinished():
                 return _totals(self._progress, self._clock() - self._started)
             case _:
@@ -126,6 +136,8 @@ class _View:
 def drawing(question: str, progress: Progress, seconds: float) -> Group:
     """The live view, one line for each thing, cut to the terminal's width."""
     lines = [Text(one_line(question), style="bold")]
+    if progress.limits:
+        lines.append(Text(f"   {progress.limits}", style="dim"))
     if progress.recalled:
         lines.append(Text(f"   {progress.recalled}", style="dim"))
     for stage in STAGES:
