@@ -31,6 +31,7 @@ from agent.evidence import Evidence
 from agent.pages.reader import PageReader
 from agent.policy import Policy, tokens_between
 from agent.recalling import Recaller, journalled
+from agent.verifying.pairs import Verifying
 from memory.interfaces import Completion, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
 from memory.schema import (
@@ -80,6 +81,7 @@ class Run:
     ended_by: Ending = ""
     cut_in: Stage | None = None
     """the stage in which it was broken off; no step is gone through after that"""
+    verifying: Verifying = field(default_factory=Verifying)
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -160,12 +162,16 @@ class Run:
 
         reply = await self.calls.write(key, self.key("cut"), stage, call, heard)
         completion = _COMPLETION.validate_python(reply)
-        self.usage += completion.usage
-        self.spending.count(completion.usage, reply.get("took", 0.0))
-        self.listener(UsageCounted(self.usage))
+        self.count(completion.usage, reply.get("took", 0.0))
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
+
+    def count(self, usage: Usage, seconds: float) -> None:
+        """Count what a call took, now or when it was made."""
+        self.usage += usage
+        self.spending.count(usage, seconds)
+        self.listener(UsageCounted(self.usage))
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, cut into the stages it belongs to."""
@@ -219,8 +225,8 @@ class Run:
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
-        key, cut = self._key(f"search\0{tool}\0{asked}"), self._key("cut")
-        reply = await self._calls.reply(key, cut, Stage.RESEARCH, call, [])
+        key, cut = self.key(f"search\0{tool}\0{asked}"), self.key("cut")
+        reply = await self.calls.reply(key, cut, Stage.RESEARCH, call, [])
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
@@ -258,6 +264,7 @@ class Run:
             policy_version=self.policy.version,
             usage=self.usage,
             tool_calls=self.tool_calls,
+            verification=self.verifying.result,
             recalled=self.recalled,
             seed=self.ask.seed,
             started_at=self.started_at,

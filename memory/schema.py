@@ -83,6 +83,8 @@ class Source(Value):
     tool: str
     query: str
     """the query that found it first"""
+    copies: tuple[str, ...] = ()
+    """other addresses that were found to hold nearly the same text"""
 
 
 CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]

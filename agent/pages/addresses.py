@@ -109,9 +109,9 @@ class AddressGuard:
         # One private number among public ones is enough: it may be the one that answers.
         if not numbers or not all(self._may_reach(url.host, port, text) for text in numbers):
             raise SourceError(
-                f"The host {url.host} is on this machine or in a private network, so it is not "
-                "read.",
-                "If it is yours and meant to be read, name it in allow_hosts.",
+                f"The host {url.host} is on this machine or in a private network, and is not named "
+                "in allow_hosts.",
+                "Name it there if it is yours and meant to be read.",
             )
         return Target(url, numbers)
 
