@@ -23,6 +23,7 @@ from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
 from agent.sources.names import kept_name
+from agent.verifying.opening import verifier_of
 from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
 from memory.interfaces import Embedder, Sampling, SearchTool
@@ -38,6 +39,8 @@ CHOICES = (
     "temperature",
     "attempts",
     "memory",
+    "verify",
+    "checker",
 )
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
 SOON = 0.5
@@ -71,6 +74,7 @@ async def open_researcher(
                 template=template_of(settings),
                 choices=choices,
                 recaller=recaller_of(settings, policy.context_tokens, listener),
+                verifier=verifier_of(settings, policy),
             )
 
 

@@ -21,6 +21,7 @@ from agent.closing import close, without_evidence
 from agent.events import StageStarted
 from agent.reports.report import markdown
 from agent.run import Found, Run
+from agent.verifying.stage import verify_run
 from memory.schema import AnswerFormat, Stage, Status, Trajectory
 
 NODES = ("recall", "plan", "tools", "research", "review", "answer", "verify")
@@ -105,7 +106,8 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Every citation is resolved by code already; claims are checked with their issue."""
+    """Every citation against the text it names; the transcript stays as it was written."""
+    await verify_run(run)
 
 
 STEPS: dict[str, Step] = {

@@ -99,11 +99,11 @@ class ChatWriter:
     context_tokens = None
 
     def __init__(self, model: ChatModel) -> None:
-        self._model = model
+        self.model = model
 
     @property
     def name(self) -> str:
-        return self._model.name
+        return self.model.name
 
     async def open(self, system: str, question: str) -> None:
         return None
@@ -120,7 +120,7 @@ class ChatWriter:
         on_text: OnText | None,
     ) -> Completion:
         messages = [Message("system", system), *as_messages(transcript)]
-        completion = await self._model.chat(messages, sampling, stop, on_text)
+        completion = await self.model.chat(messages, sampling, stop, on_text)
         # Reasoning that a server keeps apart is its own; it is not part of the transcript.
         return replace(completion, token_ids=None, logprobs=None, token_ends=None)
 

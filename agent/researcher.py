@@ -18,6 +18,7 @@ from agent.policy import Policy
 from agent.question import checked
 from agent.recalling import Recaller
 from agent.run import Ask, Run
+from agent.verifying.pairs import Verifier, Verifying
 from memory.errors import RubricemError, StoreError
 from memory.interfaces import SearchTool
 from memory.journal import Journal
@@ -45,6 +46,8 @@ class Researcher:
     """one for all runs, where many run at once; None: each run has its own"""
     recaller: Recaller | None = None
     """None: nothing is put before a question"""
+    verifier: Verifier | None = None
+    """None: nobody checks the citations"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -148,6 +151,7 @@ class Researcher:
             listener,
             self.recaller,
             spending=Spending(ask.budgets),
+            verifying=Verifying(self.verifier),
         )
         self._runs[thread] = run
         return run

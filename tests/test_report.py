@@ -169,6 +169,7 @@ def test_json_holds_exactly_what_programs_are_promised():
         "answer",
         "citations",
         "dropped_citations",
+        "verification",
         "stages",
         "usage",
         "status",
@@ -184,7 +185,7 @@ def test_json_holds_exactly_what_programs_are_promised():
             "id": "S1",
             "number": 1,
             "claim": "With maxsize None the cache grows.",
-            "support": {"verdict": "unchecked", "overlap": 1.0},
+            "support": {"verdict": "unchecked", "reason": "", "overlap": 1.0},
             "source": {
                 "id": "S1",
                 "title": "lru_cache",

@@ -61,7 +61,7 @@ async def open_collector(
     async with open_researcher(settings, listen) as opened:
         journal = run.journal()
         try:
-            researcher = replace(opened, store=run.store, journal=journal)
+            researcher = replace(opened, store=run.store, journal=journal, verifier=None)
             judged_by = judge_settings(settings, options)
             async with _judge_model(judged_by, settings, options, researcher.policy) as model:
                 name = model.name if model else ""

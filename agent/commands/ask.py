@@ -34,6 +34,11 @@ LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed")
     help="Use what earlier runs taught (read-only); on: judge this run and learn from it too.",
 )
 @click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10).")
+@click.option(
+    "--verify",
+    type=click.Choice(["off", "mark", "repair"]),
+    help="Check each claim against its source: mark what fails, or also repair the report.",
+)
 @click.option("--temperature", type=float)
 @click.option("--seed", type=int)
 @click.option("--out", type=Path, metavar="FILE", help="Write the report: .md, .html or .json.")

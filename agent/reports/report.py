@@ -15,6 +15,7 @@ from agent.reports.citations import cited_answer
 from agent.reports.cited import Citation, Cited, CitedAnswer, Mark, Uncited, bracketed
 from agent.reports.markdown_text import link, literal, prose
 from agent.reports.printable import one_line
+from agent.reports.verified import checked, doubts, verified_json
 from memory.errors import SettingsError, StoreError
 from memory.runs import write_atomically
 from memory.schema import Source, Stage, Status, Trajectory
@@ -24,6 +25,11 @@ NO_ANSWER = "No answer was written."
 QUOTE_LIMIT = 400
 """characters of a quoted sentence"""
 
+_ENDED = {
+    Status.PARTIAL: "Ended early",
+    Status.NO_EVIDENCE: "No evidence",
+    Status.FAILED: "Failed",
+}
 _PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
 """holds a mark's place while the text is escaped: noncharacters, which no text keeps"""
 
@@ -49,12 +55,14 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "answer": answer.text(),
         "citations": [_citation(citation) for citation in answer.citations],
         "dropped_citations": answer.dropped,
+        "verification": verified_json(trajectory),
         "stages": [
             {"stage": stage.value, "text": text} for stage, text in stage_texts(trajectory).items()
         ],
         "usage": trajectory.usage.model_dump(mode="json"),
         "status": trajectory.status.value,
         "reason": trajectory.reason,
+        "ended_by": trajectory.ended_by,
         "trajectory_id": trajectory.id,
         "thread": trajectory.thread,
         "recalled": list(trajectory.recalled),
@@ -118,16 +126,15 @@ def stage_texts(trajectory: Trajectory) -> dict[Stage, str]:
 
 
 def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
-    """What a reader has to know before the answer: an early end, dropped ids."""
+    """What a reader has to know before the answer: an early end, dropped ids, doubts."""
     said = []
     if trajectory.status is not Status.FINISHED:
-        how = "Ended early" if trajectory.status is Status.PARTIAL else "Failed"
-        said.append(f"{how}: {one_line(trajectory.reason) or 'no reason was given.'}")
+        said.append(f"{_ENDED[trajectory.status]}: {_reason(trajectory)}")
     if answer.dropped:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
-    return said
+    return [*said, *doubts(trajectory, answer)]
 
 
 def facts(trajectory: Trajectory) -> list[str]:
@@ -138,12 +145,20 @@ def facts(trajectory: Trajectory) -> list[str]:
         trajectory.status.value,
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
+        checked(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
         f"${usage.cost:.4f}" if usage.cost is not None else "",
         duration(trajectory.seconds),
     ]
     return [phrase for phrase in phrases if phrase]
+
+
+def _reason(trajectory: Trajectory) -> str:
+    reason = one_line(trajectory.reason) or "no reason was given."
+    if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
+        return f"{reason}; what follows rests on no source."
+    return reason
 
 
 def duration(seconds: float) -> str:
@@ -173,7 +188,11 @@ def _citation(citation: Citation) -> dict[str, Any]:
         "id": citation.id,
         "number": citation.number,
         "claim": citation.claim,
-        "support": {"verdict": citation.verdict, "overlap": citation.overlap},
+        "support": {
+            "verdict": citation.verdict,
+            "reason": citation.reason,
+            "overlap": citation.overlap,
+        },
         "source": {
             "id": source.id,
             "title": source.title,

@@ -41,12 +41,17 @@ def lexical_finding(pair: Pair) -> Finding:
     """What the rules say of a pair."""
     if not content_words(pair.claim) or not _same_script(pair.claim, pair.source.text):
         return Finding("unchecked", "its words cannot be compared with the source's")
+    if wrong := fault(pair):
+        return Finding("unsupported", wrong)
     stretches = best_stretches(pair.claim, pair.source.text)
-    if fault := must_occur(pair) or _turned(pair.claim, stretches):
-        return Finding("unsupported", fault)
     if _missing(pair.claim, pair.source, stretches):
         return Finding("partial", "a part of it stands in another source it cites")
     return _by_clauses(pair.claim, [pair.source.title, *stretches[:1]])
+
+
+def fault(pair: Pair) -> str:
+    """Why a pair cannot be right, whatever a model thinks of it; "" if nothing says so."""
+    return must_occur(pair) or _turned(pair.claim, best_stretches(pair.claim, pair.source.text))
 
 
 def must_occur(pair: Pair) -> str:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.events import Listener, ignore
+from agent.journaled import Calls
 from agent.reports.cited import Cited, CitedAnswer
-from memory.schema import NO_USAGE, CitationSupport, Source, Usage
+from memory.schema import NO_USAGE, CitationSupport, Source, Trajectory, Usage, Verification
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,6 @@ class Findings:
 
     each: tuple[Finding, ...]
     usage: Usage = NO_USAGE
-    note: str = ""
-    """why some were not found by the checker itself"""
 
 
 class Checker(Protocol):
@@ -45,6 +45,26 @@ class Checker(Protocol):
     def name(self) -> str: ...
 
     async def check(self, pairs: Sequence[Pair]) -> Findings: ...
+
+
+class Verifier(Protocol):
+    """Checks an answer's citations; raises nothing where its model fails."""
+
+    async def verify(
+        self, trajectory: Trajectory, calls: Calls, listener: Listener = ignore
+    ) -> tuple[Verification, Usage]: ...
+
+    def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
+        """The same without any call, and why it is without."""
+        ...
+
+
+@dataclass
+class Verifying:
+    """A run's verification: who does it, if anybody, and what it came to once it is done."""
+
+    verifier: Verifier | None = None
+    result: Verification | None = None
 
 
 def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:

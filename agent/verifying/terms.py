@@ -16,10 +16,9 @@ _SMALL = (
     "two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty"
 )
-_WORDS = {word: str(value) for value, word in enumerate(_SMALL.split(), start=2)} | {
-    word: str(10 * value)
-    for value, word in enumerate(["thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], start=3)
-}
+_TENS = "thirty forty fifty sixty seventy eighty ninety"
+_WORDS = {word: str(value) for value, word in enumerate(_SMALL.split(), start=2)}
+_WORDS |= {word: str(10 * value) for value, word in enumerate(_TENS.split(), start=3)}
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9}
 _NUMBER = re.compile(
     rf"(?<![\w.])(?:v?(?P<digits>\d+(?:[.,]\d+)*)|(?P<word>{'|'.join(_WORDS)})(?!\w))"
