@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
+from agent.action import action_of
 from agent.budgets import RunCut
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
@@ -40,9 +41,10 @@ Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
-def system_prompt(tool_calls: int) -> str:
-    """What a policy that writes freely is told of the scaffold."""
-    return fill(template("free"), {"tool_calls": str(tool_calls)})
+def system_prompt(tool_calls: int, *, pages: bool = False) -> str:
+    """What a policy that writes freely is told of the scaffold; `pages`: it can open them."""
+    more = "\n" + template("open_page") if pages else ""
+    return fill(template("free"), {"tool_calls": str(tool_calls), "open_page": more})
 
 
 def user_message(question: str, answer_format: AnswerFormat) -> str:
@@ -57,7 +59,7 @@ class FreeDecoder:
         self._attempts = attempts
 
     def system(self, run: Run) -> str:
-        return system_prompt(run.ask.tool_calls)
+        return system_prompt(run.ask.tool_calls, pages=run.pages is not None)
 
     def message(self, run: Run) -> str:
         return user_message(run.ask.question, run.ask.answer_format)
@@ -65,7 +67,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return call.query if call else run.ask.question
+        return action_of(call) if call else run.ask.question
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -85,7 +87,7 @@ class FreeDecoder:
             return turn_faults(text, run.turn, must_answer=spent)
 
         call = tool_call(await self._turn(run, Stage.RESEARCH, faults))
-        return call.query if call and not spent else None
+        return action_of(call) if call and not spent else None
 
     async def review(self, run: Run) -> None:
         """Nothing to do where the last turn already held the review; else ask for it."""

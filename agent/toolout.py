@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from agent.run import Found
+from agent.asking import Found
+from agent.reports.printable import printable
 from agent.scaffold import neutralise
 from memory.schema import Source
 
@@ -11,13 +12,15 @@ CHARACTERS_A_WORD = 10
 
 def tool_output(found: Found, words: int) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again."""
+    note = f"{_harmless(found.note)}\n" if found.note else ""
     if found.error:
-        reason = neutralise(found.error).replace('"', "'")
-        return f'<tool_output error="{reason}">\nThe search failed.\n</tool_output>\n'
-    if not found.sources:
+        reason = _harmless(" ".join(found.error.split())).replace('"', "'")
+        said = note or "The search failed.\n"
+        return f'<tool_output error="{reason}">\n{said}</tool_output>\n'
+    if not found.sources and not note:
         return "<tool_output>\nNothing was found.\n</tool_output>\n"
     shown = (_snippet(source, source.id in found.new, words) for source in found.sources)
-    return "<tool_output>\n" + "".join(shown) + "</tool_output>\n"
+    return f"<tool_output>\n{note}" + "".join(shown) + "</tool_output>\n"
 
 
 def excerpt(text: str, words: int) -> str:
@@ -34,4 +37,9 @@ def _snippet(source: Source, new: bool, words: int) -> str:
 
 
 def _lines(parts: Iterable[str]) -> str:
-    return neutralise("\n".join(part for part in parts if part))
+    return _harmless("\n".join(part for part in parts if part))
+
+
+def _harmless(text: str) -> str:
+    # Unseen characters first: without them what they took apart is a tag again.
+    return neutralise(printable(text))
