@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agent.budgets import Budgets, Spending
-from agent.events import BudgetSet, Event, Listener, RunFinished, StageStarted, ignore
+from agent.events import BudgetSet, Event, Listener, PersonAsked, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
+from agent.person import Nobody, Person
 from agent.policy import Policy
 from agent.question import checked
 from agent.recalling import Recaller
@@ -48,6 +49,10 @@ class Researcher:
     """None: nothing is put before a question"""
     verifier: Verifier | None = None
     """None: nobody checks the citations"""
+    person: Person | None = None
+    """who is asked, where a run is to ask somebody; None: plans are approved unseen"""
+    saver: Any = None
+    """LangGraph's checkpointer; None: only runs that ask a person have one, in memory"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -84,14 +89,38 @@ class Researcher:
             run.spending.stop = stop
             searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
             listener(BudgetSet((searches, *ask.budgets.phrases().values())))
-            limit = recursion_limit(ask.tool_calls)
             try:
-                await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
+                await self._through(run)
             except RubricemError:
                 # A run that failed was kept as what it is, and that is the answer then.
                 if not ended:
                     raise
+            finally:
+                if (left := self._runs.get(thread)) is not None:
+                    self._release(left)
         return ended[0]
+
+    async def _through(self, run: Run) -> None:
+        """Through the graph, asking the person wherever it interrupts itself for one."""
+        position: Any = {"run": run.thread, "path": []}
+        config: Any = {"recursion_limit": recursion_limit(run.ask.tool_calls)}
+        asks = run.ask.approve_plan or run.ask.clarify
+        if not asks and self.saver is None:
+            await self._graph.ainvoke(position, config)
+            return
+        from langgraph.checkpoint.memory import InMemorySaver
+        from langgraph.types import Command
+
+        graph = build_graph(self, self.saver or InMemorySaver())
+        config["configurable"] = {"thread_id": run.thread}
+        person = self.person or Nobody()
+        while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
+            run.listener(PersonAsked(waiting=True))
+            try:
+                decision = await person.decide(pauses[0].value)
+            finally:
+                run.listener(PersonAsked(waiting=False))
+            position = Command(resume=decision)
 
     async def begin(self, question: str, answer_format: AnswerFormat) -> str:
         """Open a run for a caller that drives the graph itself; returns its key."""

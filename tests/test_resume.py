@@ -89,7 +89,9 @@ async def test_a_position_goes_on_with_another_researcher(tmp_path: Path):
             question: Position = {"question": QUESTION}
             await graph.ainvoke(question, config, interrupt_after=["research"])
             run = await first.find((await graph.aget_state(config)).values["run"])
-            assert run is not None and run.path == ["recall", "plan", "tools", "research"]
+            assert run is not None and run.path == [
+                "recall", "clarify", "plan", "approve", "tools", "research",
+            ]  # fmt: skip
             run.journal.close()
         assert len(server.requests) == 2
         async with researching(server.base_url, tmp_path, source) as second:
@@ -105,7 +107,7 @@ async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
         source = FixedSearch()
         await asked(server.base_url, tmp_path, source=source)
         async with researching(server.base_url, tmp_path, source) as another:
-            way = ["recall", "plan", "tools", "research", "tools", "research", "review", "answer"]
+            way = [*NODES[:6], "tools", "research", "review", "answer"]
             graph = build_graph(another, InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
             await graph.aupdate_state(
