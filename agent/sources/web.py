@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from agent.sources.query import read_query
 from agent.sources.rows import found_passages, row
@@ -54,13 +54,23 @@ class Web:
         return found_passages(found, limit)
 
 
-def ask_engines(query: str, most: int) -> Rows:
-    """Ask the engines; SourceError where all of them failed, [] where none found anything."""
+class Client(Protocol):
+    """What is used of ddgs.DDGS."""
+
+    def text(self, query: str, **options: Any) -> list[dict[str, Any]]: ...
+
+
+def ask_engines(query: str, most: int, client: Client | None = None) -> Rows:
+    """Ask the engines; SourceError where they failed, [] where none of them found anything.
+
+    An engine that refuses its callers looks to ddgs like one that found nothing.
+    """
     from ddgs import DDGS
     from ddgs.exceptions import DDGSException, TimeoutException
 
+    asked: Client = client or DDGS(timeout=ENGINE_SECONDS)
     try:
-        return DDGS(timeout=ENGINE_SECONDS).text(query, max_results=most)
+        return asked.text(query, max_results=most)
     except TimeoutException as cause:
         raise SourceError(
             "The engines of the web search did not answer in time.",
