@@ -28,11 +28,10 @@ from agent.events import (
     ignore,
 )
 from agent.evidence import Evidence
-from agent.pages.reader import PageReader
 from agent.policy import Policy, tokens_between
 from agent.recalling import Recaller, journalled
 from agent.verifying.pairs import Verifying
-from memory.interfaces import Completion, Sampling, SearchTool, StopPredicate
+from memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
 from memory.schema import (
     Author,

@@ -7,6 +7,7 @@ a key that nothing else names.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,7 +31,7 @@ from memory.schema import AnswerFormat
 FILE_NAME = "rubricem.toml"
 PREFIX = "RUBRICEM_"
 DEFAULT_ORIGIN = "default"
-_FLAG_NAMES = {"answer_format": "format"}
+_FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
 """flags that are not called like their setting"""
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
@@ -58,6 +59,8 @@ class Settings(BaseSettings):
     by commas in the environment. Where a server is named and no source is, it is `auto`."""
     scholar_key: SecretStr | None = None
     """a free key of Semantic Scholar; without one, all callers share an allowance"""
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """hosts, or host:port, whose pages may be read although they are private"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
     max_total_tokens: int = Field(default=200_000, ge=0)
     """tokens one question may take, read (unless from a cache) and written; 0: no limit"""
@@ -134,7 +137,7 @@ class Settings(BaseSettings):
             raise ValueError("must be an address such as http://localhost:8000/v1")
         return value.rstrip("/")
 
-    @field_validator("source", mode="before")
+    @field_validator("source", "allow_hosts", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
@@ -146,6 +149,14 @@ class Settings(BaseSettings):
         if not names or not all(names):
             raise ValueError("must name at least one source, such as `python`, `web` or a folder")
         return names
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        hosts = tuple(host.strip() for host in value if host.strip())
+        if any(re.search(r"[/@\s*]", host) for host in hosts):
+            raise ValueError("must be hosts such as wiki.local or wiki.local:8080")
+        return hosts
 
     @field_validator("data_dir", "weights_dir")
     @classmethod

@@ -162,6 +162,12 @@ class SearchTool(Protocol):
     async def search(self, query: str, limit: int) -> list[Passage]: ...
 
 
+class PageReader(Protocol):
+    """Reads whole pages of the web. Raises SourceError, in one sentence, where one cannot be."""
+
+    async def read(self, address: str) -> list[Passage]: ...
+
+
 class Embedder(Protocol):
     """Turns texts into unit vectors."""
 

@@ -33,6 +33,13 @@ LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed")
     type=click.Choice(["on", "off", "read-only"]),
     help="Use what earlier runs taught (read-only); on: judge this run and learn from it too.",
 )
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A private host whose pages may be read; repeatable.",
+)
 @click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10).")
 @click.option(
     "--verify",

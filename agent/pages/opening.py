@@ -15,10 +15,9 @@ from agent.asking import Found
 from agent.overlap import content_words
 from agent.pages.addresses import addresses_in, normal
 from agent.pages.likeness import sketch
-from agent.pages.reader import PageReader
 from agent.run import Run
 from memory.errors import SourceError, boundary
-from memory.interfaces import Passage
+from memory.interfaces import PageReader, Passage
 from memory.text import storable_fields
 
 PAGES_WORTH = 2

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
 
 from agent.pages.addresses import AddressGuard, normal
 from agent.pages.cache import PageCache
@@ -26,12 +25,6 @@ LONGEST_NAME = 200
 """characters of a title or heading"""
 READING_SECONDS = 40.0
 """for the text of a page that is fetched"""
-
-
-class PageReader(Protocol):
-    """Reads whole pages. Raises SourceError, in one sentence, where one cannot be read."""
-
-    async def read(self, address: str) -> list[Passage]: ...
 
 
 class WebPages:
