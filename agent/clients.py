@@ -17,12 +17,13 @@ from agent.budgets import Budgets
 from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
 from agent.graph import Decoder
+from agent.pages.reader import open_pages
 from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
-from agent.sources.names import kept_name
+from agent.sources.names import is_beyond, kept_name
 from agent.verifying.opening import verifier_of
 from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
@@ -74,6 +75,8 @@ async def open_researcher(
                 template=template_of(settings),
                 choices=choices,
                 recaller=recaller_of(settings, policy.context_tokens, listener),
+                pages=open_pages(settings.data_dir / "pages", settings.allow_hosts),
+                beyond=any(map(is_beyond, settings.source)),
                 verifier=verifier_of(settings, policy),
             )
 
@@ -136,6 +139,8 @@ def template_of(settings: Settings) -> Ask:
         tool_calls=settings.tool_calls,
         max_tokens=settings.max_tokens,
         seed=settings.seed,
+        approve_plan=settings.approve_plan,
+        clarify=settings.clarify,
     )
     return replace(ask, passages=3, passage_words=110) if embedded else ask
 

@@ -14,6 +14,7 @@ from typing import Any
 from agent.budgets import Budgets, Spending
 from agent.events import BudgetSet, Event, Listener, PersonAsked, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
+from agent.pages.addresses import addresses_in
 from agent.person import Nobody, Person
 from agent.policy import Policy
 from agent.question import checked
@@ -21,7 +22,7 @@ from agent.recalling import Recaller
 from agent.run import Ask, Run
 from agent.verifying.pairs import Verifier, Verifying
 from memory.errors import RubricemError, StoreError
-from memory.interfaces import SearchTool
+from memory.interfaces import PageReader, SearchTool
 from memory.journal import Journal
 from memory.runs import RunStore
 from memory.schema import AnswerFormat, Decoding, Status, Trajectory
@@ -47,6 +48,10 @@ class Researcher:
     """one for all runs, where many run at once; None: each run has its own"""
     recaller: Recaller | None = None
     """None: nothing is put before a question"""
+    pages: PageReader | None = None
+    """None: no page is ever opened"""
+    beyond: bool = False
+    """the web is searched; without it only a page that the question names can be opened"""
     verifier: Verifier | None = None
     """None: nobody checks the citations"""
     person: Person | None = None
@@ -179,6 +184,7 @@ class Researcher:
             journal,
             listener,
             self.recaller,
+            self.pages if self.beyond or addresses_in(ask.question) else None,
             spending=Spending(ask.budgets),
             verifying=Verifying(self.verifier),
         )
