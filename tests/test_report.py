@@ -174,6 +174,7 @@ def test_json_holds_exactly_what_programs_are_promised():
         "usage",
         "status",
         "reason",
+        "ended_by",
         "trajectory_id",
         "thread",
         "recalled",
