@@ -75,10 +75,10 @@ async def _opened(run: Run, pages: PageReader, address: str, sought: str) -> Rep
     if other := run.evidence.page_like(address, drawn):
         note = f"This page holds the same text as {other}; the two count as one source."
         return {"passages": [], "error": "", "note": note, "copy_of": other}
-    shown = nearest(passages, f"{sought} {run.ask.question}", PAGES_WORTH * run.ask.passages)
+    shown = nearest(passages, sought, run.ask.question, PAGES_WORTH * run.ask.passages)
     note = ""
     if len(shown) < len(passages):
-        note = f"{len(shown)} of the {len(passages)} passages of the page, those nearest to it."
+        note = f"{len(shown)} of the {len(passages)} passages of the page, those nearest to what is asked."
     fields = [storable_fields(asdict(passage)) for passage in shown]
     return {"passages": fields, "error": "", "note": note, "page": address, "sketch": drawn}
 
@@ -87,13 +87,13 @@ def _failed(reason: str) -> Reply:
     return {"passages": [], "error": reason, "note": "The page was not opened."}
 
 
-def nearest(passages: Sequence[Passage], wanted: str, most: int) -> list[Passage]:
-    """The passages that share most words with what is wanted, in the order of the page."""
-    words = content_words(wanted)
+def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:
+    """The passages with most of the words sought, then of the question's, in the page's order."""
+    wanted = content_words(sought), content_words(question)
+    words = [content_words(f"{passage.place} {passage.text}") for passage in passages]
 
-    def shared(i: int) -> tuple[int, int]:
-        passage = passages[i]
-        return -len(words & content_words(f"{passage.place} {passage.text}")), i
+    def rank(i: int) -> tuple[int, int, int]:
+        first, second = (len(each & words[i]) for each in wanted)
+        return -first, -second, i
 
-    best = sorted(range(len(passages)), key=shared)[:most]
-    return [passages[i] for i in sorted(best)]
+    return [passages[i] for i in sorted(sorted(range(len(passages)), key=rank)[:most])]
