@@ -36,6 +36,9 @@ _FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
 
+_NOT_SHOWN = ("api_key", "base_url", "scholar_key", "source", "checkpoints")
+"""settings whose values may hold a key or a password"""
+
 Price = tuple[
     Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
 ]
@@ -76,6 +79,12 @@ class Settings(BaseSettings):
     """claims against their sources: said in the report, or also rewritten or removed there"""
     checker: Literal["auto", "lexical"] = "auto"
     """`auto`: the policy's model under lexical rules; `lexical`: the rules alone"""
+    approve_plan: bool = False
+    """a person decides on the plan before it is followed; without a terminal it is approved"""
+    clarify: bool = False
+    """the model may ask one question back before it plans"""
+    checkpoints: SecretStr | None = None
+    """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
     memory: Literal["on", "off", "read-only"] = "read-only"
     """what earlier runs taught is put before a question; `on`: this run teaches too"""
     data_dir: Path = Field(
@@ -119,7 +128,7 @@ class Settings(BaseSettings):
         """Where the value of a setting came from, in words: flag, variable, file or default."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
-    @field_validator("model", "base_url", "api_key", "scholar_key", mode="before")
+    @field_validator("model", "base_url", "api_key", "scholar_key", "checkpoints", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
@@ -261,6 +270,6 @@ def _explained(
         return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
     place = f"{origin}: {name}" if origin.endswith(FILE_NAME) else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in ("api_key", "base_url", "scholar_key", "source") else f" {values[name]!r}"
+    got = "" if name in _NOT_SHOWN else f" {values[name]!r}"
     wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")

@@ -13,13 +13,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from memory.errors import SettingsError, StoreError
-from memory.journal import Journal
+from memory.journal import Journal, in_use
 from memory.schema import Trajectory
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
@@ -90,6 +91,15 @@ class RunStore:
                 f"the trajectory of {thread!r} cannot be read: {error.errors()[0]['msg']}",
                 f"Run it again from its journal with --resume {thread}.",
             ) from error
+
+    def asked_at(self, thread: str) -> datetime:
+        """When the run was asked for."""
+        status = (self._folder_of(thread) / "request.json").stat()
+        return datetime.fromtimestamp(status.st_mtime, UTC)
+
+    def running(self, thread: str) -> bool:
+        """Whether a process is working on the run now."""
+        return in_use(self._folder_of(thread) / "journal.jsonl")
 
     def threads(self) -> list[str]:
         """Names of all runs, the latest last."""
