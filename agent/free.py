@@ -19,6 +19,7 @@ from agent.prompting import fill, template
 from agent.reading import answer_text, stage_spans
 from agent.run import Found, Run
 from agent.scaffold import lacks, malformed, neutralise, parse, tool_call, turn_faults
+from agent.sources.names import SCHOLAR
 from agent.toolout import tool_output
 from memory.interfaces import Completion, Sampling
 from memory.schema import AnswerFormat, Author, Stage
@@ -41,10 +42,14 @@ Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
-def system_prompt(tool_calls: int, *, pages: bool = False) -> str:
-    """What a policy that writes freely is told of the scaffold; `pages`: it can open them."""
-    more = "\n" + template("open_page") if pages else ""
-    return fill(template("free"), {"tool_calls": str(tool_calls), "open_page": more})
+def system_prompt(tool_calls: int, *, pages: bool = False, papers: bool = False) -> str:
+    """What a policy that writes freely is told of the scaffold.
+
+    `pages`: it can open them; `papers`: a search can be narrowed by year and field.
+    """
+    told = [name for name, can in (("narrow", papers), ("open_page", pages)) if can]
+    more = "".join(f"\n{template(name)}" for name in told)
+    return fill(template("free"), {"tool_calls": str(tool_calls), "more": more})
 
 
 def user_message(question: str, answer_format: AnswerFormat) -> str:
@@ -59,7 +64,8 @@ class FreeDecoder:
         self._attempts = attempts
 
     def system(self, run: Run) -> str:
-        return system_prompt(run.ask.tool_calls, pages=run.pages is not None)
+        papers = SCHOLAR in run.search_tool.name.split("+")
+        return system_prompt(run.ask.tool_calls, pages=run.pages is not None, papers=papers)
 
     def message(self, run: Run) -> str:
         return user_message(run.ask.question, run.ask.answer_format)

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent.auto_source import settled
 from agent.banking import open_bank
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import choices_of, open_researcher
@@ -58,6 +59,8 @@ async def open_collector(
     is collecting into it.
     """
     listen = _listener(tell)
+    # The run's folder names what `auto` took, so that it goes on with that or says so.
+    settings = await settled(settings, listener=listen)
     async with open_researcher(settings, listen) as opened:
         journal = run.journal()
         try:
