@@ -43,10 +43,11 @@ class ServedRuns:
     async def _researcher(self) -> Researcher:
         async with self._lock:
             if not hasattr(self, "_built"):
+                from agent.auto_source import with_default_source
                 from agent.clients import budgets_of, open_researcher
                 from agent.settings import load_settings
 
-                settings = await asyncio.to_thread(load_settings)
+                settings = await asyncio.to_thread(lambda: with_default_source(load_settings()))
                 built = await self._stack.enter_async_context(open_researcher(settings))
                 built.template = replace(built.template, budgets=budgets_of(settings))
                 self._built = built
