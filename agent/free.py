@@ -116,7 +116,7 @@ class FreeDecoder:
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """Append what was written of a turn that was broken off."""
-        for stage, text in _pieces(run, cut.stage, cut.text):
+        for stage, text in _pieces(run, cut.stage, cut.text) if cut.text else ():
             run.cut_in = stage
             await run.keep_edited(stage, text, told=True)
 
