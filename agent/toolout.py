@@ -3,7 +3,6 @@
 from collections.abc import Iterable
 
 from agent.asking import Found
-from agent.reports.printable import printable
 from agent.scaffold import neutralise
 from memory.schema import Source
 
@@ -12,9 +11,9 @@ CHARACTERS_A_WORD = 10
 
 def tool_output(found: Found, words: int) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again."""
-    note = f"{_harmless(found.note)}\n" if found.note else ""
+    note = f"{neutralise(found.note)}\n" if found.note else ""
     if found.error:
-        reason = _harmless(" ".join(found.error.split())).replace('"', "'")
+        reason = neutralise(" ".join(found.error.split())).replace('"', "'")
         said = note or "The search failed.\n"
         return f'<tool_output error="{reason}">\n{said}</tool_output>\n'
     if not found.sources and not note:
@@ -37,9 +36,4 @@ def _snippet(source: Source, new: bool, words: int) -> str:
 
 
 def _lines(parts: Iterable[str]) -> str:
-    return _harmless("\n".join(part for part in parts if part))
-
-
-def _harmless(text: str) -> str:
-    # Unseen characters first: without them what they took apart is a tag again.
-    return neutralise(printable(text))
+    return neutralise("\n".join(part for part in parts if part))
