@@ -6,12 +6,14 @@ its clauses count: all found, some, or none. It is blind to meaning that keeps t
 did what to whom), and a free paraphrase can look unsupported to it.
 """
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from agent.overlap import content_words, sentences
 from agent.verifying.pairs import Finding, Findings, Pair
-from agent.verifying.polarity import contradiction, shares
+from agent.verifying.polarity import NEGATIONS, contradiction, shares
 from agent.verifying.terms import missing_names, missing_numbers, missing_quotations
 from memory.schema import Source
 
@@ -22,6 +24,8 @@ ENOUGH = 0.6
 """share of a clause's content words that the stretch must have"""
 SAME = 0.6
 """share of a claim's words from which a sentence speaks of the same thing"""
+READ = 20
+"""stretches read at most"""
 NEAR = 0.75
 """of the best stretch's share, from which another stretch is read as well"""
 
@@ -34,7 +38,8 @@ class LexicalChecker:
     name = NAME
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        return Findings(tuple(lexical_finding(pair) for pair in pairs))
+        # A page of many thousand words takes a while.
+        return Findings(tuple(await asyncio.to_thread(lambda: list(map(lexical_finding, pairs)))))
 
 
 def lexical_finding(pair: Pair) -> Finding:
@@ -67,14 +72,17 @@ def must_occur(pair: Pair) -> str:
     return ""
 
 
-def best_stretches(claim: str, text: str) -> list[str]:
-    """The stretches that share most with the claim, the best first; [""] for an empty text."""
+@lru_cache(maxsize=64)
+def best_stretches(claim: str, text: str) -> tuple[str, ...]:
+    """The stretches that share most with the claim, the best first; ("",) for an empty text."""
     parts = list(sentences(text)) or [""]
-    last = max(len(parts) - STRETCH, 0)
-    stretches = ["\n".join(parts[i : i + STRETCH]) for i in range(last + 1)]
-    ranked = sorted(stretches, key=lambda s: -shares(claim, s))
-    least = NEAR * shares(claim, ranked[0])
-    return [s for s in ranked if shares(claim, s) >= least]
+    wanted = content_words(claim) - NEGATIONS
+    held = [wanted & content_words(part) for part in parts]
+    starts = range(max(len(parts) - STRETCH, 0) + 1)
+    shared = {i: len(frozenset().union(*held[i : i + STRETCH])) for i in starts}
+    ranked = sorted(starts, key=lambda i: -shared[i])[:READ]
+    near = (i for i in ranked if shared[i] >= NEAR * shared[ranked[0]])
+    return tuple("\n".join(parts[i : i + STRETCH]) for i in near)
 
 
 def _missing(claim: str, source: Source, stretches: Sequence[str]) -> list[tuple[str, str]]:
@@ -125,4 +133,10 @@ def _joined(parts: Sequence[str]) -> Iterator[str]:
 
 
 def _same_script(claim: str, text: str) -> bool:
-    return not claim.isascii() or not text or any(letter.isascii() for letter in text)
+    return _latin(claim) == _latin(text) or not text
+
+
+def _latin(text: str) -> bool:
+    """Whether most letters are Latin ones."""
+    letters = [letter for letter in text if letter.isalpha()]
+    return 2 * sum(letter < "\u0250" for letter in letters) >= len(letters)

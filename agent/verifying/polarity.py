@@ -1,8 +1,8 @@
 """Whether a claim says the opposite of a sentence that uses the same words.
 
-Two signs are looked for: a word that is denied in one and not in the other ("blocks", "does not
-block"), and a word that stands against its opposite ("oldest", "newest"). Both are read from
-words alone, so they are looked for only where the two share most of what they say.
+Three signs are looked for: a word that is denied in one and not in the other ("blocks", "does not
+block"), a comparison the other way round, and a word that stands against its opposite ("oldest",
+"newest"). They are read from words alone, so only where the two share most of what they say.
 """
 
 import re
@@ -23,7 +23,7 @@ _PAIRS = """
     inside outside, largest smallest, larger smaller, largest least, left right, less more,
     longer shorter, longest shortest, maximum minimum, mutable immutable, most least, negative
     positive, newest oldest, newer older, north south, optional required, private public,
-    oldest youngest, start end, strong weak, upper lower, wider narrower, without with
+    oldest youngest, start end, strong weak, upper lower, wider narrower
 """
 _OPPOSITES: dict[str, set[str]] = {}
 for _pair in _PAIRS.split(","):
@@ -31,7 +31,10 @@ for _pair in _PAIRS.split(","):
         _OPPOSITES.setdefault(_one, set()).add(_other)
 
 _TOKEN = re.compile(r"[^\W\d_]+(?:['\u2019]t\b)?|[,;:.()]")
-_NEGATIONS = {"not", "no", "never", "without", "cannot", "neither", "nor"}
+_THAN = re.compile(r"\bthan\b", re.I)
+NEGATIONS = frozenset({"not", "no", "nor"})
+"""those that count as content words"""
+_NEGATIONS = {*NEGATIONS, "never", "without", "cannot", "neither"}
 _COMPARING = {"more", "less", "fewer", "later", "earlier", "longer", "only", "just", "matter"}
 """after a negation they make something other than a denial"""
 _PREFIXES = ("un", "non", "im", "in", "dis")
@@ -45,7 +48,17 @@ def contradiction(claim: str, sentence: str) -> str:
         return f"it is denied of what the source asserts ({_shown(turned)})"
     if turned := denied_there & said_here:
         return f"the source denies it ({_shown(turned)})"
-    return _opposed(_words(claim), _words(sentence))
+    return _swapped(claim, sentence) or _opposed(_words(claim), _words(sentence))
+
+
+def _swapped(claim: str, sentence: str) -> str:
+    """Whether what is compared stands the other way round: "A more than B", "B more than A"."""
+    parts = [_THAN.split(text) for text in (claim, sentence)]
+    if any(len(part) != 2 for part in parts):
+        return ""
+    (more, less), (more_there, less_there) = (map(content_words, part) for part in parts)
+    turned = (more - more_there) & less_there and (less - less_there) & more_there
+    return "it compares them the other way round" if turned else ""
 
 
 def _opposed(claim: list[str], sentence: list[str]) -> str:
@@ -90,5 +103,5 @@ def _shown(words: set[str]) -> str:
 
 def shares(claim: str, sentence: str) -> float:
     """Share of the claim's content words that the sentence has; negations do not count."""
-    words = content_words(claim) - {"not", "no", "nor"}
+    words = content_words(claim) - NEGATIONS
     return len(words & content_words(sentence)) / len(words) if words else 0.0
