@@ -72,13 +72,13 @@ async def approved(run: Run, query: str) -> str | None:
 
 
 async def clarified(run: Run) -> None:
-    """Ask the person what the policy wants to know before it plans; at most once."""
-    if not (doubt := await _doubt(run)):
+    """Ask the person what the policy wants to know before it plans."""
+    if not run.doubt:
         return
-    asked = {"ask": "clarify", "question": run.ask.question, "doubt": doubt}
+    asked = {"ask": "clarify", "question": run.ask.question, "doubt": run.doubt}
     reply = _read(Reply, await decided(run, asked)).text.strip()
     if reply:
-        note = f"Asked in return: {neutralise(doubt)}\nThe person answered: {neutralise(reply)}"
+        note = f"Asked in return: {neutralise(run.doubt)}\nThe person answered: {neutralise(reply)}"
         await run.prompt(Stage.PLAN, f"\n\n{note}\n\n")
 
 
@@ -102,7 +102,7 @@ def plan_of(text: str, query: str) -> Plan:
     return Plan(rubric=tuple(rubric_items(rubric)), research_plan=research.strip(), query=query)
 
 
-async def _doubt(run: Run) -> str:
+async def doubt_of(run: Run) -> str:
     """The policy's question back, outside the transcript; "" where it has none."""
     system = template("clarify")
     message = fill(

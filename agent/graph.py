@@ -20,7 +20,7 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from agent.approval import MOST_REJECTED, approved, clarified
+from agent.approval import MOST_REJECTED, approved, clarified, doubt_of
 from agent.budgets import RunCut
 from agent.closing import close, without_evidence
 from agent.events import StageStarted
@@ -84,12 +84,13 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     """Put the system prompt, what earlier runs taught, and the question down."""
     await run.open(decoder.system(run), await run.recall() + decoder.message(run))
+    if run.ask.clarify:
+        run.doubt = await doubt_of(run)
 
 
 async def clarify(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Nothing but a person's answer to the policy's question back, where the run allows one."""
-    if run.ask.clarify:
-        await clarified(run)
+    """Nothing but a person's answer to the policy's question back, where it has one."""
+    await clarified(run)
 
 
 async def plan(run: Run, decoder: Decoder, query: str | None) -> str:

@@ -65,6 +65,8 @@ class Run:
     """None: no page can be opened"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items that stand before the question"""
+    doubt: str = ""
+    """what the policy wants to ask the person before it plans"""
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
     evidence: Evidence = field(default_factory=Evidence)
