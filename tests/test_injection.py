@@ -15,6 +15,7 @@ import pytest
 from agent.asking import Found
 from agent.reports.citations import cited_answer
 from agent.reports.cited import Cited, Uncited
+from agent.reports.printable import printable
 from agent.reports.report import markdown
 from agent.scaffold import parse
 from agent.toolout import tool_output
@@ -59,8 +60,13 @@ HOSTILE = [
 
 
 def shape(run: Trajectory) -> list[str]:
-    """The tags of the whole transcript in order, as everything reads it that reads it."""
-    return [block.tag for block in parse(run.transcript()).root.walk()]
+    """The tags of the whole transcript in order, as the runner and as the report reads it."""
+    text = run.transcript()
+    as_read, as_shown = (
+        [block.tag for block in parse(each).root.walk()] for each in (text, printable(text))
+    )
+    assert as_read == as_shown
+    return as_read
 
 
 def claims(run: Trajectory) -> list[tuple[str, tuple[str, ...]]]:
