@@ -52,7 +52,7 @@ class TurnRetried:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """Work before the first answer: indexing a folder, loading weights."""
+    """Work around the stages: indexing a folder, loading weights, checking citations."""
 
     message: str
 

@@ -107,6 +107,11 @@ def test_a_claim_is_supported_in_part_where_only_one_of_its_clauses_is_there():
     assert said("Writers are told by a signal.") == "unsupported"
 
 
+def test_a_denied_word_is_the_same_as_one_with_a_denying_prefix():
+    assert said("It grows as an unbounded queue.") == "supported"
+    assert said("It grows as an unlimited list.") == "unsupported"
+
+
 def test_what_must_occur_makes_a_claim_unsupported_whatever_its_other_words():
     found = lexical_finding(Pair("The queue holds 256 items by default.", source(QUEUE)))
     assert found == Finding("unsupported", 'the number "256" does not stand in the source')

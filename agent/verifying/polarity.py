@@ -102,6 +102,10 @@ def _shown(words: set[str]) -> str:
 
 
 def shares(claim: str, sentence: str) -> float:
-    """Share of the claim's content words that the sentence has; negations do not count."""
+    """Share of the claim's content words that the sentence has; negations do not count.
+
+    "Unbounded" is there where "bound" is denied.
+    """
     words = content_words(claim) - NEGATIONS
-    return len(words & content_words(sentence)) / len(words) if words else 0.0
+    denied = {prefix + word for word in _denied(sentence)[0] for prefix in _PREFIXES}
+    return len(words & (content_words(sentence) | denied)) / len(words) if words else 0.0

@@ -98,7 +98,7 @@ class AnswerVerifier:
         pairs = pairs_of(answer)
         work = _work(self._policy, calls)
         if pairs:
-            listener(SourceProgress(f"checking {len(pairs)} citations: {work.checker.name}"))
+            listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
         with calls.scope(trajectory.thread):
             await work.check(pairs)
             repairs = await self._repaired(trajectory, work)
