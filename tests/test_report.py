@@ -170,6 +170,7 @@ def test_json_holds_exactly_what_programs_are_promised():
         "citations",
         "dropped_citations",
         "verification",
+        "conflicts",
         "stages",
         "usage",
         "status",
@@ -193,6 +194,7 @@ def test_json_holds_exactly_what_programs_are_promised():
                 "location": "lib.py",
                 "place": "line 3",
                 "passage": BOUND,
+                "copies": [],
             },
         }
     ]

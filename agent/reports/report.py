@@ -13,6 +13,7 @@ from typing import Any
 
 from agent.reports.citations import cited_answer
 from agent.reports.cited import Citation, Cited, CitedAnswer, Mark, Uncited, bracketed
+from agent.reports.conflicts import told
 from agent.reports.markdown_text import link, literal, prose
 from agent.reports.printable import one_line
 from agent.reports.verified import checked, doubts, verified_json
@@ -56,6 +57,7 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "citations": [_citation(citation) for citation in answer.citations],
         "dropped_citations": answer.dropped,
         "verification": verified_json(trajectory),
+        "conflicts": list(told(trajectory, answer)),
         "stages": [
             {"stage": stage.value, "text": text} for stage, text in stage_texts(trajectory).items()
         ],
@@ -126,7 +128,7 @@ def stage_texts(trajectory: Trajectory) -> dict[Stage, str]:
 
 
 def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
-    """What a reader has to know before the answer: an early end, dropped ids, doubts."""
+    """What a reader has to know before the answer: an early end, dropped ids, doubts, conflicts."""
     said = []
     if trajectory.status is not Status.FINISHED:
         said.append(f"{_ENDED[trajectory.status]}: {_reason(trajectory)}")
@@ -134,7 +136,7 @@ def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
-    return [*said, *doubts(trajectory, answer)]
+    return [*said, *doubts(trajectory, answer), *told(trajectory, answer)]
 
 
 def facts(trajectory: Trajectory) -> list[str]:
@@ -175,9 +177,15 @@ def quotes(answer: CitedAnswer, source: Source) -> list[str]:
     return [one_line(quote, QUOTE_LIMIT) for quote in found or [source.text]]
 
 
+def whereabouts(source: Source) -> list[str]:
+    """Where a source stands: its address, the place in it, and where copies of it stand."""
+    also = f"also at {', '.join(source.copies)}" if source.copies else ""
+    return [one_line(part) for part in (source.location, source.place, also) if part]
+
+
 def _source(answer: CitedAnswer, source: Source) -> str:
     number = answer.of(source)[0].number
-    where = [literal(part) for part in (source.location, source.place) if part]
+    where = [literal(part) for part in whereabouts(source)]
     head = " · ".join([f"**[{number}]** {link(source.title, source.location)}", *where])
     return "\n\n".join([head, *(f"> {literal(quote)}" for quote in quotes(answer, source))])
 
@@ -199,5 +207,6 @@ def _citation(citation: Citation) -> dict[str, Any]:
             "location": source.location,
             "place": source.place,
             "passage": source.text,
+            "copies": list(source.copies),
         },
     }

@@ -21,7 +21,7 @@ from agent.reports.cited import Citation, Cited, CitedAnswer, Uncited, doubt
 from agent.reports.markdown_text import web_address
 from agent.reports.page_stages import rubric_section, stages_section
 from agent.reports.printable import one_line, printable
-from agent.reports.report import NO_ANSWER, duration, marked_in, notes, quotes
+from agent.reports.report import NO_ANSWER, duration, marked_in, notes, quotes, whereabouts
 from agent.reports.verified import check_counts, removed_section
 from memory.schema import Source, Trajectory
 
@@ -154,7 +154,8 @@ def _head(source: Source) -> str:
     if address := web_address(source.location):
         link = f'<a rel="noopener noreferrer nofollow" href="{escape(address)}">'
         title, location = f"{link}{title}</a>", f"{link}{location}</a>"
-    where = " \u00b7 ".join(filter(None, (location, escape(one_line(source.place)))))
+    rest = [escape(part) for part in whereabouts(source) if part != one_line(source.location)]
+    where = " \u00b7 ".join(filter(None, (location, *rest)))
     return f'<p class="source-title">{title}</p><p class="where">{where}</p>'
 
 

@@ -32,7 +32,7 @@ from agent.reports.citations import cited_answer
 from agent.reports.cited import CitedAnswer
 from agent.reports.printable import one_line
 from agent.reports.progress import STAGES, Call, Progress, advance
-from agent.reports.report import NO_ANSWER, duration, facts, notes, quotes
+from agent.reports.report import NO_ANSWER, duration, facts, notes, quotes, whereabouts
 from memory.schema import Source, Stage, Status, Trajectory
 
 SHOWN = 8
@@ -226,7 +226,7 @@ def _sources(answer: CitedAnswer) -> Iterator[Text]:
 
 
 def _source(answer: CitedAnswer, source: Source) -> Text:
-    where = [one_line(part) for part in (source.location, source.place) if part]
+    where = whereabouts(source)
     text = Text.assemble(
         (f"[{answer.of(source)[0].number}]", "cyan"),
         f" {one_line(source.title)}",
