@@ -1,7 +1,10 @@
 """The checkers over models: what is asked, what stands above the reply, what is repeated."""
 
+from pathlib import Path
+
 import pytest
 
+from agent.llama import LlamaConfig, LlamaPolicy
 from agent.reports.citations import cited_answer
 from agent.verifying.chat_checker import ChatChecker, listed
 from agent.verifying.choice_checker import CHARACTERS, ChoiceChecker, around, finding_at
@@ -95,3 +98,15 @@ def test_the_same_claim_on_the_same_source_is_one_question():
     assert [(p.claim, p.source.id, len(p.beside)) for p in pairs] == [
         ("It grows.", "S1", 0), ("It evicts.", "S1", 1), ("It evicts.", "S2", 1),
     ]  # fmt: skip
+
+
+@pytest.mark.model
+async def test_the_real_model_holds_what_is_said_likelier_than_what_is_not(weights_05b: Path):
+    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(context_tokens=2048))
+    checker = ChoiceChecker(model)
+    try:
+        said, _ = await checker.probability(pair("The cache can grow without any limit."))
+        other, _ = await checker.probability(pair("Zebras gallop across the grassland at night."))
+    finally:
+        await model.aclose()
+    assert said > other

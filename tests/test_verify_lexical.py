@@ -88,6 +88,8 @@ def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
         ("It blocks readers.", "It doesn't block readers.", True),
         ("It never blocks readers.", "It does not block readers.", False),
         ("It can grow without bound.", "It grows without bound.", False),
+        ("It begins a line.", "It begins a text but does not begin a line.", True),
+        ("It begins a text.", "It begins a text but does not begin a line.", False),
         ("It keeps no more than 5 keys.", "It keeps 5 keys.", False),
         ("The newest key goes.", "The oldest key goes.", True),
         ("The cache is bounded.", "The cache is unbounded.", True),

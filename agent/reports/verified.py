@@ -20,9 +20,9 @@ _SAID: dict[CitationSupport, str] = {
 
 
 def checked(trajectory: Trajectory) -> str:
-    """Who checked the citations and with what result, as a short phrase; "" if nobody did."""
+    """Who checked the citations and with what result, as a short phrase; "" if none was."""
     found = trajectory.verification
-    if found is None:
+    if found is None or not found.checks:
         return ""
     return f"citations checked by {one_line(found.checker)}: {check_counts(trajectory)}"
 

@@ -77,7 +77,7 @@ def _against(word: str, other: str) -> bool:
 
 
 def _denied(text: str) -> tuple[set[str], set[str]]:
-    """Stems of the content words that a negation reaches, and of the others."""
+    """Stems of the content words that negations alone reach, and of those that none reaches."""
     denied: set[str] = set()
     said: set[str] = set()
     left = 0
@@ -90,7 +90,7 @@ def _denied(text: str) -> tuple[set[str], set[str]]:
         elif word not in STOP_WORDS:
             (denied if left else said).add(stem(word))
             left = max(left - 1, 0)
-    return denied, said - denied
+    return denied - said, said - denied
 
 
 def _words(text: str) -> list[str]:
