@@ -6,8 +6,8 @@ The (claim, passage) pairs are our own (`benchmarks/verify_pairs.jsonl`): true c
 most of them in the passage's own words; true ones with one number changed; half-true ones, of
 whose two parts the passage holds one. `unsupported` is right for the false and the changed;
 `partial` for the half-true. Figures are of the set `test`, which was written before anything was
-measured; thresholds are fitted on `tuning` alone, and docs/benchmarks.md says which rule was changed
-after the test set had been looked at. Intervals are Wilson's, 95%.
+measured; thresholds are fitted on `tuning` alone, and docs/benchmarks.md says which rule was
+changed after the test set had been looked at. Intervals are Wilson's, 95%.
 """
 
 import argparse
