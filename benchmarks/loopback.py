@@ -7,8 +7,9 @@ so what a client needs beyond `turns * delay` is the client's own time.
 
     python -m benchmarks.loopback --delay 1.0 --chunks 20 --port 0
 
-The first line it prints is its port. `GET /count` says how many calls came, how many of them
-were distinct and how many were answered in full, which shows whether a resume repeated one.
+The first line it prints is its port. `GET /search` answers like a SearXNG instance. `GET /count`
+says how many calls came, how many of them were distinct and how many were answered in full, the
+same of searches, and how many pieces were sent: so a resume that repeats one is seen here.
 """
 
 import argparse
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 MODEL = "loopback"
+PASSAGE = "The rule decides the order, and its one exception is named beside it."
 
 TURNS = (
     "<think>The question asks for a rule and its exception.</think>"
@@ -54,14 +56,31 @@ class Counts:
 
     calls: int = 0
     finished: int = 0
+    pieces: int = 0
+    searches: int = 0
     seen: set[bytes] = field(default_factory=set)
+    queries: set[str] = field(default_factory=set)
 
     def begin(self, body: bytes) -> None:
         self.calls += 1
         self.seen.add(hashlib.sha256(body).digest())
 
     def report(self) -> dict[str, int]:
-        return {"calls": self.calls, "distinct": len(self.seen), "finished": self.finished}
+        return {
+            "calls": self.calls,
+            "distinct": len(self.seen),
+            "finished": self.finished,
+            "pieces": self.pieces,
+            "searches": self.searches,
+            "distinct_searches": len(self.queries),
+        }
+
+    def search(self, path: str) -> dict[str, Any]:
+        """Count a search; the reply has one row, whatever is asked."""
+        self.searches += 1
+        self.queries.add(path)
+        row = {"title": "Rules", "url": "http://127.0.0.1/rules", "content": PASSAGE}
+        return {"results": [row], "unresponsive_engines": []}
 
 
 def next_turn(messages: list[Mapping[str, Any]]) -> str:
@@ -163,6 +182,9 @@ class Loopback:
             await self.complete(json.loads(body), body, writer)
         elif path == "/count":
             writer.write(json_response(self.counts.report()))
+        elif path.startswith("/search?"):
+            await asyncio.sleep(self.delay / 4)
+            writer.write(json_response(self.counts.search(path)))
         elif path.endswith("/models"):
             writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
         else:
@@ -179,6 +201,7 @@ class Loopback:
             writer.write(STREAM_HEAD)
             async for data in events(request, self.delay, self.chunks):
                 writer.write(chunked(data))
+                self.counts.pieces += 1
                 await writer.drain()
             writer.write(b"0\r\n\r\n")
         self.counts.finished += 1
