@@ -30,8 +30,14 @@ class Sent:
     """whether it says how long it is"""
 
 
+NOTHING = Sent("nothing here", status=404)
+
+
 class PageSite:
-    """Serves `pages` (path -> what is sent); `asked` are (host, path), as they came."""
+    """Serves `pages` (path, with or without its query -> what is sent).
+
+    `asked` are (host, path), as they came.
+    """
 
     def __init__(self, pages: Mapping[str, Sent | str]) -> None:
         self.pages = dict(pages)
@@ -83,7 +89,8 @@ class _Answering(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         site = self.server.site
         site.asked.append((self.headers.get("host", ""), self.path))
-        found = site.pages.get(self.path, Sent("nothing here", status=404))
+        bare = self.path.partition("?")[0]
+        found = site.pages.get(self.path) or site.pages.get(bare) or NOTHING
         sent = Sent(found) if isinstance(found, str) else found
         body = sent.body.encode() if isinstance(sent.body, str) else sent.body
         self.send_response(sent.status)

@@ -74,7 +74,7 @@ async def test_of_a_long_page_the_nearest_passages_are_shown_in_its_order(tmp_pa
         tmp_path, turns(opening("S1")), [result("https://acme.test/")], pages, passages=1
     )
     shown = tool_texts(run)[1]
-    assert "2 of the 30 passages" in shown
+    assert "These 2 of the page's 30 passages" in shown
     assert shown.index("page seven") < shown.index("12.5 million")
     assert [source.place for source in run.sources[1:]] == ["part 8", "part 22"]
 

@@ -71,16 +71,23 @@ async def _opened(run: Run, pages: PageReader, address: str, sought: str) -> Rep
             passages = await pages.read(address)
     except SourceError as error:
         return _failed(str(error))
-    drawn = await asyncio.to_thread(lambda: list(sketch(p.text for p in passages)))
+    # Both take a moment for a book.
+    most = PAGES_WORTH * run.ask.passages
+    drawn, shown = await asyncio.to_thread(_looked_over, passages, sought, run.ask.question, most)
     if other := run.evidence.page_like(address, drawn):
         note = f"This page holds the same text as {other}; the two count as one source."
         return {"passages": [], "error": "", "note": note, "copy_of": other}
-    shown = nearest(passages, sought, run.ask.question, PAGES_WORTH * run.ask.passages)
-    note = ""
-    if len(shown) < len(passages):
-        note = f"{len(shown)} of the {len(passages)} passages of the page, those nearest to what is asked."
+    cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the question."
+    note = cut if len(shown) < len(passages) else ""
     fields = [storable_fields(asdict(passage)) for passage in shown]
     return {"passages": fields, "error": "", "note": note, "page": address, "sketch": drawn}
+
+
+def _looked_over(
+    passages: Sequence[Passage], sought: str, question: str, most: int
+) -> tuple[list[int], list[Passage]]:
+    drawn = sketch(passage.text for passage in passages)
+    return list(drawn), nearest(passages, sought, question, most)
 
 
 def _failed(reason: str) -> Reply:

@@ -7,6 +7,7 @@ one from another thread at any time.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from agent.action import OPEN_PAGE
 from agent.events import (
     BudgetSet,
     Event,
@@ -33,13 +34,14 @@ RUBRIC_TAIL = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One search; `found` is None while it runs."""
+    """One search, or one page that is opened; `found` is None while it runs."""
 
     number: int
     query: str
     found: int | None = None
     seconds: float = 0.0
     error: str = ""
+    page: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,8 @@ def advance(progress: Progress, event: Event) -> Progress:
             return replace(progress, stage=stage, message="")
         case TextWritten(stage, text):
             return _written(progress, stage, text)
-        case ToolCalled(_, query, number):
-            call = Call(number, one_line(query))
+        case ToolCalled(tool, query, number):
+            call = Call(number, one_line(query), page=tool == OPEN_PAGE)
             return replace(progress, calls=(*progress.calls, call), message="")
         case ToolReturned():
             return _returned(progress, event)

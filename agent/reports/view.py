@@ -107,7 +107,8 @@ class PlainLines:
                 return "\n".join(f"  - {item}" for item in self._progress.rubric[:SHOWN])
             case ToolReturned() if self._progress.calls:
                 call = self._progress.calls[-1]
-                return f"search {call.number}: {call.query} ({_outcome(call)})"
+                doing = "page" if call.page else "search"
+                return f"{doing} {call.number}: {call.query} ({_outcome(call)})"
             case SourceProgress() | TurnRetried():
                 return self._progress.message
             case Recalled():
@@ -168,7 +169,7 @@ def _stage_line(stage: Stage, progress: Progress, seconds: float) -> Text:
 
 
 def _call_line(call: Call) -> Text:
-    outcome = _outcome(call) if call.found is not None else "searching"
+    outcome = _outcome(call) if call.found is not None else "opening" if call.page else "searching"
     return Text.assemble(
         f"   {call.number:>2} ", (outcome, "red" if call.error else "dim"), f"  {call.query}"
     )
