@@ -16,7 +16,7 @@ from agent.events import BudgetSet, Event, Listener, PersonAsked, RunFinished, S
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.pages.addresses import addresses_in
 from agent.person import Nobody, Person
-from agent.policy import Policy
+from agent.policy import Policy, TokenWriter
 from agent.question import checked
 from agent.recalling import Recaller
 from agent.run import Ask, Run
@@ -92,8 +92,7 @@ class Researcher:
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
             run = await self._start(thread, ask, tell)
             run.spending.stop = stop
-            searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
-            listener(BudgetSet((searches, *ask.budgets.phrases().values())))
+            listener(BudgetSet(self._limits(ask)))
             try:
                 await self._through(run)
             except RubricemError:
@@ -104,6 +103,14 @@ class Researcher:
                 if (left := self._runs.get(thread)) is not None:
                     self._release(left)
         return ended[0]
+
+    def _limits(self, ask: Ask) -> tuple[str, ...]:
+        """What the question may spend, in words; a model in this process costs no money."""
+        phrases = ask.budgets.phrases()
+        if isinstance(self.policy, TokenWriter):
+            phrases.pop("cost", None)
+        searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+        return searches, *phrases.values()
 
     async def _through(self, run: Run) -> None:
         """Through the graph, asking the person wherever it interrupts itself for one."""
