@@ -48,6 +48,7 @@ TURNS = (
     "<writing_plan>State the rule, then the exception.</writing_plan></review>"
     '<answer>In short: <cite id="S1">the rule decides the order</cite>.</answer>',
 )
+CHECKED = '{"verdicts": [{"number": 1, "reason": "It says so.", "verdict": "supported"}]}'
 
 
 @dataclass(slots=True)
@@ -84,7 +85,12 @@ class Counts:
 
 
 def next_turn(messages: list[Mapping[str, Any]]) -> str:
-    """The canned turn that follows the assistant's messages so far; the last one repeats."""
+    """The canned turn that follows the assistant's messages so far; the last one repeats.
+
+    A call that checks the answer's one citation gets its verdict.
+    """
+    if any(str(m.get("content", "")).startswith("You check claims") for m in messages[:1]):
+        return CHECKED
     written = sum(message.get("role") == "assistant" for message in messages)
     return TURNS[min(written, len(TURNS) - 1)]
 
