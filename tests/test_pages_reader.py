@@ -11,7 +11,9 @@ from agent.pages.cache import PageCache
 from agent.pages.extracting import document_of
 from agent.pages.fetching import Fetched
 from agent.pages.kinds import decoded, kind_of
+from agent.pages.reader import MOST_PASSAGES
 from agent.pages.visible import visible_html
+from agent.sources.readers import pdf_document
 from memory.errors import SourceError
 from memory.interfaces import Passage
 from tests.page_site import PageSite, Sent, article, names, page_reader
@@ -28,13 +30,14 @@ def texts(fetched: Fetched) -> str:
     return "\n".join(section.text for section in document_of(fetched).sections)
 
 
-def pdf(text: str = "", password: str = "") -> bytes:
-    """One page with a line of text, or an empty one as a scanner leaves it."""
+def pdf(text: str = "", password: str = "", pages: int = 1) -> bytes:
+    """Pages with a line of text, or an empty one as a scanner leaves it."""
     from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
     writer = PdfWriter()
-    sheet = writer.add_blank_page(300, 300)
-    if text:
+    if not text:
+        writer.add_blank_page(300, 300)
+    for sheet in [writer.add_blank_page(300, 300) for _ in range(pages)] if text else ():
         font = DictionaryObject(
             {
                 NameObject("/Type"): NameObject("/Font"),
@@ -98,6 +101,16 @@ def test_a_pdf_that_is_declared_to_be_html_is_read_as_a_pdf():
 def test_a_scanned_pdf_says_that_it_has_no_text():
     with pytest.raises(SourceError, match=r"scan\.pdf has no text in its 1 pages"):
         document_of(page(pdf(), path="/scan.pdf"))
+
+
+def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
+    with pytest.raises(SourceError, match=r"slow\.pdf takes too long to read"):
+        pdf_document(BytesIO(pdf("text")), "slow.pdf", seconds=0)
+    ticks = iter(range(100))
+    nine = BytesIO(pdf("text", pages=9))
+    document = pdf_document(nine, "slow.pdf", seconds=4, clock=lambda: next(ticks))
+    assert len(document.sections) == 3
+    assert document.note == "read in part: 3 of 9 pages"
 
 
 def test_an_encrypted_pdf_says_that_it_is_encrypted():
@@ -190,6 +203,14 @@ async def test_a_page_is_cut_into_passages_under_its_last_address(tmp_path: Path
         found = await reader.read(site.address("/old"))
         assert {passage.location for passage in found} == {site.address("/new")}
     assert len(found) == 2 and found[0].title == "Caches" and found[0].place == "Caches"
+
+
+async def test_a_book_is_read_in_part_and_says_so(tmp_path: Path):
+    words = "\n\n".join(f"Paragraph {i} " + "word " * 150 for i in range(700))
+    with PageSite({"/": Sent(words, "text/plain")}) as site:
+        found = await page_reader(tmp_path, allowed=("127.0.0.1",)).read(site.address("/"))
+    assert len(found) == MOST_PASSAGES
+    assert found[0].title.endswith("(its first 600 passages)")
 
 
 async def test_a_page_read_lately_is_not_fetched_again(tmp_path: Path):

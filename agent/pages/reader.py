@@ -58,13 +58,18 @@ def open_pages(folder: Path, allowed: Sequence[str] = ()) -> WebPages:
 
 
 def _passages(page: Fetched) -> list[Passage]:
-    return list(islice(_cut(page.address, document_of(page)), MOST_PASSAGES))
+    document = document_of(page)
+    pieces = list(islice(_pieces(document), MOST_PASSAGES + 1))
+    long = f"its first {MOST_PASSAGES} passages" if len(pieces) > MOST_PASSAGES else ""
+    note = document.note or long
+    title = one_line(document.title, LONGEST_NAME) + (f" ({note})" if note else "")
+    return [Passage(title, page.address, *piece) for piece in pieces[:MOST_PASSAGES]]
 
 
-def _cut(address: str, document: Document) -> Iterator[Passage]:
-    title = one_line(document.title, LONGEST_NAME)
+def _pieces(document: Document) -> Iterator[tuple[str, str]]:
+    """Places and the texts there."""
     for section in document.sections:
         place = one_line(section.heading, LONGEST_NAME)
         # What no reader sees is no text of the page: characters can be hidden as well.
         for text in split_passages(printable(section.text), PASSAGE_WORDS):
-            yield Passage(title, address, place, text)
+            yield place, text

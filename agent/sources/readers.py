@@ -179,7 +179,12 @@ def _read_pdf(path: Path) -> Document:
         return pdf_document(file, path.name)
 
 
-def pdf_document(file: BinaryIO, name: str, seconds: float = math.inf) -> Document:
+def pdf_document(
+    file: BinaryIO,
+    name: str,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+) -> Document:
     """The pages of a PDF; after so many seconds those read so far, with a note that says so.
 
     Raises SourceError where it is encrypted or has no text.
@@ -191,16 +196,18 @@ def pdf_document(file: BinaryIO, name: str, seconds: float = math.inf) -> Docume
         raise SourceError(
             f"{name} is encrypted.", "Save a copy of it that opens without a password."
         )
-    until = time.monotonic() + seconds
-    pages = [page.extract_text() for page in reader.pages if time.monotonic() < until]
+    until = clock() + seconds
+    pages = [page.extract_text() for page in reader.pages if clock() < until]
     title = str(reader.metadata.title or "") if reader.metadata else ""
     sections = tuple(Section(f"page {n}", text) for n, text in enumerate(pages, 1) if text.strip())
+    whole = len(reader.pages)
+    if not sections and len(pages) < whole:
+        raise SourceError(f"{name} takes too long to read.", "Name a shorter document.")
     if not sections:
         raise SourceError(
             f"{name} has no text in its {len(pages)} pages.",
             "It was probably scanned: run text recognition on it first.",
         )
-    whole = len(reader.pages)
     note = f"read in part: {len(pages)} of {whole} pages" if len(pages) < whole else ""
     return Document(title.strip() or Path(name).stem, sections, note)
 
