@@ -76,7 +76,7 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in ask_overhead startup corpus embedded credit verify; do \
+	@for name in ask_overhead startup corpus embedded credit verify resume plain_loop; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 

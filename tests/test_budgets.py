@@ -13,10 +13,11 @@ from agent.reports.citations import cited_answer
 from agent.reports.report import markdown
 from agent.servers.prices import Prices
 from judge.transcripts import cut_off
-from memory.schema import Author, Stage, Status, Usage
+from memory.schema import Author, Stage, Status, Trajectory, Usage
 from tests.fakes import PASSAGES, QUESTION, FixedSearch
 from tests.flow import RUN, answer, asked, contents, journalled, plan, researching, search
 from tests.scripted_server import Reply, ScriptedServer
+from tests.trajectories import trajectory
 
 
 def usage(prompt: int, written: int, cached: int = 0, cost: float | None = None) -> Usage:
@@ -201,6 +202,13 @@ async def test_a_person_who_stops_a_run_gets_what_there_is_and_can_go_on(tmp_pat
     assert after.status is Status.FINISHED
     written = [s for s in run.segments if s.author is Author.POLICY]
     assert written[-1].text == "<think>" and written[-1].stage is Stage.RESEARCH
+
+
+def test_a_line_from_before_there_were_endings_is_read():
+    line = trajectory("An answer.").model_dump(mode="json", exclude={"ended_by", "cut_in"})
+    kept = Trajectory.model_validate(line)
+    assert (kept.status, kept.ended_by, kept.cut_in) == (Status.FINISHED, "", None)
+    assert all(cut_off(kept, stage) == "" for stage in Stage)
 
 
 async def test_no_evidence_is_an_honest_end(tmp_path: Path):

@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack
 
 import click
 
+from agent.asking import Ask
 from agent.commands.interrupting import Interrupts
 from agent.events import Event, Listener, SourceProgress
-from agent.run import Ask
 from agent.settings import Settings
 from memory.schema import Trajectory
 
