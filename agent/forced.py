@@ -108,6 +108,8 @@ class ForcedDecoder:
         room = run.room()
         if room is not None and room < ROOM:
             return None
+        if missing and run.turn > run.ask.tool_calls:
+            run.ended_by = run.ended_by or "tool_calls"
         if not missing or run.turn > min(self._searches, run.ask.tool_calls):
             return None
         if await run.runs_low():
