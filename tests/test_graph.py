@@ -16,7 +16,10 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
         drawn = researcher._graph.get_graph().draw_mermaid()
     assert all(f"\t{name}({name})" in drawn for name in NODES)
     for edge in (
-        "recall --> clarify", "clarify --> plan", "plan --> approve", "tools --> research",
+        "recall --> clarify",
+        "clarify --> plan",
+        "plan --> approve",
+        "tools --> research",
         "review --> answer",
     ):
         assert edge in drawn
