@@ -66,18 +66,30 @@ def live_view(
         yield PlainLines(console)
         return
     view = _View(question)
-    # Standard output is the report's: what is written there must not pass through here.
-    with Live(
-        get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
-    ) as live:
+    lives = [_live(view, console)]
 
-        def listen(event: Event) -> None:
-            if isinstance(event, PersonAsked):
-                live.stop() if event.waiting else live.start()
-            view.listen(event)
+    def listen(event: Event) -> None:
+        if isinstance(event, PersonAsked) and event.waiting:
+            lives[-1].stop()
+        elif isinstance(event, PersonAsked):
+            # A new one, since one that begins again wipes what stands above it.
+            lives.append(_live(view, console))
+        view.listen(event)
 
+    try:
         yield listen
+    finally:
+        lives[-1].stop()
     console.print()
+
+
+def _live(view: "_View", console: Console) -> Live:
+    # Standard output is the report's: what is written there must not pass through here.
+    live = Live(
+        get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
+    )
+    live.start()
+    return live
 
 
 class PlainLines:
