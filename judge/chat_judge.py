@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, model_validator
 
-from judge.prompting import ask_json, prompt
+from judge.asking import TRIES, ask_json
+from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.stage_judge import Proposed
 from judge.transcripts import fenced, shown
@@ -13,8 +14,6 @@ from memory.rubrics import RubricBuffer
 from memory.schema import Criterion, Stage, Trajectory, Verdict
 from memory.text import without_markers
 
-TRIES = 3
-"""replies asked for before a judge that writes no usable JSON has failed"""
 CHARACTERS = 60_000
 """of trajectories shown in one call, some 15,000 tokens"""
 

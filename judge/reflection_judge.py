@@ -13,8 +13,9 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field, model_validator
 
+from judge.asking import TRIES, ask_json
 from judge.choice_judge import OPTIONS
-from judge.prompting import ask_json, prompt
+from judge.prompting import prompt
 from judge.transcripts import fenced, shown, shown_stage
 from memory.errors import JudgeError, PolicyError
 from memory.interfaces import ChatModel, ChoiceReader, Message
@@ -28,7 +29,6 @@ from memory.schema import (
 )
 from memory.text import without_markers
 
-TRIES = 3
 CHARACTERS = 60_000
 """of the run shown to a server's model, some 15,000 tokens"""
 CHARACTERS_A_TOKEN = 4
