@@ -1,0 +1,84 @@
+"""The pairwise judge over a chat server: it writes a chain of rubrics that ends in a verdict."""
+
+from collections.abc import Sequence
+
+from judge.asking import MOST_TOKENS, TRIES, Forgetting, counted, spent
+from judge.pairwise import Preference
+from judge.pairwise_parsing import Chain, parse_chain, without_tags
+from judge.prompting import prompt
+from judge.transcripts import cut, fenced
+from memory.errors import RubricemError
+from memory.interfaces import ChatModel, Completion, Message, Sampling
+from memory.schema import NO_USAGE
+
+CHARACTERS = 60_000
+"""of both replies together in one call, some 15,000 tokens"""
+QUESTION_CHARACTERS = 20_000
+SHOWN_CHARACTERS = 4_000
+"""of a text without a verdict that is shown to the model again"""
+REASON_CHARACTERS = 600
+
+
+class ChatComparer:
+    """A `Comparer` over a chat server."""
+
+    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+        self._model = model
+        self._tries = tries
+        self._characters = characters
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def prefer(self, question: str, first: str, second: str) -> Preference:
+        """The model's verdict; asked for again, with what was wrong, while there is none."""
+        asked = shown_pair(question, first, second, self._characters)
+        messages = [Message("system", prompt("pairwise")), Message("user", asked)]
+        talk, used, fault = list(messages), NO_USAGE, ""
+        for attempt in range(self._tries):
+            sampling = Sampling(max_tokens=MOST_TOKENS, temperature=0.0, seed=attempt)
+            try:
+                reply, used = await counted(self._model, talk, sampling, used)
+            except RubricemError as error:
+                return Preference(None, f"{error} {error.remedy}".strip(), usage=spent(error))
+            chain = parse_chain(reply.text)
+            if chain.verdict is not None:
+                return Preference(chain.verdict, _reason(chain), chain=chain, usage=used)
+            if isinstance(self._model, Forgetting):
+                await self._model.forget(talk, sampling)
+            fault = _fault(reply)
+            talk = [*messages, *_correction(reply.text, fault)]
+        return Preference(
+            None, f"{self.name} named no winner in {self._tries} tries: {fault}", usage=used
+        )
+
+
+def shown_pair(question: str, first: str, second: str, characters: int) -> str:
+    """Question and replies, fenced, with the judge's own tags disarmed; long replies are cut."""
+    room = max(characters // 2, characters - min(len(first), len(second)))
+    return fenced(
+        {
+            "request": cut(question, QUESTION_CHARACTERS),
+            "reply A": cut(without_tags(first), room),
+            "reply B": cut(without_tags(second), room),
+        }
+    )
+
+
+def _fault(reply: Completion) -> str:
+    if reply.stop_reason == "length":
+        return "it was cut off before its verdict; write less"
+    return "it does not end in <answer>[[A]]</answer> or <answer>[[B]]</answer>"
+
+
+def _correction(reply: str, fault: str) -> Sequence[Message]:
+    """The text without a verdict, and what it lacks; servers refuse an empty message."""
+    again = f"That reply cannot be used: {fault}. Write the whole comparison again."
+    said = [Message("assistant", cut(reply, SHOWN_CHARACTERS))] if reply.strip() else []
+    return [*said, Message("user", again)]
+
+
+def _reason(chain: Chain) -> str:
+    """What it wrote before the verdict that comes closest to a reason."""
+    return cut(" ".join((chain.evaluation or chain.solution).split()), REASON_CHARACTERS)
