@@ -1,1 +1,1 @@
-"""How good a judge is: its verdicts on labelled data, counted. Nothing here asks a model."""
+"""How good a judge is: its verdicts on labelled data, had and counted."""

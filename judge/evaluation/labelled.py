@@ -40,10 +40,13 @@ class Comparison(Value):
     """What a judge said when it was shown a pair in one order."""
 
     pair: str
+    judge: str = ""
     swapped: bool = False
     """the pair's second answer was shown first"""
     winner: Winner | None = None
     """in the pair's own numbering; None: no verdict could be had"""
+    share: float | None = Field(default=None, ge=0, le=1)
+    """how sure the judge is of the pair's first answer, 0.5 for neither; None: it did not say"""
     reason: str = ""
     usage: Usage = NO_USAGE
 
@@ -63,6 +66,7 @@ class Mark(Value):
     """Whether a judge found a criterion met; None: no verdict could be had."""
 
     item: str
+    judge: str = ""
     met: bool | None = None
     reason: str = ""
     usage: Usage = NO_USAGE

@@ -28,6 +28,8 @@ class PairMeasures(Value):
     consistent: Share
     """the same verdict in both orders, of pairs shown in both; none is not the same as none"""
     net: Share
+    pooled: Share
+    """the mean of both orders' shares is on the right side; of pairs with a share in each order"""
     picks_first: Share
     """the answer shown first won, of comparisons with a winner"""
     ties: Share
@@ -53,6 +55,9 @@ def pair_measures(pairs: Sequence[Pair], comparisons: Sequence[Comparison]) -> P
         both=share_of([_mean_right(pair, orders) == 1 for pair, orders in whole]),
         consistent=share_of([_consistent(orders) for _, orders in whole]),
         net=share_of([_net(pair, orders) > 0 for pair, orders in judged]),
+        pooled=share_of(
+            [right for pair, orders in whole if (right := _pooled(pair, orders)) is not None]
+        ),
         picks_first=share_of(
             [c.winner == _shown_first(c) for c in comparisons if c.winner in ("first", "second")]
         ),
@@ -107,6 +112,14 @@ def _consistent(orders: Orders) -> bool:
 def _net(pair: Pair, orders: Orders) -> int:
     decided = [c.winner for c in orders.values() if c.winner in ("first", "second")]
     return sum(1 if winner == pair.better else -1 for winner in decided)
+
+
+def _pooled(pair: Pair, orders: Orders) -> bool | None:
+    shares = [c.share for c in orders.values() if c.share is not None]
+    if len(shares) < len(orders):
+        return None
+    mean = sum(shares) / len(shares)
+    return mean > 0.5 if pair.better == "first" else mean < 0.5
 
 
 def _shown_first(comparison: Comparison) -> str:
