@@ -1,4 +1,4 @@
-"""What a judge says of a whole trajectory: one number with its explanation, or why there is none."""
+"""What a judge says of a whole trajectory: a number with its explanation, or why there is none."""
 
 from pydantic import Field
 

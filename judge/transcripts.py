@@ -63,12 +63,14 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
 
 def shown(trajectory: Trajectory, characters: int) -> str:
     """All stages, each under its name, in so many characters and their fences."""
-    return fenced({stage.value: text for stage, text in _fitting(trajectory, Stage, characters)})
+    return fenced(
+        {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}
+    )
 
 
 def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
     """One stage in so many characters, without a fence."""
-    return dict(_fitting(trajectory, [stage], characters))[stage]
+    return dict(fitted_stages(trajectory, [stage], characters))[stage]
 
 
 def fenced(parts: Mapping[str, str]) -> str:
@@ -101,7 +103,7 @@ def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
     return places
 
 
-def _fitting(
+def fitted_stages(
     trajectory: Trajectory, stages: Iterable[Stage], characters: int
 ) -> list[tuple[Stage, str]]:
     """The stages' texts: tool outputs share the room that the rest leaves; then all is cut."""
