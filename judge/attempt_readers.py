@@ -1,10 +1,9 @@
 """How a model scores attempts against one another: by writing JSON, or by its probabilities."""
 
-from collections.abc import Sequence
-
 from pydantic import BaseModel, model_validator
 
 from judge.asking import TRIES, ask_json
+from judge.choice_judge import expected
 from judge.prompting import filled, prompt
 from judge.relative import CHARACTERS, Attempts, Read
 from judge.score_forms import GivenScore, id_fault, in_unit_range
@@ -105,11 +104,6 @@ class ChoiceAttemptReader:
             "so many attempts do not fit the judge's context",
             "Raise context_tokens, judge smaller groups, or judge with a server's model.",
         )
-
-
-def expected(chances: Sequence[float]) -> float:
-    """The mean of 0, 1, 2, ... under the given probabilities."""
-    return sum(value * chance for value, chance in enumerate(chances))
 
 
 def shown(attempts: Attempts) -> str:

@@ -97,12 +97,22 @@ class GivenVerdict(BaseModel):
 
 
 class ChatScorer:
-    """A `Scorer` over a chat server."""
+    """A `Scorer` over a chat server. Scorings that are to differ get other seeds, and warmth."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        tries: int = TRIES,
+        characters: int = CHARACTERS,
+        *,
+        seed: int = 0,
+        temperature: float = 0.0,
+    ) -> None:
         self._model = model
         self._tries = tries
         self._characters = characters
+        self._seed = seed
+        self._temperature = temperature
 
     @property
     def name(self) -> str:
@@ -130,7 +140,14 @@ class ChatScorer:
             )
         )
         messages = [Message("system", prompt("score")), Message("user", asked)]
-        reply, usage = await ask_json(self._model, messages, Verdicts, self._tries)
+        reply, usage = await ask_json(
+            self._model,
+            messages,
+            Verdicts,
+            self._tries,
+            seed=self._seed,
+            temperature=self._temperature,
+        )
         given = iter(sorted(reply.verdicts, key=lambda v: v.number))
         verdicts = {
             stage: tuple(_verdict(criterion, next(given)) for criterion in criteria)

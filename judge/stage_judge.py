@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from judge.asking import spent
 from judge.buffer import add, prune
 from judge.scoring import Scored, Scorer, settled, stage_scores
 from judge.transcripts import distinct
@@ -107,24 +108,25 @@ class StageJudge:
             if not any(buffer.persistent.values()):
                 return await self._proposer.from_question(buffer.question), []
         except (JudgeError, PolicyError) as error:
-            return Proposed({}), [f"No new criteria: {_sentence(error)}"]
+            return Proposed({}, spent(error)), [f"No new criteria: {_sentence(error)}"]
         return Proposed({}), []
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
         open_stages = [stage for stage in Stage if settled(trajectory, stage, buffer) is None]
-        scored, failure = Scored({}), ""
+        scored, failure, usage = Scored({}), "", NO_USAGE
         if open_stages:
             try:
                 standard = {stage: buffer.criteria(stage) for stage in open_stages}
                 scored = await self._scorer.score(trajectory, standard)
+                usage = scored.usage
             except (JudgeError, PolicyError) as error:
-                failure = _sentence(error)
+                failure, usage = _sentence(error), spent(error)
         return Judgement(
             trajectory_id=trajectory.id,
             judge=self._scorer.name,
             rubric_version=buffer.label,
             stages=stage_scores(trajectory, buffer, scored, failure),
-            usage=scored.usage,
+            usage=usage,
         )
 
 

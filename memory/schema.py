@@ -212,6 +212,8 @@ class StageScore(Value):
     verdicts: tuple[Verdict, ...] = ()
     missing: bool = False
     """the policy ended without this stage: a score of 0 that stands in the baseline"""
+    spread: float | None = None
+    """population standard deviation of the score over repeated scorings; None for a single one"""
 
 
 class Judgement(Value):

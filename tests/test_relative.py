@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from judge.attempt_readers import ChatAttemptReader, ChoiceAttemptReader, expected
+from judge.attempt_readers import ChatAttemptReader, ChoiceAttemptReader
+from judge.choice_judge import expected
 from judge.group_text import NOTHING, group_text, shared_length
 from judge.relative import ALONE, IDENTICAL, RelativeJudge, orders_of
 from memory.interfaces import Message
