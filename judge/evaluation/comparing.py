@@ -1,99 +1,17 @@
-"""A judge shown labelled pairs, in one order or in both.
-
-Any judge of groups can be asked which of two answers is better: each becomes a run of its own
-that holds an answer and nothing else, and the higher score wins. How sure it is (`share`) is
-then 0.5 plus half the difference of the scores.
-"""
+"""A judge shown labelled pairs, in one order or in both."""
 
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Literal
 
 from judge.evaluation.labelled import Comparison, Pair, Winner, mirrored
 from judge.pairwise import Comparer, Preference
-from judge.stage_judge import GroupJudgement
-from memory.errors import RubricemError
-from memory.rubrics import RubricBuffer
-from memory.schema import (
-    NO_USAGE,
-    AnswerFormat,
-    Author,
-    Decoding,
-    Segment,
-    Stage,
-    StageScore,
-    Status,
-    Trajectory,
-    TrajectoryGroup,
-)
 
 Orders = Literal["both", "one"]
 """`both`: each pair twice; `one`: each once, in an order drawn from the seed"""
 Task = tuple[Pair, bool]
 """a pair, and whether its second answer is shown first"""
-
-
-class GroupJudge(Protocol):
-    """Scores the runs of a group, as the stage judge does."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def judge(
-        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
-    ) -> GroupJudgement: ...
-
-
-class GroupComparer:
-    """A `Comparer` over a judge of groups."""
-
-    def __init__(self, judge: GroupJudge) -> None:
-        self._judge = judge
-
-    @property
-    def name(self) -> str:
-        return self._judge.name
-
-    async def prefer(self, question: str, first: str, second: str) -> Preference:
-        runs = (answer_alone(question, first, "A"), answer_alone(question, second, "B"))
-        group = TrajectoryGroup(question=question, trajectories=runs)
-        try:
-            judged = await self._judge.judge(group, RubricBuffer(question=question))
-        except RubricemError as error:
-            return Preference(
-                None, f"{error} {error.remedy}".strip(), usage=error.usage or NO_USAGE
-            )
-        usage = sum((j.usage for j in judged.judgements), judged.usage)
-        answers = [_answer(j.stages) for j in judged.judgements]
-        scores = [answer.score for answer in answers]
-        if scores[0] is None or scores[1] is None:
-            said = [answer.unscored_reason for answer in answers if answer.score is None]
-            return Preference(None, " ".join((said[0], *judged.notes)), usage=usage)
-        share = 0.5 + (scores[0] - scores[1]) / 2
-        reason = f"Scored {scores[0]:.3g} and {scores[1]:.3g}."
-        winner: Literal["A", "B"] = "A" if share > 0.5 else "B"
-        return Preference(None if share == 0.5 else winner, reason, first_share=share, usage=usage)
-
-
-def answer_alone(question: str, answer: str, name: str) -> Trajectory:
-    """A run that holds an answer and nothing else."""
-    return Trajectory(
-        id=name,
-        thread=name,
-        question=question,
-        answer_format=AnswerFormat.LONG,
-        decoding=Decoding.FREE,
-        segments=(
-            Segment(author=Author.PROMPT, text=question),
-            Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=1, text=answer),
-        ),
-        status=Status.FINISHED,
-        policy="labelled data",
-        started_at=datetime.now(UTC),
-        seconds=0.0,
-    )
 
 
 def tasks_of(
@@ -115,7 +33,10 @@ async def compare_all(
     at_once: int,
     on_done: Callable[[Comparison], None],
 ) -> list[Comparison]:
-    """One comparison for each task, in their order; `on_done` is told each as it comes."""
+    """One comparison for each task, in their order; `on_done` is told each as it comes.
+
+    A judge that fails is a comparison without a winner; what else is raised ends all.
+    """
     places = asyncio.Semaphore(at_once)
 
     async def compare(pair: Pair, swapped: bool) -> Comparison:
@@ -161,7 +82,3 @@ def sample(pairs: Sequence[Pair], limit: int | None, seed: int) -> list[Pair]:
 
 def _drawn(pair: Pair, seed: int) -> bool:
     return random.Random(f"{seed}\0{pair.id}").random() < 0.5
-
-
-def _answer(stages: Sequence[StageScore]) -> StageScore:
-    return next(score for score in stages if score.stage is Stage.ANSWER)
