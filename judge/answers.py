@@ -10,6 +10,10 @@ from judge.scoring import NO_CRITERIA
 from judge.transcripts import cut_off, stage_text, written
 from memory.schema import NO_USAGE, Judgement, Stage, StageScore, Trajectory, Usage, Verdict
 
+CHARACTERS = 60_000
+"""of answers in one call, some 15,000 tokens"""
+QUESTION_CHARACTERS = 20_000
+
 
 def answer_text(trajectory: Trajectory) -> str:
     return stage_text(trajectory, Stage.ANSWER)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from judge.answers import CHARACTERS, QUESTION_CHARACTERS
 from judge.asking import MOST_TOKENS, TRIES, Forgetting, counted, spent
 from judge.pairwise import Preference
 from judge.pairwise_parsing import Chain, parse_chain, without_tags
@@ -11,9 +12,6 @@ from memory.errors import RubricemError
 from memory.interfaces import ChatModel, Completion, Message, Sampling
 from memory.schema import NO_USAGE
 
-CHARACTERS = 60_000
-"""of both replies together in one call, some 15,000 tokens"""
-QUESTION_CHARACTERS = 20_000
 SHOWN_CHARACTERS = 4_000
 """of a text without a verdict that is shown to the model again"""
 REASON_CHARACTERS = 600
