@@ -38,6 +38,10 @@ class ChatAttemptReader:
     def name(self) -> str:
         return self._model.name
 
+    @property
+    def rubric_version(self) -> str:
+        return version_of(self._rubric)
+
     async def read(self, attempts: Attempts, seed: int) -> Read:
         names = [str(number) for number in range(1, len(attempts.texts) + 1)]
 
@@ -78,6 +82,10 @@ class ChoiceAttemptReader:
     def name(self) -> str:
         return self._reader.name
 
+    @property
+    def rubric_version(self) -> str:
+        return version_of(prompt("relative_choice"))
+
     async def read(self, attempts: Attempts, seed: int) -> Read:
         before = await self._fitted(attempts)
         scores, usage = list[tuple[float, str]](), NO_USAGE
@@ -104,6 +112,11 @@ class ChoiceAttemptReader:
             "so many attempts do not fit the judge's context",
             "Raise context_tokens, judge smaller groups, or judge with a server's model.",
         )
+
+
+def version_of(rubric: str) -> str:
+    """Names a text of standards, as it is kept and looked up."""
+    return f"relative-{hashlib.sha256(rubric.encode()).hexdigest()[:8]}"
 
 
 def shown(attempts: Attempts) -> str:

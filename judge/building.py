@@ -1,13 +1,16 @@
 """Which judge goes with which model: chat servers write verdicts, the local one is read."""
 
-from typing import Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Literal, Protocol, runtime_checkable
 
 from judge.attempt_readers import ChatAttemptReader, ChoiceAttemptReader
 from judge.chat_judge import ChatProposer, ChatScorer
 from judge.choice_judge import ChoiceScorer
+from judge.composed_judge import GroupJudge
 from judge.line_proposer import LineProposer
 from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from judge.relative import RelativeJudge
+from judge.relative_groups import RelativeGroups
 from judge.repeating import TEMPERATURE, RepeatedScorer
 from judge.stage_judge import StageJudge
 from memory.errors import SettingsError
@@ -20,6 +23,44 @@ class LocalModel(ChoiceReader, TokenPolicy, Protocol):
 
 
 JudgeModel = ChatModel | LocalModel
+Kind = Literal["stage", "relative"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which judge, and how it works; what a kind cannot do is refused when it is built."""
+
+    kind: Kind = "stage"
+    rubric: str = ""
+    """standards of a relative judge in place of the default ones"""
+    both_orders: bool = False
+    """a relative judge is shown each group twice"""
+    repeat: int = 1
+    """scorings of each run by a stage judge on a server"""
+    graded: bool = False
+    """a local model is asked for points rather than Yes or No"""
+    seed: int = 0
+
+
+def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
+    """The wanted judge over an open model, which its caller closes. Raises SettingsError."""
+    if wanted.kind == "relative":
+        _refuse(wanted, "stage", repeat=1, graded=False)
+        passes = 2 if wanted.both_orders else 1
+        return RelativeGroups(relative_judge(model, wanted.rubric, passes), wanted.seed)
+    _refuse(wanted, "relative", rubric="", both_orders=False)
+    return stage_judge(model, wanted.repeat, graded=wanted.graded)
+
+
+def _refuse(wanted: Wanted, kind: str, **unset: object) -> None:
+    """Raises SettingsError where something is set that belongs to another kind."""
+    for name, value in unset.items():
+        if getattr(wanted, name) != value:
+            flag = name.replace("_", "-")
+            raise SettingsError(
+                f"--{flag} is nothing that a {wanted.kind} judge does.",
+                f"Use it with --judge {kind}, or leave it out.",
+            )
 
 
 def stage_judge(model: JudgeModel, repeat: int = 1, *, graded: bool = False) -> StageJudge:

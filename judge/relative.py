@@ -51,6 +51,11 @@ class AttemptReader(Protocol):
     def name(self) -> str: ...
 
     @property
+    def rubric_version(self) -> str:
+        """Names the standards it holds attempts to."""
+        ...
+
+    @property
     def characters(self) -> int:
         """Of attempts that it can be shown at once."""
         ...
@@ -83,6 +88,10 @@ class RelativeJudge:
     @property
     def name(self) -> str:
         return self._reader.name
+
+    @property
+    def rubric_version(self) -> str:
+        return self._reader.rubric_version
 
     async def judge(self, group: TrajectoryGroup, seed: int = 0) -> RelativeScores:
         """One score for each trajectory, in their order; raises nothing for a judge that failed."""

@@ -211,7 +211,7 @@ async def test_a_rubric_of_ones_own_replaces_the_default():
 
 async def test_cancellation_is_no_failure_of_the_judge():
     class Cancelled:
-        name, characters = "cancelled", 1000
+        name, rubric_version, characters = "cancelled", "none", 1000
 
         async def read(self, attempts: Any, seed: int) -> Any:
             raise asyncio.CancelledError
