@@ -118,7 +118,7 @@ class WeightedSum(_Row):
             for rubric in self._row:
                 given.append(rubric(action, observation))
             waiting = [one for one in given if not isinstance(one, Score)]
-            scores = iter((yield together(waiting)) if waiting else ())
+            scores = iter((yield from settled(together(waiting))) if waiting else ())
         except BaseException:
             for one in given:
                 discard(one)

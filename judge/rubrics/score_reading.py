@@ -10,7 +10,7 @@ import re
 _NUMBER = r"[-+\u2212]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d+)?"
 _BEFORE = r"(?<![\w.,])(?<![\w.,][-+\u2212])"
 _OF = rf"(?:\s*(?P<percent>%)|\s*(?:/|out\s+of)\s*(?P<whole>{_NUMBER}))?"
-_VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?![a-z]){_OF}"
+_VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d){_OF}"
 _FIRST = re.compile(_VALUE, re.I)
 _LABELLED = re.compile(
     rf"\b(?:score|rating|grade|reward)\b[\"'*_`\s]*(?:[:=]|is|of)?[\"'*_`\s]*{_VALUE}", re.I
