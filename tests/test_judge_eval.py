@@ -65,7 +65,20 @@ def stage(body: dict[str, Any], number: int) -> str:
     return json.dumps({"verdicts": [{"number": 1, "justification": "so", "points": points}]})
 
 
-SCRIPTS = {"pairwise": pairwise, "relative": relative, "stage": stage}
+def checklist(body: dict[str, Any], number: int) -> str:
+    system, said = (message["content"] for message in body["messages"][:2])
+    if "Items:" in said:
+        marks = [
+            {"number": n, "explanation": "so", "criteria_met": GOOD in said} for n in range(1, 6)
+        ]
+        return json.dumps({"verdicts": marks})
+    if '"rubrics"' in system:
+        items = [{"criterion": f"Names part {n} of the city.", "points": 5} for n in range(5)]
+        return json.dumps({"rubrics": items})
+    return "It is Paris."
+
+
+SCRIPTS = {"pairwise": pairwise, "relative": relative, "stage": stage, "checklist": checklist}
 
 
 @pytest.mark.parametrize("kind", SCRIPTS)
@@ -76,9 +89,8 @@ def test_a_judge_that_knows_the_better_answer_is_right_in_both_orders(kind: str,
     report = json.loads(done.stdout)
     measures = report["measures"]
     assert (measures["both"]["hits"], measures["both"]["n"]) == (2, 2)
-    assert (measures["pooled"]["hits"], measures["picks_first"]["hits"]) == (
-        (0, 2) if kind == "pairwise" else (2, 2)
-    ), "a written verdict has no share"
+    assert measures["picks_first"]["hits"] == 2
+    assert measures["pooled"]["n"] == (0 if kind == "pairwise" else 2), "a verdict has no share"
     assert report["usage"]["calls"] == len(server.requests)
     assert report["judge"].startswith(f"{kind}, ")
 
@@ -177,6 +189,58 @@ def test_physicians_labels_give_a_balanced_f1(tmp_path: Path):
     report = json.loads(run(data, "--recorded", recorded, "--json").stdout)
     assert report["agreement"]["balanced_f1"] == 1
     assert "balanced F1" in run(data, "--recorded", recorded).stdout
+
+
+def marking(body: dict[str, Any], number: int) -> str:
+    """The first item of a list is met, no other."""
+    said = body["messages"][1]["content"]
+    count = len(said.partition("Items:\n")[2].strip().splitlines())
+    marks = [
+        {"number": n, "explanation": "so", "criteria_met": n == 1} for n in range(1, count + 1)
+    ]
+    return json.dumps({"verdicts": marks})
+
+
+def test_the_checklist_judge_is_held_against_physicians(tmp_path: Path):
+    row = {"prompt": [{"role": "user", "content": "q"}], "completion": "x", "rubric": "c"}
+    data = tmp_path / "meta.jsonl"
+    labels = ([True], [True, False])
+    data.write_text("".join(json.dumps(row | {"binary_labels": one}) + "\n" for one in labels))
+    with ScriptedServer(marking) as server:
+        found = json.loads(asked_of(server, "checklist", data, "--json").stdout)["agreement"]
+    assert (found["criteria"], found["labels"], found["met"]["recall"]) == (2, 3, 1)
+    assert found["not_met"]["recall"] == 0
+
+
+def test_answers_with_their_own_checklists_are_scored_and_kept(tmp_path: Path):
+    items = [{"criterion": "a", "points": 7, "tags": ["axis:x"]}, {"criterion": "b", "points": 3}]
+    row = {"prompt": [{"role": "user", "content": "q"}], "completion": "x", "rubrics": items}
+    data, out = tmp_path / "rows.jsonl", tmp_path / "marks.jsonl"
+    data.write_text(json.dumps(row) + "\n")
+    with ScriptedServer(marking) as server:
+        report = json.loads(asked_of(server, "checklist", data, "--out", out, "--json").stdout)
+        again = asked_of(server, "checklist", data, "--out", out, "--json")
+        assert len(server.requests) == 1
+    assert report["overall"]["mean"] == pytest.approx(0.7)
+    assert report["tags"]["axis:x"]["mean"] == 1
+    assert json.loads(again.stdout) == report
+    shown = run(data, "--recorded", out)
+    assert (shown.exit_code, "0.700" in shown.stdout) == (0, True), shown.output
+
+
+def test_a_judge_of_pairs_refuses_single_answers(tmp_path: Path):
+    row = {"prompt": [], "completion": "x", "rubric": "c", "binary_labels": [True]}
+    data = tmp_path / "meta.jsonl"
+    data.write_text(json.dumps(row))
+    done = run(data, "--judge", "pairwise")
+    assert (done.exit_code, "--judge checklist" in done.stderr) == (2, True)
+
+
+def test_a_checklist_is_made_once_for_a_question(pairs: Path):
+    with ScriptedServer(checklist) as server:
+        asked_of(server, "checklist", pairs)
+        made = [r for r in server.requests if "Items:" not in r.body["messages"][1]["content"]]
+    assert len(made) == 4, "an answer and a checklist for each of two questions"
 
 
 def test_without_a_judge_or_records_it_is_misuse(pairs: Path):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from judge.evaluation.kept import VerdictFile
-from judge.evaluation.labelled import Comparison, LabelledCriterion, Mark, Pair
+from judge.evaluation.labelled import Comparison, Mark, Pair
 from judge.evaluation.reading import read_labelled
 from judge.evaluation.recorded import read_comparisons, read_marks
 from memory.errors import SettingsError, StoreError
@@ -41,8 +41,7 @@ def written(folder: Path, *rows: object, name: str = "data.jsonl") -> Path:
 
 
 def pairs_in(path: Path) -> Sequence[Pair]:
-    read = read_labelled(path)
-    return [one for one in read if isinstance(one, Pair)]
+    return read_labelled(path).pairs
 
 
 @pytest.mark.parametrize("row", [LLMBAR, JUDGEBENCH])
@@ -78,13 +77,28 @@ def test_three_styles_of_each_are_nine_pairs(tmp_path: Path):
 
 
 def test_physicians_labels_are_a_labelled_criterion(tmp_path: Path):
-    (one,) = read_labelled(written(tmp_path, PHYSICIANS))
-    assert isinstance(one, LabelledCriterion)
+    (one,) = read_labelled(written(tmp_path, PHYSICIANS)).criteria
     assert (one.criterion, one.labels, one.subset) == (
         "says x",
         (True, False),
         "cluster:hedging",
     )
+
+
+def test_a_healthbench_row_is_an_answer_with_its_checklist(tmp_path: Path):
+    items = [
+        {"criterion": "says x", "points": 5, "tags": ["axis:a"]},
+        {"criterion": "y", "points": -2},
+    ]
+    row = {"prompt": PHYSICIANS["prompt"], "rubrics": items, "example_tags": ["theme:t"]}
+    ideal = {"ideal_completions_data": {"ideal_completion": "best"}}
+    rows = [row, row | {"completion": "mine"} | ideal, row | ideal]
+    read = read_labelled(written(tmp_path, *rows)).answers
+    assert [one.completion for one in read] == ["mine", "best"], "a row without answer is left out"
+    assert [item.points for item in read[0].items] == [5, -2]
+    assert (read[0].items[0].tags, read[0].tags) == (("axis:a",), ("theme:t",))
+    with pytest.raises(SettingsError, match="without answers"):
+        read_labelled(written(tmp_path, row))
 
 
 def test_a_json_list_reads_like_lines(tmp_path: Path):
@@ -200,12 +214,10 @@ def test_a_file_of_another_judge_is_not_gone_on_with(tmp_path: Path):
 
 
 def test_marks_are_kept_alike(tmp_path: Path):
-    (item,) = read_labelled(written(tmp_path, PHYSICIANS))
-    assert isinstance(item, LabelledCriterion)
     path = tmp_path / "marks.jsonl"
-    mark = Mark(item=item.id, judge="one", met=True)
+    mark = Mark(item="1", judge="one", met=True)
     VerdictFile(path, "one").add(mark)
-    assert VerdictFile(path, "one").marks([item]) == read_marks(path, [item]) == [mark]
+    assert VerdictFile(path, "one").marks(["1"]) == read_marks(path, ["1", "2"]) == [mark]
 
 
 def test_without_a_path_nothing_is_kept():

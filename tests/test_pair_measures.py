@@ -28,7 +28,7 @@ def counts(share: Share) -> tuple[float, int]:
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_recorded_verdicts_give_the_statistics_that_were_published(name: str):
-    pairs = read_labelled(LLMBAR / "pairs.jsonl")
+    pairs = read_labelled(LLMBAR / "pairs.jsonl").pairs
     measures = pair_measures(pairs, read_comparisons(LLMBAR / f"recorded_{name}.jsonl", pairs))
     shares = (measures.given, measures.swapped, measures.both, measures.consistent)
     assert tuple(share.hits for share in shares) == PUBLISHED[name]

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -13,14 +13,14 @@ from memory.errors import SettingsError
 if TYPE_CHECKING:
     from judge.evaluation.report import Report
 
-Kind = Literal["stage", "relative", "pairwise"]
+Kind = Literal["stage", "relative", "pairwise", "checklist"]
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command("eval")
 @click.argument("data", type=EXISTING)
-@click.option("--judge", "kind", type=click.Choice(["stage", "relative", "pairwise"]))
+@click.option("--judge", "kind", type=click.Choice(get_args(Kind)))
 @click.option("--recorded", metavar="FILE", type=EXISTING, help="Count these; ask no model.")
 @click.option(
     "--orders",
@@ -29,7 +29,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     show_default=True,
     help="Show each pair in both orders, or in one drawn by the seed.",
 )
-@click.option("--limit", type=click.IntRange(min=1), help="So many pairs, drawn by the seed.")
+@click.option("--limit", type=click.IntRange(min=1), help="So many rows, drawn by the seed.")
 @click.option("--seed", type=int, help="Of the draws.  [default: 0]")
 @click.option(
     "--out", metavar="FILE", type=FILE, help="Keep verdicts here; go on from those there."
@@ -49,10 +49,11 @@ def evaluate(
     as_json: bool,
     **flags: Any,
 ) -> None:
-    """Measure a judge on DATA, a .json or .jsonl file of pairs with a known better answer.
+    """Measure a judge on DATA, a .json or .jsonl file of labelled answers.
 
-    Read are rows of LLMBar, JudgeBench, RewardBench (prompt, chosen, rejected), RM-Bench (three
-    of each) and, with --recorded, HealthBench's physicians' labels. Shares come with 95% intervals.
+    Read are pairs of LLMBar, JudgeBench, RewardBench (prompt, chosen, rejected) and RM-Bench (three
+    of each); and for the checklist judge HealthBench's rows with a completion, or with its
+    physicians' labels. Shares come with 95% intervals.
     """
     from agent.evaluating import judged_report, recorded_report
 

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from agent.reports.printable import one_line
 from judge.evaluation.agreement import Agreement
-from judge.evaluation.report import CriteriaReport, PairReport, Report, shares_of
+from judge.evaluation.report import CriteriaReport, ListedReport, Report, TagScore, shares_of
 from judge.evaluation.rewardbench import SectionScores
 from judge.evaluation.rm_bench import RmBenchScores
 from judge.evaluation.shares import Share
@@ -26,17 +26,16 @@ def print_report(report: Report, console: Console | None = None) -> None:
     console.print(Text(one_line(f"{report.judge} on {report.data}"), style="bold"))
     console.print(Text(_size(report), style="dim"))
     console.print(_shares(shares_of(report)))
-    if isinstance(report, CriteriaReport):
-        console.print(_agreement({"all": report.agreement, **report.subsets}))
-    else:
-        for table in _of_the_set(report):
-            console.print(table)
+    for table in _of_the_set(report):
+        console.print(table)
     console.print(Text(_cost(report.usage), style="dim"))
 
 
 def _size(report: Report) -> str:
     if isinstance(report, CriteriaReport):
         return f"{report.agreement.criteria} criteria, {report.agreement.labels} labels"
+    if isinstance(report, ListedReport):
+        return f"{report.answers} answers, {report.unscored} of them without a score"
     return f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
 
 
@@ -48,7 +47,13 @@ def _shares(rows: Sequence[tuple[str, Share]]) -> Table:
     return table
 
 
-def _of_the_set(report: PairReport) -> list[Table]:
+def _of_the_set(report: Report) -> list[Table]:
+    """What the set's own rules give."""
+    if isinstance(report, CriteriaReport):
+        return [_agreement({"all": report.agreement, **report.subsets})]
+    if isinstance(report, ListedReport):
+        overall = {"overall": report.overall} if report.overall else {}
+        return [_tags({**overall, **report.tags})]
     tables = []
     if report.rewardbench:
         tables.append(_sections(report.rewardbench))
@@ -83,6 +88,14 @@ def _agreement(found: Mapping[str, Agreement]) -> Table:
     for name, one in found.items():
         values = (one.met.f1, one.not_met.f1, one.balanced_f1)
         table.add_row(Text(one_line(name)), *map(number, values), str(one.labels))
+    return table
+
+
+def _tags(found: Mapping[str, TagScore]) -> Table:
+    table = Table("HealthBench", "score", "error", "answers")
+    for name, score in found.items():
+        row = (number(score.mean), number(score.error), str(score.answers))
+        table.add_row(Text(one_line(name)), *row)
     return table
 
 

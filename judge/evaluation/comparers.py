@@ -4,11 +4,13 @@ Each answer becomes a run of its own that holds an answer and nothing else. How 
 is of the first (`first_share`) is then 0.5 plus half the difference of the scores.
 """
 
+import asyncio
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
 from judge.asking import spent
+from judge.composed_judge import GroupJudge
 from judge.group_text import group_text
 from judge.pairwise import Preference
 from judge.pairwise_parsing import Side
@@ -30,22 +32,18 @@ from memory.schema import (
 )
 
 
-class GroupJudge(Protocol):
-    """Scores the runs of a group, as the stage judge does."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def judge(
-        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
-    ) -> GroupJudgement: ...
-
-
 class GroupComparer:
-    """A `Comparer` over a judge of groups; its rubrics start anew with each pair."""
+    """A `Comparer` over a judge of groups.
 
-    def __init__(self, judge: GroupJudge) -> None:
+    Its rubrics start anew with each pair; with `keep` those of a question are made once and then
+    used for all of its pairs, for a judge that makes them from the question alone.
+    """
+
+    def __init__(self, judge: GroupJudge, *, keep: bool = False) -> None:
         self._judge = judge
+        self._keep = keep
+        self._buffers: dict[str, RubricBuffer] = {}
+        self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     @property
     def name(self) -> str:
@@ -55,7 +53,7 @@ class GroupComparer:
         runs = answers_alone(question, first, second)
         group = TrajectoryGroup(question=question, trajectories=runs)
         try:
-            judged = await self._judge.judge(group, RubricBuffer(question=question))
+            judged = await self._judged(group)
         except RubricemError as error:
             return no_preference(error)
         usage = sum((j.usage for j in judged.judgements), judged.usage)
@@ -65,6 +63,16 @@ class GroupComparer:
             said = [answer.unscored_reason for answer in answers if answer.score is None]
             return Preference(None, " ".join((said[0], *judged.notes)), usage=usage)
         return higher(scores[0], scores[1], usage)
+
+    async def _judged(self, group: TrajectoryGroup) -> GroupJudgement:
+        question = group.question
+        if not self._keep:
+            return await self._judge.judge(group, RubricBuffer(question=question))
+        async with self._making[question]:
+            buffer = self._buffers.get(question, RubricBuffer(question=question))
+            judged = await self._judge.judge(group, buffer)
+            self._buffers[question] = judged.buffer
+        return judged
 
 
 class RelativeComparer:

@@ -3,11 +3,12 @@
 import asyncio
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import Literal, TypeVar
 
 from judge.evaluation.labelled import Comparison, Pair, Winner, mirrored
 from judge.pairwise import Comparer, Preference
 
+Item = TypeVar("Item")
 Orders = Literal["both", "one"]
 """`both`: each pair twice; `one`: each once, in an order drawn from the seed"""
 Task = tuple[Pair, bool]
@@ -73,11 +74,11 @@ def winner_of(preference: Preference) -> Winner | None:
     return "tie" if preference.first_share == 0.5 else None
 
 
-def sample(pairs: Sequence[Pair], limit: int | None, seed: int) -> list[Pair]:
-    """At most so many pairs, drawn evenly from all, in the data's order."""
-    if limit is None or limit >= len(pairs):
-        return list(pairs)
-    return [pairs[i] for i in sorted(random.Random(seed).sample(range(len(pairs)), limit))]
+def sample(listed: Sequence[Item], limit: int | None, seed: int) -> list[Item]:
+    """At most so many, drawn evenly from all, in the data's order."""
+    if limit is None or limit >= len(listed):
+        return list(listed)
+    return [listed[i] for i in sorted(random.Random(seed).sample(range(len(listed)), limit))]
 
 
 def _drawn(pair: Pair, seed: int) -> bool:

@@ -2,16 +2,18 @@
 
 LLMBar (arXiv:2310.07641), JudgeBench (arXiv:2410.12784), chosen and rejected answers as in
 RewardBench (arXiv:2403.13787), RM-Bench with three styles of each (arXiv:2410.16184), and
-HealthBench's physicians' labels (arXiv:2505.08775). Each row says what it is in our values.
+HealthBench's answers with checklists
+and physicians' labels (arXiv:2505.08775). Each row says what it is in our values.
 """
 
 from typing import Literal, get_args
 
 from pydantic import BaseModel, Field
 
-from judge.evaluation.labelled import LabelledCriterion, Pair, Style, Turn
+from judge.checklist import ChecklistItem
+from judge.evaluation.labelled import LabelledCriterion, ListedAnswer, Pair, Style, Turn
 
-Labelled = Pair | LabelledCriterion
+Labelled = Pair | LabelledCriterion | ListedAnswer
 
 
 class LlmBarRow(BaseModel):
@@ -126,7 +128,36 @@ class PhysiciansRow(BaseModel):
         return [item]
 
 
-Row = LlmBarRow | JudgeBenchRow | ChosenRow | RmBenchRow | PhysiciansRow
+class _Ideal(BaseModel):
+    ideal_completion: str
+
+
+class HealthBenchRow(BaseModel):
+    """A prompt with its checklist, and an answer: a model's `completion`, or the ideal one."""
+
+    prompt: list[Turn]
+    rubrics: list[ChecklistItem] = Field(min_length=1)
+    completion: str = ""
+    ideal_completions_data: _Ideal | None = None
+    prompt_id: str | None = None
+    example_tags: list[str] = []
+
+    def labelled(self, place: int) -> list[ListedAnswer]:
+        """Nothing where the row has no answer."""
+        ideal = self.ideal_completions_data.ideal_completion if self.ideal_completions_data else ""
+        if not (self.completion or ideal):
+            return []
+        answer = ListedAnswer(
+            id=self.prompt_id or str(place),
+            conversation=tuple(self.prompt),
+            completion=self.completion or ideal,
+            items=tuple(self.rubrics),
+            tags=tuple(self.example_tags),
+        )
+        return [answer]
+
+
+Row = LlmBarRow | JudgeBenchRow | ChosenRow | RmBenchRow | PhysiciansRow | HealthBenchRow
 
 
 def form_of(row: object) -> type[Row] | None:
@@ -139,6 +170,7 @@ def form_of(row: object) -> type[Row] | None:
         (JudgeBenchRow, {"response_A", "response_B"}),
         (RmBenchRow if styled else ChosenRow, {"chosen", "rejected"}),
         (PhysiciansRow, {"completion", "rubric", "binary_labels"}),
+        (HealthBenchRow, {"prompt", "rubrics"}),
     )
     return next((form for form, needed in signs if needed <= fields), None)
 

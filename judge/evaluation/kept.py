@@ -4,10 +4,10 @@ One JSON line a verdict. A last line without its end was cut by a kill and is dr
 belongs to one judge: verdicts of two would be counted as one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from judge.evaluation.labelled import Comparison, LabelledCriterion, Mark, Pair
+from judge.evaluation.labelled import Comparison, Mark, Pair
 from judge.evaluation.recorded import read_comparisons, read_marks
 from memory.errors import SettingsError
 from memory.runs import writable
@@ -18,7 +18,7 @@ class VerdictFile:
 
     def __init__(self, path: Path | None, judge: str) -> None:
         self._path = path
-        self._judge = judge
+        self.judge = judge
 
     def comparisons(self, pairs: Sequence[Pair]) -> list[Comparison]:
         """What was kept before. Raises SettingsError for a file of another judge or data."""
@@ -28,8 +28,8 @@ class VerdictFile:
         self._check({comparison.judge for comparison in kept})
         return kept
 
-    def marks(self, items: Sequence[LabelledCriterion]) -> list[Mark]:
-        """Likewise for marks of criteria."""
+    def marks(self, items: Iterable[str]) -> list[Mark]:
+        """Likewise for marks of the items with these ids."""
         if self._path is None or not self._whole_lines(self._path):
             return []
         kept = read_marks(self._path, items)
@@ -37,11 +37,13 @@ class VerdictFile:
         return kept
 
     def add(self, verdict: Comparison | Mark) -> None:
+        """Write one down, under the judge's name."""
         if self._path is not None:
+            named = verdict.model_copy(update={"judge": self.judge})
             with writable(self._path):
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(verdict.model_dump_json() + "\n")
+                    file.write(named.model_dump_json() + "\n")
 
     def _whole_lines(self, path: Path) -> bool:
         """Whether the file holds any; what a kill left of the last one is cut away."""
@@ -55,9 +57,9 @@ class VerdictFile:
         return bool(whole.strip())
 
     def _check(self, judges: set[str]) -> None:
-        if others := sorted(judges - {self._judge}):
+        if others := sorted(judges - {self.judge}):
             raise SettingsError(
                 f"{self._path} holds verdicts of {others[0] or 'an unnamed judge'}, "
-                f"not of {self._judge}.",
+                f"not of {self.judge}.",
                 "Name another file by --out; to count what it holds, use --recorded.",
             )

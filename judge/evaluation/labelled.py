@@ -1,4 +1,4 @@
-"""What a judge is measured on, and what it said: pairs with a better side, criteria with labels.
+"""What a judge is measured on, and what it said: pairs, single criteria, whole checklists.
 
 A pair's `first` and `second` are its own numbering, which no order of showing changes. Where the
 data names a chosen and a rejected answer, the chosen one is the first.
@@ -8,6 +8,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from judge.checklist import ChecklistItem
 from memory.schema import NO_USAGE, Usage, Value
 
 Side = Literal["first", "second"]
@@ -62,10 +63,21 @@ class LabelledCriterion(Value):
     subset: str = ""
 
 
+class ListedAnswer(Value):
+    """One answer with the checklist that its prompt came with (HealthBench); nobody labelled it."""
+
+    id: str
+    conversation: tuple[Turn, ...]
+    completion: str
+    items: tuple[ChecklistItem, ...] = Field(min_length=1)
+    tags: tuple[str, ...] = ()
+
+
 class Mark(Value):
     """Whether a judge found a criterion met; None: no verdict could be had."""
 
     item: str
+    """the id of a labelled criterion, or that of a listed answer with the item's number: x/1"""
     judge: str = ""
     met: bool | None = None
     reason: str = ""

@@ -7,26 +7,43 @@ formats, StoreError where it cannot be read or a row is broken, with the number 
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from judge.evaluation.formats import Labelled, form_of
-from judge.evaluation.labelled import LabelledCriterion, Pair
+from judge.evaluation.labelled import LabelledCriterion, ListedAnswer, Pair
 from memory.errors import SettingsError, StoreError
 from memory.runs import unusable
 
 Form = TypeVar("Form", bound=BaseModel)
+Kind = TypeVar("Kind", Pair, LabelledCriterion, ListedAnswer)
 
 KNOWN = (
     "Known are rows of LLMBar, JudgeBench, RewardBench (prompt, chosen, rejected), RM-Bench "
-    "(three of each) and HealthBench's meta evaluation (completion, rubric, binary_labels)."
+    "(three of each), and of HealthBench: prompts with rubrics and a completion, or its meta "
+    "evaluation (completion, rubric, binary_labels)."
 )
 
 
-def read_labelled(path: Path) -> tuple[Pair, ...] | tuple[LabelledCriterion, ...]:
-    """Everything that the file labels, each with an id of its own; all of one kind."""
+@dataclass(frozen=True, slots=True)
+class LabelledData:
+    """What a file holds: one of the three."""
+
+    pairs: tuple[Pair, ...] = ()
+    criteria: tuple[LabelledCriterion, ...] = ()
+    answers: tuple[ListedAnswer, ...] = ()
+
+    @property
+    def checkable(self) -> tuple[LabelledCriterion | ListedAnswer, ...]:
+        """What a judge marks item by item."""
+        return self.criteria or self.answers
+
+
+def read_labelled(path: Path) -> LabelledData:
+    """Everything that the file holds to measure a judge on, each with an id of its own."""
     rows = read_rows(path)
     form = form_of(rows[0])
     if form is None:
@@ -34,8 +51,13 @@ def read_labelled(path: Path) -> tuple[Pair, ...] | tuple[LabelledCriterion, ...
     read: list[Labelled] = []
     for place, row in enumerate(rows, start=1):
         read += validated(form, row, path, place).labelled(place)
-    pairs = [one for one in read if isinstance(one, Pair)]
-    return _apart(pairs) if pairs else tuple(c for c in read if isinstance(c, LabelledCriterion))
+    if not read:
+        raise SettingsError(f"{path} holds prompts without answers.", "Add a `completion` to each.")
+    return LabelledData(
+        pairs=_apart([one for one in read if isinstance(one, Pair)]),
+        criteria=_apart([one for one in read if isinstance(one, LabelledCriterion)]),
+        answers=_apart([one for one in read if isinstance(one, ListedAnswer)]),
+    )
 
 
 def read_rows(path: Path) -> list[Any]:
@@ -85,12 +107,12 @@ def _rows(text: str, path: Path) -> list[Any]:
     return rows
 
 
-def _apart(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """The same pairs with ids that differ: sets number their rows anew in each part."""
+def _apart(listed: Sequence[Kind]) -> tuple[Kind, ...]:
+    """The same with ids that differ: sets number their rows anew in each part."""
     seen: Counter[str] = Counter()
     apart = []
-    for pair in pairs:
-        seen[pair.id] += 1
-        again = seen[pair.id]
-        apart.append(pair if again == 1 else pair.model_copy(update={"id": f"{pair.id}#{again}"}))
+    for one in listed:
+        seen[one.id] += 1
+        again = seen[one.id]
+        apart.append(one if again == 1 else one.model_copy(update={"id": f"{one.id}#{again}"}))
     return tuple(apart)

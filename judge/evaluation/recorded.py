@@ -4,13 +4,13 @@ LLMBar's files name the winner in the unswapped numbering and stand in the order
 JudgeBench's second judgement names it as shown, that is, swapped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from judge.evaluation.labelled import Comparison, LabelledCriterion, Mark, Pair, Winner, mirrored
+from judge.evaluation.labelled import Comparison, Mark, Pair, Winner, mirrored
 from judge.evaluation.reading import read_rows, validated
 from memory.errors import SettingsError, StoreError
 
@@ -64,10 +64,10 @@ def read_comparisons(path: Path, pairs: Sequence[Pair]) -> list[Comparison]:
     return list({(c.pair, c.swapped): c for c in read}.values())
 
 
-def read_marks(path: Path, items: Sequence[LabelledCriterion]) -> list[Mark]:
-    """Recorded marks of these criteria, at most one for each."""
+def read_marks(path: Path, items: Iterable[str]) -> list[Mark]:
+    """Recorded marks of the items with these ids, at most one for each."""
     read = [validated(Mark, row, path, place) for place, row in enumerate(read_rows(path), 1)]
-    _check({mark.item for mark in read}, {item.id for item in items}, path)
+    _check({mark.item for mark in read}, set(items), path)
     return list({mark.item: mark for mark in read}.values())
 
 

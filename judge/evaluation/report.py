@@ -4,12 +4,16 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from judge.checklist import Finding
+from judge.checklist_report import Aggregate, Marked
+from judge.checklist_report import report as checklist_report
 from judge.evaluation.agreement import Agreement, agreement, agreement_by_subset
-from judge.evaluation.labelled import Comparison, LabelledCriterion, Mark, Pair
+from judge.evaluation.checking import items_of
+from judge.evaluation.labelled import Comparison, LabelledCriterion, ListedAnswer, Mark, Pair
 from judge.evaluation.measures import PairMeasures, by_subset, longest_wins, pair_measures
 from judge.evaluation.rewardbench import SectionScores, section_scores
 from judge.evaluation.rm_bench import RmBenchScores, rm_bench_scores
-from judge.evaluation.shares import Share
+from judge.evaluation.shares import Share, share_of
 from memory.schema import NO_USAGE, Usage, Value
 
 
@@ -38,7 +42,32 @@ class CriteriaReport(Value):
     usage: Usage = NO_USAGE
 
 
-Report = PairReport | CriteriaReport
+class TagScore(Value):
+    """A clipped mean in [0, 1] over answers, with its bootstrap error."""
+
+    mean: float
+    error: float
+    answers: int
+
+
+class ListedReport(Value):
+    """Answers scored by their own checklists, as HealthBench scores a model."""
+
+    data: str
+    judge: str
+    overall: TagScore | None
+    """None where no answer has a score"""
+    tags: dict[str, TagScore] = Field(default_factory=dict)
+    answers: int
+    unscored: int
+    met: Share
+    """of items with a verdict"""
+    unparsed: Share
+    """of all items"""
+    usage: Usage = NO_USAGE
+
+
+Report = PairReport | CriteriaReport | ListedReport
 
 
 def pair_report(
@@ -67,6 +96,37 @@ def criteria_report(
         subsets=agreement_by_subset(items, marks),
         usage=sum((mark.usage for mark in marks), NO_USAGE),
     )
+
+
+def listed_report(
+    data: str, judge: str, answers: Sequence[ListedAnswer], marks: Sequence[Mark]
+) -> ListedReport:
+    """Answers of which not every item has a mark count by those that have one."""
+    met = {mark.item: mark.met for mark in marks}
+    marked = [
+        Marked(
+            tuple(Finding(item=item, met=met.get(name)) for name, item in items_of(answer)),
+            answer.tags,
+        )
+        for answer in answers
+        if any(name in met for name, _ in items_of(answer))
+    ]
+    found = checklist_report(marked)
+    return ListedReport(
+        data=data,
+        judge=judge,
+        overall=_tag_score(found.overall) if found.overall else None,
+        tags={tag: _tag_score(score) for tag, score in found.by_tag.items()},
+        answers=len(marked),
+        unscored=found.unscored,
+        met=share_of([mark.met for mark in marks if mark.met is not None]),
+        unparsed=share_of([mark.met is None for mark in marks]),
+        usage=sum((mark.usage for mark in marks), NO_USAGE),
+    )
+
+
+def _tag_score(found: Aggregate) -> TagScore:
+    return TagScore(mean=found.mean, error=found.error, answers=found.answers)
 
 
 def pair_shares(measures: PairMeasures) -> list[tuple[str, Share]]:
@@ -100,5 +160,7 @@ def shares_of(report: Report) -> list[tuple[str, Share]]:
     if isinstance(report, PairReport):
         shares = [*pair_shares(report.measures), ("longest answer wins", report.longest)]
         return shares + [(name, found.accuracy) for name, found in report.subsets.items()]
+    if isinstance(report, ListedReport):
+        return [("items met", report.met), ("no verdict", report.unparsed)]
     shares = criteria_shares(report.agreement)
     return shares + [(name, found.accuracy) for name, found in report.subsets.items()]
