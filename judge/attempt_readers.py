@@ -1,5 +1,7 @@
 """How a model scores attempts against one another: by writing JSON, or by its probabilities."""
 
+import hashlib
+
 from pydantic import BaseModel, model_validator
 
 from judge.asking import TRIES, ask_json

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from agent.commands.judge_eval import evaluate
+from agent.commands.rubrics import rubrics
 from agent.judged_runs import Judgeable, find_run
 from agent.settings import Settings, load_settings
 from judge.stage_judge import GroupJudgement
@@ -24,6 +25,7 @@ def judge() -> None:
 
 
 judge.add_command(evaluate)
+judge.add_command(rubrics)
 
 
 @judge.command()
@@ -50,6 +52,11 @@ judge.add_command(evaluate)
     help="Score each run so often; the mean counts, the spread is shown.",
 )
 @click.option("--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No.")
+@click.option(
+    "--gated",
+    is_flag=True,
+    help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
+)
 @click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
 @click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
 @click.option("--model", help="The judge: 1.5b, 0.5b, a .gguf file, or a server's model.")
@@ -62,6 +69,7 @@ def score(
     both_orders: bool,
     repeat: int,
     graded: bool,
+    gated: bool,
     no_cache: bool,
     as_json: bool,
     **flags: Any,
@@ -78,7 +86,7 @@ def score(
     found = find_run(run, settings.data_dir)
     standards = kept_standards(rubric, settings.data_dir) if rubric else ""
     wanted = Wanted(kind, standards, both_orders, repeat, graded, settings.seed)
-    judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache))
+    judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache, gate=gated))
     _check(judged)
     path = found.save([judgement for group in judged for judgement in group.judgements])
     _show(found, judged, str(path), as_json)
@@ -102,7 +110,7 @@ def kept_standards(path: Path, data_dir: Path) -> str:
 
 
 async def _judged(
-    settings: Settings, found: Judgeable, wanted: "Wanted", *, keep_replies: bool
+    settings: Settings, found: Judgeable, wanted: "Wanted", *, keep_replies: bool, gate: bool
 ) -> list[GroupJudgement]:
     """Every group in turn; the rubrics of each are saved once it is judged."""
     from agent.judging import open_group_judge
@@ -110,7 +118,9 @@ async def _judged(
 
     store = BufferStore(settings.data_dir / "buffers")
     judged = []
-    async with open_group_judge(settings, wanted, keep_replies=keep_replies) as group_judge:
+    async with open_group_judge(
+        settings, wanted, keep_replies=keep_replies, gate=gate
+    ) as group_judge:
         for step, group in enumerate(found.groups):
             buffer = await asyncio.to_thread(store.load, group.question)
             judged.append(await group_judge.judge(group, buffer, step))
