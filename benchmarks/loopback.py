@@ -25,6 +25,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.judged import judge_reply
+
 MODEL = "loopback"
 
 TURNS = (
@@ -70,6 +72,11 @@ def next_turn(messages: list[Mapping[str, Any]]) -> str:
     return TURNS[min(written, len(TURNS) - 1)]
 
 
+def reply_to(messages: list[Mapping[str, Any]]) -> str:
+    """What a stage judge is answered where it asks, else the next turn of the run."""
+    return judge_reply(str(messages[-1].get("content"))) or next_turn(messages)
+
+
 def pieces(text: str, count: int) -> list[str]:
     """`count` pieces of nearly equal length; fewer when the text is shorter than that."""
     count = min(count, len(text))
@@ -107,7 +114,7 @@ def ending(request: Mapping[str, Any], text: str) -> bytes:
 async def events(request: Mapping[str, Any], delay: float, chunks: int) -> AsyncIterator[bytes]:
     """The turn's events, piece i at `delay * i / N` after the start of the call."""
     start = time.monotonic()
-    text = next_turn(request["messages"])
+    text = reply_to(request["messages"])
     parts = pieces(text, chunks)
     for i, part in enumerate(parts, 1):
         await asyncio.sleep(start + delay * i / len(parts) - time.monotonic())
@@ -117,7 +124,7 @@ async def events(request: Mapping[str, Any], delay: float, chunks: int) -> Async
 
 async def whole(request: Mapping[str, Any], delay: float) -> dict[str, Any]:
     await asyncio.sleep(delay)
-    text = next_turn(request["messages"])
+    text = reply_to(request["messages"])
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = usage_of(request, text)
