@@ -8,10 +8,11 @@ from pathlib import Path
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.judging import open_judge_model
 from agent.settings import Settings
+from judge.building import item_checker
 from judge.checklist import Checker
 from judge.evaluation.checking import items_of, mark_all
 from judge.evaluation.comparing import Orders, compare_all, sample, tasks_of
-from judge.evaluation.judges import Kind, checker_of, comparer_of
+from judge.evaluation.judges import Kind, comparer_of
 from judge.evaluation.kept import VerdictFile
 from judge.evaluation.labelled import Comparison, Mark
 from judge.evaluation.reading import LabelledData, read_labelled
@@ -63,7 +64,7 @@ async def judged_report(
         )
     async with open_judge_model(settings) as model:
         if not held.pairs:
-            return await _check(settings, data, held, checker_of(model), limit, out, told)
+            return await _check(settings, data, held, item_checker(model), limit, out, told)
         comparer = comparer_of(kind, model)
         kept = VerdictFile(out, f"{kind}, {comparer.name}")
         chosen = sample(held.pairs, limit, settings.seed)

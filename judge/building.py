@@ -1,13 +1,23 @@
 """Which judge goes with which model: chat servers write verdicts, the local one is read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from judge.attempt_readers import ChatAttemptReader, ChoiceAttemptReader
 from judge.chat_judge import ChatProposer, ChatScorer
+from judge.checklist import Checker
+from judge.checklist_chat import ChatChecker
+from judge.checklist_choice import ChoiceChecker
+from judge.checklist_groups import ChecklistJudge
+from judge.checklist_making import ChatChecklistMaker, ChecklistMaker, ProposedChecklist
 from judge.choice_judge import ChoiceScorer
 from judge.composed_judge import GroupJudge
 from judge.line_proposer import LineProposer
+from judge.pairwise import Comparer, Order, PairwiseJudge
+from judge.pairwise_chat import ChatComparer
+from judge.pairwise_choice import ChoiceComparer
+from judge.pairwise_groups import GroupwisePairs
 from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from judge.relative import RelativeJudge
 from judge.relative_groups import RelativeGroups
@@ -23,7 +33,7 @@ class LocalModel(ChoiceReader, TokenPolicy, Protocol):
 
 
 JudgeModel = ChatModel | LocalModel
-Kind = Literal["stage", "relative"]
+Kind = Literal["stage", "relative", "pairwise", "checklist"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,28 +49,64 @@ class Wanted:
     """scorings of each run by a stage judge on a server"""
     graded: bool = False
     """a local model is asked for points rather than Yes or No"""
+    flip: bool = False
+    """a pairwise judge is shown each pair once, in an order drawn from the seed"""
     seed: int = 0
+
+
+_DOES: Mapping[Kind, frozenset[str]] = {
+    "stage": frozenset({"repeat", "graded"}),
+    "relative": frozenset({"rubric", "both_orders"}),
+    "pairwise": frozenset({"flip"}),
+    "checklist": frozenset(),
+}
+"""what of `Wanted` each kind heeds, beside the seed"""
 
 
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     """The wanted judge over an open model, which its caller closes. Raises SettingsError."""
+    _refuse(wanted)
     if wanted.kind == "relative":
-        _refuse(wanted, "stage", repeat=1, graded=False)
         passes = 2 if wanted.both_orders else 1
         return RelativeGroups(relative_judge(model, wanted.rubric, passes), wanted.seed)
-    _refuse(wanted, "relative", rubric="", both_orders=False)
+    if wanted.kind == "pairwise":
+        order: Order = "flip" if wanted.flip else "both"
+        return GroupwisePairs(PairwiseJudge(pair_comparer(model), order, wanted.seed))
+    if wanted.kind == "checklist":
+        return checklist_judge(model)
     return stage_judge(model, wanted.repeat, graded=wanted.graded)
 
 
-def _refuse(wanted: Wanted, kind: str, **unset: object) -> None:
+def _refuse(wanted: Wanted) -> None:
     """Raises SettingsError where something is set that belongs to another kind."""
-    for name, value in unset.items():
-        if getattr(wanted, name) != value:
-            flag = name.replace("_", "-")
-            raise SettingsError(
-                f"--{flag} is nothing that a {wanted.kind} judge does.",
-                f"Use it with --judge {kind}, or leave it out.",
-            )
+    default = Wanted()
+    for kind, does in _DOES.items():
+        for name in does - _DOES[wanted.kind]:
+            if getattr(wanted, name) != getattr(default, name):
+                raise SettingsError(
+                    f"--{name.replace('_', '-')} is nothing that a {wanted.kind} judge does.",
+                    f"Use it with --judge {kind}, or leave it out.",
+                )
+
+
+def pair_comparer(model: JudgeModel) -> Comparer:
+    """What reads pairs of answers with an open model."""
+    return ChoiceComparer(model) if isinstance(model, LocalModel) else ChatComparer(model)
+
+
+def item_checker(model: JudgeModel) -> Checker:
+    """What marks single items of a checklist as met or not with an open model."""
+    return ChoiceChecker(model) if isinstance(model, LocalModel) else ChatChecker(model)
+
+
+def checklist_judge(model: JudgeModel) -> ChecklistJudge:
+    """A checklist judge over an open model, which its caller closes."""
+    maker: ChecklistMaker = (
+        ProposedChecklist(LineProposer(model))
+        if isinstance(model, LocalModel)
+        else ChatChecklistMaker(model)
+    )
+    return ChecklistJudge(maker, item_checker(model))
 
 
 def stage_judge(model: JudgeModel, repeat: int = 1, *, graded: bool = False) -> StageJudge:

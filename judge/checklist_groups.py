@@ -85,13 +85,13 @@ class ChecklistJudge:
 
 
 def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
-    """What a checked list makes of the answer, clipped to [0, 1]; the explanation has it whole."""
+    """What a checked list makes of the answer, no less than 0; the explanation has it whole."""
     score = checklist_score(checked.findings)
     if score is None:
         return unscored(f"the judge failed: {checked.fault or 'no item has a verdict'}")
     pairs = zip(checked.findings, criteria, strict=True)
     verdicts = [v for found, criterion in pairs if (v := found.as_verdict(criterion))]
-    return scored(min(max(score, 0.0), 1.0), _told(checked.findings, score), verdicts)
+    return scored(max(score, 0.0), _told(checked.findings, score), verdicts)
 
 
 def _told(findings: Sequence[Finding], score: float) -> str:

@@ -16,7 +16,7 @@ from memory.errors import JudgeError, SettingsError
 if TYPE_CHECKING:
     from judge.building import Wanted
 
-Kind = Literal["stage", "relative"]
+Kind = Literal["stage", "relative", "pairwise", "checklist"]
 
 
 @click.group()
@@ -33,10 +33,10 @@ judge.add_command(rubrics)
 @click.option(
     "--judge",
     "kind",
-    type=click.Choice(["stage", "relative"]),
+    type=click.Choice(["stage", "relative", "pairwise", "checklist"]),
     default="stage",
     show_default=True,
-    help="By stages, or each run of a group against the others.",
+    help="Stages; or runs against one another, all at once or in pairs; or answers by items.",
 )
 @click.option(
     "--rubric",
@@ -51,6 +51,7 @@ judge.add_command(rubrics)
     default=1,
     help="Score each run so often; the mean counts, the spread is shown.",
 )
+@click.option("--flip", is_flag=True, help="Show a pairwise judge each pair once, not twice.")
 @click.option("--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No.")
 @click.option(
     "--gated",
@@ -68,6 +69,7 @@ def score(
     rubric: Path | None,
     both_orders: bool,
     repeat: int,
+    flip: bool,
     graded: bool,
     gated: bool,
     no_cache: bool,
@@ -85,7 +87,7 @@ def score(
     settings = load_settings(flags)
     found = find_run(run, settings.data_dir)
     standards = kept_standards(rubric, settings.data_dir) if rubric else ""
-    wanted = Wanted(kind, standards, both_orders, repeat, graded, settings.seed)
+    wanted = Wanted(kind, standards, both_orders, repeat, graded, flip, settings.seed)
     judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache, gate=gated))
     _check(judged)
     path = found.save([judgement for group in judged for judgement in group.judgements])
