@@ -2,8 +2,8 @@
 
     python -m benchmarks.judge_throughput [--quick | --full]
 
-Runs are judged by stages on criteria that are there already, one call a run: the ideal is
-calls / 64 seconds. Then whole groups of eight, which must be proposed for before they can be
+Runs are judged by stages on criteria that are there already, one call a run, 64 runs at once: the
+ideal is calls / 64 seconds. Then whole groups of eight, which must be proposed for before they can be
 scored: their ideal is one second more. The server is a process of its own.
 """
 
@@ -21,6 +21,7 @@ from benchmarks.judged import buffer_of, run_of
 from benchmarks.loopback import MODEL, serving
 from benchmarks.report import emit
 from judge.building import stage_judge
+from judge.stage_judge import GroupJudgement
 from memory.schema import TrajectoryGroup
 
 AT_ONCE, DELAY, CHUNKS = 64, 1.0, 20
@@ -29,20 +30,30 @@ GROUP = 8
 LEAST = 0.9
 
 
-async def judge_all(address: str, groups: Sequence[TrajectoryGroup]) -> float:
-    """Seconds for all groups together; raises AssertionError where one was not judged whole."""
+async def judge_all(
+    address: str, groups: Sequence[TrajectoryGroup], at_once: int
+) -> tuple[float, float]:
+    """Seconds for all groups, so many at once, and of this process's CPU.
+
+    Raises AssertionError where one was not judged whole.
+    """
     model = OpenAIChat(MODEL, address, None, limiter=Limiter(AT_ONCE), prices=Prices())
-    judge = stage_judge(model)
+    judge, places = stage_judge(model), asyncio.Semaphore(at_once)
+
+    async def judged(group: TrajectoryGroup) -> GroupJudgement:
+        async with places:
+            return await judge.judge(group, buffer_of(group.question))
+
     try:
         # The first call opens what later ones reuse.
-        await judge.judge(groups[0], buffer_of(groups[0].question))
-        began = time.monotonic()
-        judged = await asyncio.gather(*(judge.judge(g, buffer_of(g.question)) for g in groups))
-        seconds = time.monotonic() - began
+        await judged(groups[0])
+        began, cpu = time.monotonic(), time.process_time()
+        done = await asyncio.gather(*map(judged, groups))
+        seconds, cpu = time.monotonic() - began, time.process_time() - cpu
     finally:
         await model.aclose()
-    assert not [note for one in judged for note in one.notes]
-    return seconds
+    assert not [note for one in done for note in one.notes]
+    return seconds, cpu
 
 
 def groups_of(count: int, size: int) -> list[TrajectoryGroup]:
@@ -61,8 +72,8 @@ def main() -> None:
     full = parser.parse_args().full
     alone, grouped = (640, 320) if full else (256, 128)
     with serving(DELAY, CHUNKS) as address:
-        seconds = asyncio.run(judge_all(address, groups_of(alone, 1)))
-        in_groups = asyncio.run(judge_all(address, groups_of(grouped // GROUP, GROUP)))
+        seconds, cpu = asyncio.run(judge_all(address, groups_of(alone, 1), AT_ONCE))
+        in_groups, _ = asyncio.run(judge_all(address, groups_of(grouped // GROUP, GROUP), AT_ONCE))
     ideal = math.ceil(alone / AT_ONCE) * DELAY
     ideal_groups = (1 + math.ceil(grouped / AT_ONCE)) * DELAY
     share = ideal / seconds
@@ -72,6 +83,7 @@ def main() -> None:
             "calls": alone,
             "share_of_ideal": round(share, 3),
             "seconds": round(seconds, 2),
+            "cpu_ms_per_call": round(cpu / alone * 1e3, 2),
             "calls_in_groups": grouped + grouped // GROUP,
             "share_of_ideal_in_groups": round(ideal_groups / in_groups, 3),
             "seconds_in_groups": round(in_groups, 2),
