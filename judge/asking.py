@@ -92,9 +92,12 @@ def spent(error: RubricemError) -> Usage:
 
 
 def parsed(reply: Completion, form: type[Form]) -> Form:
-    """The first JSON object in a reply that fits the form. Raises ValueError saying the fault."""
+    """The last JSON object in a reply that fits the form: earlier ones may be quoted by it.
+
+    Raises ValueError saying the fault.
+    """
     fault = ""
-    for value in json_objects(reply.text):
+    for value in reversed(list(json_objects(reply.text))):
         try:
             return form.model_validate(value)
         except ValidationError as error:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field, model_validator
 
 from judge.asking import TRIES, ask_json
+from judge.observations import observations
 from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.stage_judge import Proposed
@@ -132,10 +133,12 @@ class ChatScorer:
                     raise ValueError(f"it needs one verdict for each number from 1 to {count}")
                 return self
 
+        seen = "\n".join(f"- {said}" for said in observations(trajectory))
         asked = "\n\n".join(
             (
                 fenced({"question": trajectory.question}),
                 shown(trajectory, self._characters),
+                *([f"Measured by code:\n{seen}"] if seen else []),
                 f"Criteria:\n{_listed(standard)}",
             )
         )

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from judge.asking import spent
 from judge.buffer import add, prune
+from judge.loopholes import without_loopholes
 from judge.scoring import Scored, Scorer, settled, stage_scores
 from judge.transcripts import distinct
 from memory.errors import JudgeError, PolicyError, RubricemError
@@ -91,7 +92,9 @@ class StageJudge:
         """
         different = [group.trajectories[place] for place in distinct(group.trajectories)]
         proposed, notes = await self._propose(different, buffer, step)
-        grown = add(buffer, _bounded(proposed.criteria), step, _reason(different))
+        sound, dropped = without_loopholes(proposed.criteria, buffer.question)
+        notes += dropped
+        grown = add(buffer, _bounded(sound), step, _reason(different))
         judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
         notes += [note for judgement in judgements for note in _failures(judgement)]
         pruned = prune(grown, _points(group.trajectories, judgements), step)
