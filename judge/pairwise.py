@@ -28,6 +28,8 @@ class Preference:
     first_share: float | None = None
     """probability that the first is better, where it was read and not written"""
     chain: Chain | None = None
+    text: str = ""
+    """what the model wrote, where it wrote its verdict"""
     usage: Usage = NO_USAGE
 
 

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from judge.answers import CHARACTERS, QUESTION_CHARACTERS
 from judge.asking import MOST_TOKENS, TRIES, Forgetting, counted, spent
 from judge.pairwise import Preference
-from judge.pairwise_parsing import Chain, parse_chain, without_tags
+from judge.pairwise_parsing import Chain, parse_chain, real_quotes, without_tags
 from judge.prompting import prompt
 from judge.transcripts import cut, fenced
 from memory.errors import RubricemError
 from memory.interfaces import ChatModel, Completion, Message, Sampling
 from memory.schema import NO_USAGE
+from memory.text import without_markers
 
 SHOWN_CHARACTERS = 4_000
 """of a text without a verdict that is shown to the model again"""
@@ -33,23 +34,23 @@ class ChatComparer:
         """The model's verdict; asked for again, with what was wrong, while there is none."""
         asked = shown_pair(question, first, second, self._characters)
         messages = [Message("system", prompt("pairwise")), Message("user", asked)]
-        talk, used, fault = list(messages), NO_USAGE, ""
+        talk, used, fault, text = list(messages), NO_USAGE, "", ""
         for attempt in range(self._tries):
             sampling = Sampling(max_tokens=MOST_TOKENS, temperature=0.0, seed=attempt)
             try:
                 reply, used = await counted(self._model, talk, sampling, used)
             except RubricemError as error:
                 return Preference(None, f"{error} {error.remedy}".strip(), usage=spent(error))
-            chain = parse_chain(reply.text)
+            text, chain = reply.text, parse_chain(reply.text)
             if chain.verdict is not None:
-                return Preference(chain.verdict, _reason(chain), chain=chain, usage=used)
+                reason = _reason(chain, first, second)
+                return Preference(chain.verdict, reason, chain=chain, text=reply.text, usage=used)
             if isinstance(self._model, Forgetting):
                 await self._model.forget(talk, sampling)
             fault = _fault(reply)
             talk = [*messages, *_correction(reply.text, fault)]
-        return Preference(
-            None, f"{self.name} named no winner in {self._tries} tries: {fault}", usage=used
-        )
+        said = f"{self.name} named no winner in {self._tries} tries: {fault}"
+        return Preference(None, said, text=text, usage=used)
 
 
 def shown_pair(question: str, first: str, second: str, characters: int) -> str:
@@ -77,6 +78,10 @@ def _correction(reply: str, fault: str) -> Sequence[Message]:
     return [*said, Message("user", again)]
 
 
-def _reason(chain: Chain) -> str:
-    """What it wrote before the verdict that comes closest to a reason."""
-    return cut(" ".join((chain.evaluation or chain.solution).split()), REASON_CHARACTERS)
+def _reason(chain: Chain, first: str, second: str) -> str:
+    """What it wrote before the verdict that comes closest to a reason, and of its quotes."""
+    why = cut(" ".join((chain.evaluation or chain.solution).split()), REASON_CHARACTERS)
+    shown = (without_markers(without_tags(reply)) for reply in (first, second))
+    invented = len(chain.quotes) - len(real_quotes(chain, *shown))
+    told = f" ({invented} of its {len(chain.quotes)} quotes do not stand there.)"
+    return why + told if invented else why

@@ -1,7 +1,8 @@
 """A group of runs judged in pairs: an answer's score is the share of its comparisons it won.
 
 Each reading of a pair counts once, so a pair whose orders contradict each other gives both
-answers one win of two. A reading without a winner counts for nobody. An answer that the policy
+answers one win of two; where a probability was read it counts as that part of a win, the
+expected one. A reading that says nothing counts for nobody. An answer that the policy
 never wrote loses to each that it did write, unread; one that others cut off is not compared.
 Answers of the same words are read once and share their score.
 """
@@ -25,14 +26,23 @@ REASONS = 3
 class Tally:
     """What one answer came to over its comparisons."""
 
-    won: int = 0
+    won: float = 0.0
     read: int = 0
     reasons: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
+    def count(self, share: float, reason: str) -> None:
+        self.read += 1
+        self.won += share
+        if reason:
+            fate = "Drawn" if share == 0.5 else "Won" if share > 0.5 else "Lost"
+            self.reasons.append(f"{fate}: {reason}")
+
     def score(self) -> StageScore:
         if self.read:
-            why = " ".join((f"Won {self.won} of {self.read} comparisons.", *self.reasons[:REASONS]))
+            why = " ".join(
+                (f"Won {self.won:.3g} of {self.read} comparisons.", *self.reasons[:REASONS])
+            )
             return scored(self.won / self.read, why)
         fault = self.faults[0] if self.faults else ""
         return unscored(f"the judge failed: {fault}" if fault else "no other answer to compare")
@@ -98,15 +108,13 @@ def _tallies(
     tallies = {answer: Tally(absent, absent) for answer in answers}
     for (first, second), comparison in compared.items():
         for reading in comparison.readings:
-            said = reading.preference.reason
-            if reading.first_wins is None:
+            share, said = reading.first_share, reading.preference.reason
+            if share is None:
                 tallies[first].faults.append(said)
                 tallies[second].faults.append(said)
                 continue
-            for answer, won in ((first, reading.first_wins), (second, not reading.first_wins)):
-                tallies[answer].read += 1
-                tallies[answer].won += won
-                tallies[answer].reasons += [f"{'Won' if won else 'Lost'}: {said}"] if said else []
+            tallies[first].count(share, said)
+            tallies[second].count(1 - share, said)
     return tallies
 
 
@@ -116,6 +124,6 @@ def _notes(compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
         return
     yield consistency(list(compared.values())).sentence()
     readings = (reading for comparison in compared.values() for reading in comparison.readings)
-    failed = [r.preference.reason for r in readings if r.first_wins is None]
+    failed = [r.preference.reason for r in readings if r.first_share is None]
     if failed:
         yield f"{len(failed)} readings named no winner: {failed[0]}"

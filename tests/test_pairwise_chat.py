@@ -18,6 +18,14 @@ async def test_a_verdict_comes_with_its_reason_and_its_chain():
     assert shown.index("Which goes?") < shown.index("The newest.") < shown.index("The oldest.")
 
 
+async def test_quotes_that_stand_in_neither_reply_are_told():
+    said = "<quote_A>The newest.</quote_A> and <quote_B>The newest.</quote_B>"
+    model = ScriptedChat([chain("A", said)])
+    read = await ChatComparer(model).prefer("q", "The newest.", "The oldest.")
+    assert read.reason.endswith("(1 of its 2 quotes do not stand there.)")
+    assert read.text == chain("A", said)
+
+
 @pytest.mark.parametrize("bad", ["", "I cannot help with that.", "[[A]]", "どちらも良い", "{}"])
 async def test_a_text_without_a_verdict_is_asked_for_again_and_paid_for(bad: str):
     model = ScriptedChat([bad, chain("A")])

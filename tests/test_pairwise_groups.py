@@ -1,13 +1,17 @@
 """Groups judged in pairs: shares won, and what becomes of copies, absent and failed runs."""
 
+import pytest
+
 from judge.pairwise import PairwiseJudge
 from judge.pairwise_chat import ChatComparer
+from judge.pairwise_choice import ChoiceComparer
 from judge.pairwise_groups import GroupwisePairs
 from judge.scoring import NO_CRITERIA
 from memory.rubrics import RubricBuffer
 from memory.schema import Judgement, Stage, Status, Trajectory
 from tests.chains import RuledComparer, ScriptedChat, longer
 from tests.judged import QUESTION, WHOLE, group_of, run_of, varied
+from tests.readers import FixedReader
 
 BUFFER = RubricBuffer(question=QUESTION)
 NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.ANSWER}
@@ -38,6 +42,17 @@ async def test_a_reading_without_a_winner_counts_for_nobody():
     result = await judged(rule, A, B, C)
     assert scores(result) == [0.5, 0.5, None]
     assert result[2].stages[-1].unscored_reason == "the judge failed: it names no winner"
+
+
+async def test_a_probability_is_a_part_of_a_win():
+    def rule(text: str) -> tuple[float, float]:
+        return (0.9, 0.1) if text.index("It goes.") < text.index("The oldest") else (0.5, 0.5)
+
+    judge = GroupwisePairs(PairwiseJudge(ChoiceComparer(FixedReader(rule))))
+    result = await judge.judge(group_of(A, B), BUFFER)
+    assert scores(result.judgements) == [pytest.approx(1.4 / 2), pytest.approx(0.6 / 2)]
+    said = result.judgements[1].stages[-1].justification
+    assert said.startswith("Won 0.6 of 2 comparisons. Lost: ") and "Drawn: " in said
 
 
 async def test_only_the_answer_is_scored_and_says_why():
