@@ -10,7 +10,6 @@ here for comparison. Source: RM-R1 (arXiv:2505.02387).
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -117,26 +116,6 @@ def published_verdict(text: str) -> Side | None:
     if first == second:
         return None
     return "A" if first else "B"
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """How often our verdicts are those of the published rules, over judge texts with labels."""
-
-    texts: int
-    with_reward: int
-    """texts that our reward and the published one treat alike"""
-    with_evaluation: int
-    """texts from which both evaluation rules read the same letter, or none"""
-
-
-def agreement(labelled: Sequence[tuple[str, Side]]) -> Agreement:
-    """Compare with both published rules; each text comes with the better reply."""
-    return Agreement(
-        texts=len(labelled),
-        with_reward=sum(reward(t, better) == published_reward(t, better) for t, better in labelled),
-        with_evaluation=sum(verdict_of(t) == published_verdict(t) for t, _ in labelled),
-    )
 
 
 def real_quotes(chain: Chain, first: str, second: str) -> tuple[Quote, ...]:

@@ -3,10 +3,8 @@
 import pytest
 
 from judge.pairwise_parsing import (
-    Agreement,
     Quote,
     WeightedItem,
-    agreement,
     parse_chain,
     published_reward,
     published_verdict,
@@ -99,16 +97,6 @@ def test_the_published_evaluation_wants_one_letter_anywhere():
     assert [published_verdict(t) for t in ("so [[A]]", f"[[A]] {TAG_B}", "A", "[[B]")] == [
         "A", None, None, None,
     ]  # fmt: skip
-
-
-def test_agreement_counts_where_ours_and_the_published_rules_read_alike():
-    texts = [
-        (TAG_A, "A"),
-        ("<answer> [[A]] </answer>", "A"),
-        (f"<quote_B>[[B]]</quote_B>{TAG_A}", "A"),
-        ("[[B]]", "B"),
-    ]
-    assert agreement(texts) == Agreement(texts=4, with_reward=3, with_evaluation=2)  # type: ignore[arg-type]
 
 
 def test_a_quote_that_its_reply_does_not_hold_is_not_real():

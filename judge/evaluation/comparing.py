@@ -63,6 +63,7 @@ async def shown(comparer: Comparer, pair: Pair, swapped: bool) -> Comparison:
         winner=mirrored(winner) if swapped else winner,
         share=1 - share if swapped and share is not None else share,
         reason=said.reason,
+        text=said.text,
         usage=said.usage,
     )
 

@@ -49,6 +49,8 @@ class Comparison(Value):
     share: float | None = Field(default=None, ge=0, le=1)
     """how sure the judge is of the pair's first answer, 0.5 for neither; None: it did not say"""
     reason: str = ""
+    text: str = ""
+    """what the judge wrote, where it wrote its verdict; A in it is what was shown first"""
     usage: Usage = NO_USAGE
 
 

@@ -11,6 +11,7 @@ from judge.evaluation.agreement import Agreement, agreement, agreement_by_subset
 from judge.evaluation.checking import items_of
 from judge.evaluation.labelled import Comparison, LabelledCriterion, ListedAnswer, Mark, Pair
 from judge.evaluation.measures import PairMeasures, by_subset, longest_wins, pair_measures
+from judge.evaluation.published import PublishedRules, published_rules
 from judge.evaluation.rewardbench import SectionScores, section_scores
 from judge.evaluation.rm_bench import RmBenchScores, rm_bench_scores
 from judge.evaluation.shares import Share, share_of
@@ -28,6 +29,8 @@ class PairReport(Value):
     subsets: dict[str, PairMeasures] = Field(default_factory=dict)
     rewardbench: SectionScores | None = None
     rm_bench: RmBenchScores | None = None
+    published: PublishedRules | None = None
+    """of a judge that writes its verdicts"""
     usage: Usage = NO_USAGE
     """of the verdicts that were had, failed ones among them"""
 
@@ -82,6 +85,7 @@ def pair_report(
         subsets=by_subset(pairs, comparisons),
         rewardbench=section_scores(pairs, comparisons),
         rm_bench=rm_bench_scores(pairs, comparisons),
+        published=published_rules(pairs, comparisons),
         usage=sum((comparison.usage for comparison in comparisons), NO_USAGE),
     )
 
@@ -159,6 +163,9 @@ def shares_of(report: Report) -> list[tuple[str, Share]]:
     """The report's shares, then each subset's accuracy."""
     if isinstance(report, PairReport):
         shares = [*pair_shares(report.measures), ("longest answer wins", report.longest)]
+        if report.published:
+            shares.append(("read alike by the published reward", report.published.reward))
+            shares.append(("read alike by the published evaluation", report.published.evaluation))
         return shares + [(name, found.accuracy) for name, found in report.subsets.items()]
     if isinstance(report, ListedReport):
         return [("items met", report.met), ("no verdict", report.unparsed)]
