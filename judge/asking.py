@@ -91,6 +91,11 @@ def spent(error: RubricemError) -> Usage:
     return error.usage or NO_USAGE
 
 
+def told(error: RubricemError) -> str:
+    """The error and its remedy, each as a sentence."""
+    return " ".join(f"{said.rstrip('.')}." for said in (str(error), error.remedy) if said)
+
+
 def parsed(reply: Completion, form: type[Form]) -> Form:
     """The last JSON object in a reply that fits the form: earlier ones may be quoted by it.
 
@@ -101,7 +106,7 @@ def parsed(reply: Completion, form: type[Form]) -> Form:
         try:
             return form.model_validate(value)
         except ValidationError as error:
-            fault = fault or _told(error)
+            fault = fault or _first(error)
     if reply.stop_reason == "length":
         raise ValueError("it was cut off at the longest length allowed; write less")
     # An object inside a broken one is not what was asked for, so its own fault misleads.
@@ -161,7 +166,7 @@ def _correction(reply: str, fault: str) -> list[Message]:
     return [*said, Message("user", again)]
 
 
-def _told(error: ValidationError) -> str:
+def _first(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
 

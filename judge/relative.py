@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Protocol
 
-from judge.asking import spent
+from judge.asking import spent, told
 from judge.group_text import group_text, unreadable
 from judge.scores import GroupScores, TrajectoryScore
 from memory.errors import JudgeError, PolicyError
@@ -129,7 +129,7 @@ class RelativeJudge:
                 passes.append((order, found))
                 usage += found.usage
             else:
-                faults.append(f"{found} {found.remedy}".strip())
+                faults.append(told(found))
                 usage += spent(found)
         return passes, faults, usage
 

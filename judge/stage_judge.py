@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from judge.asking import spent
+from judge.asking import spent, told
 from judge.buffer import add, prune
 from judge.loopholes import without_loopholes
 from judge.scoring import Scored, Scorer, settled, stage_scores
 from judge.transcripts import distinct
-from memory.errors import JudgeError, PolicyError, RubricemError
+from memory.errors import JudgeError, PolicyError
 from memory.rubrics import RubricBuffer
 from memory.schema import (
     NO_USAGE,
@@ -111,7 +111,7 @@ class StageJudge:
             if not any(buffer.persistent.values()):
                 return await self._proposer.from_question(buffer.question), []
         except (JudgeError, PolicyError) as error:
-            return Proposed({}, spent(error)), [f"No new criteria: {_sentence(error)}"]
+            return Proposed({}, spent(error)), [f"No new criteria: {told(error)}"]
         return Proposed({}), []
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
@@ -123,7 +123,7 @@ class StageJudge:
                 scored = await self._scorer.score(trajectory, standard)
                 usage = scored.usage
             except (JudgeError, PolicyError) as error:
-                failure, usage = _sentence(error), spent(error)
+                failure, usage = told(error), spent(error)
         return Judgement(
             trajectory_id=trajectory.id,
             judge=self._scorer.name,
@@ -141,10 +141,6 @@ def _bounded(
 
 def _reason(different: Sequence[Trajectory]) -> str:
     return f"contrasting {len(different)} runs" if len(different) > 1 else "from the question"
-
-
-def _sentence(error: RubricemError) -> str:
-    return f"{error} {error.remedy}".strip()
 
 
 def _failures(judgement: Judgement) -> list[str]:

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
-from memory.text import without_markers
+from memory.text import storable_fields, without_markers
 
 LEFT_OUT = " [...] "
 LEAST_TOOL_CHARACTERS = 160
@@ -77,7 +77,7 @@ def fenced(parts: Mapping[str, str]) -> str:
     """Named untrusted texts between lines that none of them holds."""
     return "\n".join(
         f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
-        for name, text in parts.items()
+        for name, text in storable_fields(parts).items()
         for mark in (_mark(text),)
     )
 
