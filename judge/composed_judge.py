@@ -5,7 +5,8 @@
 The action that such a rubric scores is the text of a stage, the observation a `StageView` of
 it. `Judged` is what the stage judge says. It is asked once for a group, and only about the
 trajectories of which some stage got that far: a gate in front of it saves its cost. What it
-contrasts and prunes its criteria by are those trajectories alone.
+contrasts and prunes its criteria by are those trajectories alone. What rubrics such as an
+`LLMJudge` use of models of their own is counted with the trajectory.
 """
 
 import asyncio
@@ -15,12 +16,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
+from judge.asking import told
 from judge.rubrics.base import Rubric
+from judge.rubrics.llm_client import noted
 from judge.stage_judge import GroupJudgement
 from judge.transcripts import cut_off, stage_text, written
 from memory.errors import JudgeError, RubricemError, boundary
 from memory.rubrics import RubricBuffer
-from memory.schema import Judgement, Stage, StageScore, Trajectory, TrajectoryGroup
+from memory.schema import Judgement, Stage, StageScore, Trajectory, TrajectoryGroup, Usage
 
 Compositions = Mapping[Stage, Callable[[], Rubric]]
 """A new rubric for each trajectory's stage, as rubrics keep state; a stage left out is `Judged`."""
@@ -70,6 +73,8 @@ class _Asking:
     stage: Stage
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     reply: asyncio.Future[StageScore] = field(default_factory=asyncio.Future)
+    used: list[Usage] = field(default_factory=list)
+    """by the calls of rubrics that ask a model of their own"""
 
     async def judged(self) -> StageScore:
         self.wanted.set()
@@ -123,12 +128,15 @@ class ComposedJudge:
         if not written(trajectory, stage):
             return StageScore(stage=stage, score=0.0, missing=True, justification=NOT_WRITTEN)
         try:
-            with boundary(JudgeError, f"The rubric composed for the stage {stage}"):
+            with (
+                boundary(JudgeError, f"The rubric composed for the stage {stage}"),
+                noted() as asking.used,
+            ):
                 rubric = compose()
                 view = StageView(trajectory, stage, asking.judged)
                 reward = float(await rubric(stage_text(trajectory, stage), view))
         except RubricemError as error:
-            reason = f"the judge failed: {error} {error.remedy}".strip()
+            reason = f"the judge failed: {told(error)}"
             return StageScore(stage=stage, unscored_reason=reason)
         return _scored(reward, rubric, asking.replied)
 
@@ -155,7 +163,9 @@ class ComposedJudge:
         for row in rows:
             plain = next(given) if _wanted(row) else _unasked(row, judged.buffer)
             stages = tuple(islice(left, len(row)))
-            judgements.append(plain.model_copy(update={"judge": self.name, "stages": stages}))
+            usage = sum((used for asking in row for used in asking.used), plain.usage)
+            update = {"judge": self.name, "stages": stages, "usage": usage}
+            judgements.append(plain.model_copy(update=update))
         failed = _failures(judgements, set(judged.notes))
         return judged.model_copy(
             update={"judgements": tuple(judgements), "notes": (*judged.notes, *failed)}

@@ -9,11 +9,13 @@ import pytest
 
 from judge.buffer import add
 from judge.composed_judge import ComposedJudge, Compositions, Judged, StageView
-from judge.rubrics import Gate, Rubric, Sequential, WeightedSum
+from judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
 from judge.scoring import NO_CRITERIA
 from judge.stage_judge import GroupJudgement, StageJudge
+from memory.errors import PolicyError
+from memory.interfaces import Completion
 from memory.rubrics import RubricBuffer
-from memory.schema import Judgement, Stage, StageScore, Status, TrajectoryGroup
+from memory.schema import Judgement, Stage, StageScore, Status, TrajectoryGroup, Usage
 from tests.judged import (
     QUESTION,
     WHOLE,
@@ -135,8 +137,8 @@ async def test_a_judge_that_fails_leaves_the_stage_unscored_unless_a_gate_settle
     found = scores(result.judgements[0])
     assert found[Stage.PLAN].score == 0.0
     assert found[Stage.ANSWER].score is None
-    assert found[Stage.ANSWER].unscored_reason == "the judge failed: the server is down"
-    assert result.notes == ("a: the judge failed: the server is down",)
+    assert found[Stage.ANSWER].unscored_reason == "the judge failed: the server is down."
+    assert result.notes == ("a: the judge failed: the server is down.",)
 
 
 async def test_a_rubric_that_fails_leaves_its_stage_unscored_and_says_so():
@@ -145,7 +147,7 @@ async def test_a_rubric_that_fails_leaves_its_stage_unscored_and_says_so():
     plan = scores(result.judgements[0])[Stage.PLAN]
     reason = (
         "the judge failed: The rubric composed for the stage plan failed: "
-        "ZeroDivisionError: no tests"
+        "ZeroDivisionError: no tests."
     )
     assert (plan.score, plan.unscored_reason) == (None, reason)
     assert result.notes == (f"a: {reason}",)
@@ -208,6 +210,29 @@ async def test_a_composed_judge_can_be_composed_again():
     half = dict.fromkeys(Stage, lambda: WeightedSum([Judged(), Fixed(0.0)], [0.5, 0.5]))
     result = await ComposedJudge(inner, half).judge(group_of(varied("a", "the rule")), BUFFER)
     assert [s.score for s in result.judgements[0].stages] == [0.0, 0.0, 0.375, 0.375]
+
+
+async def test_what_rubrics_ask_of_models_of_their_own_is_counted_with_their_run():
+    class Model:
+        name = "small"
+
+        async def chat(self, messages: Any, *_: Any) -> Completion:
+            used = Usage(prompt_tokens=len(messages[0].content), calls=1)
+            if "bad" in messages[0].content:
+                raise PolicyError("the server is down", usage=used)
+            return Completion("0.5", "stop", usage=used)
+
+    client = ChatClient(Model())
+
+    def both() -> Rubric:
+        return WeightedSum([LLMJudge("{action}", client), Judged()], [0.5, 0.5])
+
+    group = group_of(varied("a", "good"), varied("b", "bad!"), varied("c", "longer"))
+    result = await judged(group, {Stage.ANSWER: both})
+    assert [j.usage.prompt_tokens for j in result.judgements] == [4, 4, 6]
+    assert [j.usage.calls for j in result.judgements] == [2, 2, 2], "its own and the judge's"
+    assert [j.score(Stage.ANSWER) for j in result.judgements] == [0.625, None, 0.625]
+    assert client.usage.calls == 3
 
 
 async def test_cancelling_leaves_no_rubric_at_work():
