@@ -3,8 +3,8 @@
     python -m benchmarks.judge_throughput [--quick | --full]
 
 Runs are judged by stages on criteria that are there already, one call a run, 64 runs at once: the
-ideal is calls / 64 seconds. Then whole groups of eight, which must be proposed for before they can be
-scored: their ideal is one second more. The server is a process of its own.
+ideal is calls / 64 seconds. Then whole groups of eight, which must be proposed for before they
+can be scored: their ideal is one second more. The server is a process of its own.
 """
 
 import argparse
