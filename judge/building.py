@@ -99,14 +99,16 @@ def item_checker(model: JudgeModel) -> Checker:
     return ChoiceChecker(model) if isinstance(model, LocalModel) else ChatChecker(model)
 
 
+def checklist_maker(model: JudgeModel) -> ChecklistMaker:
+    """What writes checklists with an open model."""
+    if isinstance(model, LocalModel):
+        return ProposedChecklist(LineProposer(model))
+    return ChatChecklistMaker(model)
+
+
 def checklist_judge(model: JudgeModel) -> ChecklistJudge:
     """A checklist judge over an open model, which its caller closes."""
-    maker: ChecklistMaker = (
-        ProposedChecklist(LineProposer(model))
-        if isinstance(model, LocalModel)
-        else ChatChecklistMaker(model)
-    )
-    return ChecklistJudge(maker, item_checker(model))
+    return ChecklistJudge(checklist_maker(model), item_checker(model))
 
 
 def stage_judge(model: JudgeModel, repeat: int = 1, *, graded: bool = False) -> StageJudge:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from judge.answers import answer_judgement, answer_text, scored, settled_answer, unscored
 from judge.asking import spent
 from judge.buffer import add
-from judge.checklist import Checked, Checker, Finding, checklist_score, item_of
+from judge.checklist import Checked, Checker, ChecklistItem, Finding, checklist_score, item_of
 from judge.checklist_making import ChecklistMaker
+from judge.curating import bring_in
 from judge.stage_judge import GroupJudgement
 from memory.errors import JudgeError, PolicyError
 from memory.rubrics import RubricBuffer
@@ -66,8 +67,7 @@ class ChecklistJudge:
             made = await self._maker.make(buffer.question)
         except (JudgeError, PolicyError) as error:
             return buffer, f"{error} {error.remedy}".strip(), spent(error)
-        criteria = [item.as_criterion() for item in made.items if item.points]
-        grown = add(buffer, {Stage.ANSWER: criteria}, step, "a checklist from the question")
+        grown = with_items(buffer, made.items, "a checklist from the question", step)
         return grown, "", made.usage
 
     async def _judgement(
@@ -82,6 +82,19 @@ class ChecklistJudge:
             checked = await self._checker.check(trajectory.question, answer_text(trajectory), items)
             answer, usage = stage_score(criteria, checked), checked.usage
         return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
+
+
+def with_items(
+    buffer: RubricBuffer, items: Sequence[ChecklistItem], reason: str, step: int | None = None
+) -> RubricBuffer:
+    """The buffer with the items as answer criteria that are never pruned; those worth 0 left out.
+
+    Without a step the change belongs to the last one.
+    """
+    criteria = {Stage.ANSWER: [item.as_criterion() for item in items if item.points]}
+    return (
+        bring_in(buffer, criteria, reason) if step is None else add(buffer, criteria, step, reason)
+    )
 
 
 def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:

@@ -111,7 +111,12 @@ class ProposedChecklist:
         self._proposer = proposer
 
     async def make(self, question: str, answer: str = "") -> Made:
-        """From the request alone; such a proposer reads no answer."""
+        """From the request alone. Raises JudgeError for an answer, which would go unread."""
+        if answer.strip():
+            raise JudgeError(
+                "This model writes criteria from the question alone.",
+                "Leave the answer out, or use a server's model.",
+            )
         proposed = await self._proposer.from_question(question)
         items = tuple(item_of(c) for c in proposed.criteria.get(Stage.ANSWER, ()))
         if not items:

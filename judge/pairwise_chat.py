@@ -79,9 +79,19 @@ def _correction(reply: str, fault: str) -> Sequence[Message]:
 
 
 def _reason(chain: Chain, first: str, second: str) -> str:
-    """What it wrote before the verdict that comes closest to a reason, and of its quotes."""
-    why = cut(" ".join((chain.evaluation or chain.solution).split()), REASON_CHARACTERS)
+    """Its rubric and evaluation, or what comes closest; and whether its quotes are real."""
+    why = " ".join((chain.evaluation or chain.solution).split())
     shown = (without_markers(without_tags(reply)) for reply in (first, second))
     invented = len(chain.quotes) - len(real_quotes(chain, *shown))
-    told = f" ({invented} of its {len(chain.quotes)} quotes do not stand there.)"
-    return why + told if invented else why
+    told = f"({invented} of its {len(chain.quotes)} quotes do not stand there.)"
+    parts = (_rubric(chain), cut(why, REASON_CHARACTERS), told if invented else "")
+    return " ".join(filter(None, parts))
+
+
+def _rubric(chain: Chain) -> str:
+    """The standard that the judge set itself, in one line."""
+    items = [
+        item.text if item.percent is None else f"{item.text} ({item.percent:g}%)"
+        for item in chain.rubric
+    ]
+    return f"By {cut('; '.join(items), REASON_CHARACTERS)}:" if items else ""

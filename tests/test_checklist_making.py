@@ -74,3 +74,5 @@ async def test_a_proposers_answer_criteria_are_a_checklist():
     assert [(i.criterion, i.points) for i in made.items] == [("right", 3), ("wrong", -1)]
     with pytest.raises(JudgeError, match="no criteria came"):
         await ProposedChecklist(ScriptedProposer({})).make("q")
+    with pytest.raises(JudgeError, match="from the question alone"):
+        await ProposedChecklist(ScriptedProposer(given)).make("q", "an answer")

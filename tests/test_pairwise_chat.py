@@ -12,7 +12,8 @@ from tests.scripted_server import Fault, Scripted, ScriptedServer
 async def test_a_verdict_comes_with_its_reason_and_its_chain():
     model = ScriptedChat([chain("B", "The second\n  is right.")])
     read = await ChatComparer(model).prefer("Which goes?", "The newest.", "The oldest.")
-    assert (read.winner, read.reason, read.usage) == ("B", "The second is right.", PAID)
+    assert read.reason == "By Accuracy (60%); Clarity (40%): The second is right."
+    assert (read.winner, read.usage) == ("B", PAID)
     assert read.chain is not None and read.chain.rubric[0].percent == 60
     shown = model.asked[0][1].content
     assert shown.index("Which goes?") < shown.index("The newest.") < shown.index("The oldest.")

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from agent.commands.rubrics_making import make
 from agent.settings import load_settings
 from memory.buffers import BufferStore
 from memory.errors import SettingsError
@@ -21,6 +22,9 @@ def rubrics() -> None:
 
     A QUESTION is its text or the beginning of its id, a CRITERION the beginning of its key.
     """
+
+
+rubrics.add_command(make)
 
 
 @rubrics.command("list")
