@@ -20,6 +20,7 @@ from benchmarks.loopback import MODEL, serving
 from benchmarks.report import Value, emit
 from judge.building import stage_judge
 from judge.chat_judge import ChatScorer
+from memory.interfaces import ChatModel
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Stage, Trajectory, TrajectoryGroup, Usage
 
@@ -30,7 +31,7 @@ MOST_CALLS, LEAST_SCORING, LEAST_ALL = 9, 8.0, 5.0
 
 
 async def by_stages(
-    model: OpenAIChat, runs: Sequence[Trajectory], buffer: RubricBuffer
+    model: ChatModel, runs: Sequence[Trajectory], buffer: RubricBuffer
 ) -> tuple[Usage, Usage]:
     """What proposing cost, and what scoring cost."""
     group = TrajectoryGroup(question=buffer.question, trajectories=tuple(runs))
@@ -39,7 +40,7 @@ async def by_stages(
     return judged.usage, sum((j.usage for j in judged.judgements), NO_USAGE)
 
 
-async def by_items(model: OpenAIChat, runs: Sequence[Trajectory], buffer: RubricBuffer) -> Usage:
+async def by_items(model: ChatModel, runs: Sequence[Trajectory], buffer: RubricBuffer) -> Usage:
     """One call for each run and criterion."""
     scorer = ChatScorer(model)
     scored = await asyncio.gather(
