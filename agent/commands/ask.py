@@ -31,13 +31,25 @@ LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed")
 @click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10).")
 @click.option("--temperature", type=float)
 @click.option("--seed", type=int)
+@click.option(
+    "--best-of",
+    type=click.IntRange(1, 64),
+    default=1,
+    metavar="N",
+    help="Run the question N times and have a judge pick the best.",
+)
 @click.option("--out", type=Path, metavar="FILE", help="Write the report: .md, .html or .json.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--thread", help="Name the run; the same name goes on with it.")
 @click.option("--resume", metavar="THREAD", help="Go on with an interrupted run.")
 def ask(
-    question: tuple[str, ...], out: Path | None, as_json: bool, quiet: bool, **flags: Any
+    question: tuple[str, ...],
+    best_of: int,
+    out: Path | None,
+    as_json: bool,
+    quiet: bool,
+    **flags: Any,
 ) -> None:
     """Answer a research question with checked citations."""
     thread, resume = flags.pop("thread"), flags.pop("resume")
@@ -47,7 +59,14 @@ def ask(
         check_report_path(out)
     asked = " ".join(question)
     settings, asked = _resumed(resume, asked, flags) if resume else (load_settings(flags), asked)
-    trajectory = asyncio.run(_answer(settings, checked(asked), thread or resume, quiet or as_json))
+    if best_of > 1 and resume:
+        raise SettingsError(
+            "A resume goes on with one run, not with several.",
+            "Leave out --best-of, or ask again with --thread and the name of before.",
+        )
+    trajectory = asyncio.run(
+        _answer(settings, checked(asked), thread or resume, quiet or as_json, best_of)
+    )
     _deliver(trajectory, out, as_json)
 
 
@@ -79,12 +98,19 @@ def _resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[Setting
     return settings, request["ask"]["question"]
 
 
-async def _answer(settings: Settings, question: str, thread: str | None, quiet: bool) -> Trajectory:
+async def _answer(
+    settings: Settings, question: str, thread: str | None, quiet: bool, best_of: int
+) -> Trajectory:
     from agent.clients import open_researcher, reserve
     from agent.reports.view import live_view
     from agent.researcher import new_thread
 
     thread = thread or new_thread()
+    if best_of > 1:
+        from agent.best_of import ask_best
+
+        with live_view(question, quiet=quiet) as listener:
+            return await ask_best(settings, question, thread, best_of, listener)
     wanted = reserve(settings, thread, question)
     with live_view(question, quiet=quiet) as listener:
         try:
