@@ -119,11 +119,10 @@ def _tallies(
 
 
 def _notes(compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
-    """The consistency of the readings, and the first thing that went wrong."""
-    if not compared:
-        return
-    yield consistency(list(compared.values())).sentence()
-    readings = (reading for comparison in compared.values() for reading in comparison.readings)
+    """What went wrong, if anything did; then the consistency of the readings."""
+    readings = [reading for comparison in compared.values() for reading in comparison.readings]
     failed = [r.preference.reason for r in readings if r.first_share is None]
     if failed:
-        yield f"{len(failed)} readings named no winner: {failed[0]}"
+        yield f"{len(failed)} of {len(readings)} readings named no winner: {failed[0]}"
+    if len(failed) < len(readings):
+        yield consistency(list(compared.values())).sentence()

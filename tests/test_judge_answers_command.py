@@ -12,7 +12,7 @@ from memory.buffers import BufferStore
 from memory.schema import Stage
 from tests.chains import chain
 from tests.judged import QUESTION, varied
-from tests.scripted_server import ScriptedServer
+from tests.scripted_server import Fault, ScriptedServer
 
 POINTS = (6, 4, 2, 1, -5)
 CHECKLIST = json.dumps(
@@ -97,3 +97,37 @@ def test_what_a_judge_does_not_do_is_misuse(folder: Path, arguments: tuple[str, 
         done = score(server, str(folder), *arguments)
     assert done.exit_code == 2 and f"--judge {kind}" in done.stderr
     assert not server.requests
+
+
+@pytest.mark.parametrize("kind", ["pairwise", "checklist"])
+@pytest.mark.parametrize("reply", [Fault(400, "no such model"), "I would rather not."])
+def test_a_judge_that_gives_no_score_fails_with_the_reason_and_keeps_nothing(
+    folder: Path, tmp_path: Path, kind: str, reply: Fault | str
+):
+    with ScriptedServer(lambda body, number: reply) as server:
+        done = score(server, str(folder), "--judge", kind)
+    assert done.exit_code == 1 and "Nothing could be scored" in done.stderr
+    told = "no such model" if isinstance(reply, Fault) else "in 3 tries"
+    assert told in done.stderr
+    assert not (folder / "judgement.json").exists()
+    assert BufferStore(tmp_path / "data" / "buffers").load(QUESTION).version == 0
+
+
+def test_a_corrupted_buffer_is_neither_judged_on_nor_overwritten(folder: Path, tmp_path: Path):
+    path = BufferStore(tmp_path / "data" / "buffers").path(QUESTION)
+    path.parent.mkdir(parents=True)
+    path.write_text('{"question": "cut')
+    with ScriptedServer(right_one) as server:
+        done = score(server, str(folder), "--judge", "checklist")
+    assert done.exit_code == 1 and str(path) in done.stderr
+    assert (server.requests, path.read_text()) == ([], '{"question": "cut')
+
+
+def test_a_lone_run_has_nothing_to_be_compared_with(folder: Path, tmp_path: Path):
+    lone = tmp_path / "lone.json"
+    lone.write_text(varied("a", "It is LRU.").model_dump_json())
+    with ScriptedServer(right_one) as server:
+        done = score(server, str(lone), "--judge", "pairwise", "--json")
+    (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
+    assert judgement["stages"][-1]["unscored_reason"] == "no other answer to compare"
+    assert (done.exit_code, server.requests) == (0, [])
