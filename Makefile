@@ -80,7 +80,7 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in ask_overhead startup corpus embedded credit; do \
+	@for name in ask_overhead startup corpus embedded credit judge_cost judge_throughput; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 
