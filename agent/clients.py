@@ -48,7 +48,7 @@ async def open_researcher(
     """A researcher as the settings want it; its model is freed at the end."""
     choice = choose_policy(settings)
     decoding = decoding_of(settings, choice)
-    search_tool = await _open_sources(settings, listener)
+    search_tool = await open_sources(settings, listener)
     choices = await asyncio.to_thread(choices_of, settings)
     async with _prepared(search_tool, listener) as ready:
         # An empty folder is told before a gigabyte of weights is fetched for it.
@@ -172,7 +172,7 @@ def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
     return FreeDecoder(Sampling(temperature=temperature), settings.attempts)
 
 
-async def _open_sources(settings: Settings, listener: Listener) -> SearchTool:
+async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
     """The named sources; folders and libraries are indexed by their first search."""
     embedder = None
     if settings.retrieval == "hybrid":

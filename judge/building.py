@@ -22,7 +22,7 @@ from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader,
 from judge.relative import RelativeJudge
 from judge.relative_groups import RelativeGroups
 from judge.repeating import TEMPERATURE, RepeatedScorer
-from judge.stage_judge import StageJudge
+from judge.stage_judge import Proposer, StageJudge
 from memory.errors import SettingsError
 from memory.interfaces import ChatModel, ChoiceReader, TokenPolicy
 
@@ -133,6 +133,11 @@ def stage_judge(model: JudgeModel, repeat: int = 1, *, graded: bool = False) -> 
         return StageJudge(ChatProposer(model), ChatScorer(model))
     scorers = [ChatScorer(model, seed=n, temperature=TEMPERATURE) for n in range(repeat)]
     return StageJudge(ChatProposer(model), RepeatedScorer(scorers))
+
+
+def proposer(model: JudgeModel) -> Proposer:
+    """What writes criteria with an open model, which its caller closes."""
+    return LineProposer(model) if isinstance(model, LocalModel) else ChatProposer(model)
 
 
 def relative_judge(model: JudgeModel, rubric: str = "", passes: int = 1) -> RelativeJudge:

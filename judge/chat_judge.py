@@ -9,8 +9,8 @@ from judge.observations import observations
 from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.stage_judge import Proposed
-from judge.transcripts import fenced, shown
-from memory.interfaces import ChatModel, Message
+from judge.transcripts import fenced, shown, shown_passages
+from memory.interfaces import ChatModel, Message, Passage
 from memory.rubrics import RubricBuffer
 from memory.schema import Criterion, Stage, Trajectory, Verdict
 from memory.text import without_markers
@@ -82,8 +82,11 @@ class ChatProposer:
         asked = [fenced({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
         return await self._propose("contrast", asked, persistent=False)
 
-    async def from_question(self, question: str) -> Proposed:
-        return await self._propose("question", [fenced({"question": question})], persistent=True)
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        asked = [fenced({"question": question})]
+        if found:
+            asked.append(f"What a search found:\n{shown_passages(found, self._characters)}")
+        return await self._propose("question", asked, persistent=True)
 
     async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
         messages = [Message("system", prompt(name)), Message("user", "\n\n".join(asked))]

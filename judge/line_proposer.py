@@ -14,9 +14,9 @@ from typing import Literal
 from judge.prompting import prompt
 from judge.spans import words_of
 from judge.stage_judge import Proposed
-from judge.transcripts import cut, fenced, shown_stage
+from judge.transcripts import cut, fenced, shown_passages, shown_stage
 from memory.errors import JudgeError
-from memory.interfaces import Message, Sampling, TokenPolicy
+from memory.interfaces import Message, Passage, Sampling, TokenPolicy
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage
 
@@ -105,8 +105,10 @@ class LineProposer:
         }
         return await self._all(buffer.question, material, persistent=False, step=step)
 
-    async def from_question(self, question: str) -> Proposed:
-        material = dict.fromkeys(Stage, FROM_QUESTION)
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        most = min(CHARACTERS, self._model.context_tokens * 3 // 2)
+        before = f"{shown_passages(found, most)}\n\n" if found else ""
+        material = dict.fromkeys(Stage, f"{before}{FROM_QUESTION}")
         return await self._all(question, material, persistent=True, step=0)
 
     async def _all(

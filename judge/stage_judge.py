@@ -18,6 +18,7 @@ from judge.loopholes import without_loopholes
 from judge.scoring import Scored, Scorer, settled, stage_scores
 from judge.transcripts import distinct
 from memory.errors import JudgeError, PolicyError
+from memory.interfaces import Passage
 from memory.rubrics import RubricBuffer
 from memory.schema import (
     NO_USAGE,
@@ -56,7 +57,9 @@ class Proposer(Protocol):
         """Criteria that separate stronger from weaker ones of at least two runs."""
         ...
 
-    async def from_question(self, question: str) -> Proposed: ...
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        """Criteria made before any run was seen; `found` is what a search for it brought."""
+        ...
 
 
 class GroupJudgement(Value):

@@ -7,6 +7,7 @@ are disarmed, and where a text must be shortened, tool output goes first.
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
+from memory.interfaces import Passage
 from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
 from memory.text import storable_fields, without_markers
 
@@ -71,6 +72,14 @@ def shown(trajectory: Trajectory, characters: int) -> str:
 def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
     """One stage in so many characters, without a fence."""
     return dict(fitted_stages(trajectory, [stage], characters))[stage]
+
+
+def shown_passages(passages: Sequence[Passage], characters: int) -> str:
+    """Passages under their titles, in so many characters and their fences."""
+    each = characters // max(len(passages), 1)
+    return "\n".join(
+        fenced({"passage": cut(f"{passage.title}\n{passage.text}", each)}) for passage in passages
+    )
 
 
 def fenced(parts: Mapping[str, str]) -> str:

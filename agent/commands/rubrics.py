@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from agent.commands.rubrics_from_search import from_search
 from agent.commands.rubrics_making import make
 from agent.settings import load_settings
 from memory.buffers import BufferStore
@@ -25,6 +26,7 @@ def rubrics() -> None:
 
 
 rubrics.add_command(make)
+rubrics.add_command(from_search)
 
 
 @rubrics.command("list")
