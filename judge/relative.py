@@ -99,19 +99,14 @@ class RelativeJudge:
         places = [i for i, reason in enumerate(reasons) if not reason]
         if not places:
             return self._scores(group, reasons, [], [], NO_USAGE, seed)
-        readable = [group.trajectories[i] for i in places]
+        twins = _twins(group.trajectories, places)
+        readable = [group.trajectories[same[0]] for same in twins]
         text = group_text(readable, self._reader.characters)
-        if text.identical:
-            text, shown = group_text(readable[:1], self._reader.characters), places[:1]
-        else:
-            shown = places
         read, faults, usage = await self._read(group.question, text.shared, text.attempts, seed)
-        by_place = [(tuple(shown[i] for i in order), given) for order, given in read]
-        if len(shown) < len(places):
-            by_place = [_everyones(given, places) for _, given in by_place]
+        by_place = [_everyones(order, given, twins) for order, given in read]
         for place in places:
             reasons[place] = "" if by_place else f"the judge failed: {faults[0]}"
-        notes = _limits(len(places), len(shown)) if by_place else []
+        notes = _limits(len(places), len(twins)) if by_place else []
         return self._scores(group, reasons, by_place, [*notes, *faults], usage, seed)
 
     async def _read(
@@ -174,18 +169,27 @@ async def _settled(read: Awaitable[Read]) -> Read | JudgeError | PolicyError:
         return error
 
 
-def _everyones(read: Read, places: Sequence[int]) -> Pass:
-    """One attempt's score as that of all of them."""
-    return tuple(places), Read(read.scores * len(places), read.usage)
+def _twins(trajectories: Sequence[Trajectory], places: Sequence[int]) -> list[list[int]]:
+    """The places of trajectories that say the same, together: they are shown and scored once."""
+    together: dict[str, list[int]] = {}
+    for place in places:
+        together.setdefault(trajectories[place].transcript(), []).append(place)
+    return list(together.values())
+
+
+def _everyones(order: Sequence[int], read: Read, twins: Sequence[Sequence[int]]) -> Pass:
+    """A pass over those that were shown as one over all."""
+    pairs = zip(order, read.scores, strict=True)
+    all_pairs = [(place, score) for i, score in pairs for place in twins[i]]
+    scores = tuple(score for _, score in all_pairs)
+    return tuple(place for place, _ in all_pairs), Read(scores, read.usage)
 
 
 def _limits(count: int, shown: int) -> list[str]:
-    if shown < count:
-        return [IDENTICAL]
-    if count == 1:
-        return [ALONE]
-    many = f"{count} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
-    return [many] if count > LARGE else []
+    if shown == 1:
+        return [IDENTICAL if count > 1 else ALONE]
+    many = f"{shown} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
+    return [many] if shown > LARGE else []
 
 
 def _score(

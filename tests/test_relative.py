@@ -117,7 +117,6 @@ def test_a_run_that_is_the_beginning_of_another_has_nothing_of_its_own():
     text = group_text([short, long], 1000)
     assert "Look." in text.shared
     assert text.attempts[0] == NOTHING and "Found." in text.attempts[1]
-    assert not text.identical
 
 
 async def test_no_runs_ask_nobody():
@@ -143,6 +142,23 @@ async def test_identical_runs_are_scored_once_and_alike():
     assert [score.score for score in result.scores] == [0.7] * 3
     assert result.notes == (IDENTICAL,)
     assert list(marks_in(server.requests[0].body)) == ["1"]
+
+
+async def test_twins_are_shown_once_and_scored_alike():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 2, 7))
+    assert [score.score for score in result.scores] == [0.7, 0.2, 0.7]
+    assert (len(marks_in(server.requests[0].body)), result.notes) == (2, ())
+    assert sorted(result.orders[0]) == [0, 1, 2]
+
+
+async def test_a_large_group_is_flagged():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            group = group_of(*(varied(str(n), f"Run {n}.") for n in range(9)))
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert "9 attempts are many" in result.notes[0]
 
 
 async def test_runs_that_wrote_nothing_are_unscored_without_a_call():
