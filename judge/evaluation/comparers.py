@@ -86,9 +86,9 @@ class RelativeComparer:
         return self._reader.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
-        text = group_text(answers_alone(question, first, second), self._reader.characters)
-        if text.identical:
+        if first.strip() == second.strip():
             return Preference(None, "The answers are the same.", first_share=0.5)
+        text = group_text(answers_alone(question, first, second), self._reader.characters)
         try:
             read = await self._reader.read(Attempts(question, text.shared, text.attempts), seed=0)
         except RubricemError as error:
