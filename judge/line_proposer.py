@@ -14,7 +14,7 @@ from typing import Literal
 from judge.prompting import prompt
 from judge.spans import words_of
 from judge.stage_judge import Proposed
-from judge.transcripts import cut, fenced, shown_passages, shown_stage
+from judge.transcripts import cut, fenced, shown_passages, shown_stage, written
 from memory.errors import JudgeError
 from memory.interfaces import Message, Passage, Sampling, TokenPolicy
 from memory.rubrics import RubricBuffer
@@ -102,6 +102,7 @@ class LineProposer:
             + "\n\nSome attempts are stronger than others. Write what the stronger ones say or do "
             "that the weaker ones do not."
             for stage in Stage
+            if any(written(trajectory, stage) for trajectory in chosen)
         }
         return await self._all(buffer.question, material, persistent=False, step=step)
 

@@ -6,6 +6,7 @@ no score by themselves, and an honest run has none.
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from judge.transcripts import stage_segments
 from memory.schema import Author, Segment, Stage, Trajectory
@@ -37,7 +38,7 @@ def observations(trajectory: Trajectory) -> list[str]:
 
 def copied_share(text: str, sources: str) -> float:
     """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
-    words, known = _words(text), set(_runs(_words(sources)))
+    words, known = _words(text), _known(sources)
     copied: set[int] = set()
     for at, run in enumerate(_runs(words)):
         if run in known:
@@ -83,6 +84,12 @@ def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segmen
 
 def _words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(_TAG.sub(" ", text))]
+
+
+@lru_cache(maxsize=1)
+def _known(sources: str) -> frozenset[tuple[str, ...]]:
+    """All runs in the sources: the stages of a trajectory, read in turn, have the same ones."""
+    return frozenset(_runs(_words(sources)))
 
 
 def _runs(words: list[str]) -> Iterator[tuple[str, ...]]:
