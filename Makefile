@@ -3,6 +3,7 @@
 #   make ask Q="..."   answer a question        make check   ruff and mypy
 #   make test          the test suite           make bench   the quick benchmarks
 #   make loop          collect, judge, reflect, train and ask again, once: an hour or two
+#   make upstream OPENENV=DIR   OpenEnv's own rubric tests, from a checkout of it, on our rubrics
 #
 # TORCH_INDEX=URL takes torch from that index (say, the CPU builds); PYTHON=... names the Python.
 
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := setup
 .DELETE_ON_ERROR:
-.PHONY: setup ask question loop test test-all check bench clean
+.PHONY: setup ask question loop test test-all upstream check bench clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -70,13 +71,17 @@ test-all: setup
 	$(BIN)/python -m pytest $(ARGS)
 	$(BIN)/python -m pytest -m 'not slow' -p randomly $(ARGS)
 
+upstream: setup
+	@$(BIN)/python -m tests.upstream_rubrics $(if $(OPENENV),"$(OPENENV)") $(ARGS)
+
 check: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 bench: setup
-	@for name in ask_overhead startup corpus embedded credit; do \
+	@for name in ask_overhead startup corpus embedded credit verify resume plain_loop \
+	    judge_cost judge_throughput; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 

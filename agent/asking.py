@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agent.budgets import UNLIMITED, Budgets
 from memory.schema import AnswerFormat, Source
 
 
@@ -19,6 +20,12 @@ class Ask:
     max_tokens: int = 4096
     """tokens the policy may write in one turn"""
     seed: int = 0
+    approve_plan: bool = False
+    """a person decides on the plan before it is followed"""
+    clarify: bool = False
+    """the policy may ask the person one question before it plans"""
+    budgets: Budgets = UNLIMITED
+    """may be other ones when the run is resumed; all else is part of what was asked"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +37,5 @@ class Found:
     error: str = ""
     repeated: bool = False
     """answered from the transcript, without a tool call"""
+    note: str = ""
+    """what the policy has to know of it, in one sentence"""

@@ -10,17 +10,17 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import httpx
 
+from agent.auto_source import with_default_source
+from agent.check import Check, fault_of
 from agent.choice import EmbeddedChoice, PolicyChoice, ServerChoice, choose_policy
 from agent.settings import Settings, unknown_variables
+from agent.source_checks import check_sources
 from agent.weights.catalogue import DEFAULT_EMBEDDER, Weights, known
 from memory.errors import RubricemError
 
@@ -28,20 +28,6 @@ SERVER_TIMEOUT = 3.0
 """seconds to wait for a server's list of models"""
 _SPARE = 256 << 20
 """bytes wanted free beyond weights still to be fetched"""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was looked at, what was found, and what to do about it."""
-
-    name: str
-    state: Literal["ok", "note", "fault"]
-    found: str
-    remedy: str = ""
-
-
-def fault_of(name: str, error: RubricemError) -> Check:
-    return Check(name, "fault", str(error), error.remedy)
 
 
 async def run_checks(settings: Settings) -> list[Check]:
@@ -53,7 +39,8 @@ async def run_checks(settings: Settings) -> list[Check]:
         checks.append(fault_of("policy", error))
     else:
         checks += await _check_policy(settings, choice)
-    checks += await asyncio.to_thread(lambda: [check_source(name) for name in settings.source])
+        settings = with_default_source(settings)
+    checks += await check_sources(settings)
     held, bank = await check_bank(settings)
     checks += [bank, await asyncio.to_thread(check_embedder, settings, held)]
     return checks
@@ -207,30 +194,6 @@ def _check_listing(choice: ServerChoice, shown: str, reply: httpx.Response) -> C
         found = f"{shown} answers but does not list {choice.model!r}."
         return Check("server", "note", found, f"If ask says the model is unknown, name one: {some}")
     return Check("server", "ok", f"{shown} answers, with {choice.model or names[0]}")
-
-
-def check_source(name: str) -> Check:
-    if name == "python":
-        return Check("source", "ok", "python: the installed libraries and the standard library")
-    folder = Path(name).expanduser()
-    remedy = "Name python, or a folder of md, txt, rst, html or pdf files, with --source."
-    try:
-        found = _first_document(folder)
-    except OSError as cause:
-        wrong = f"{name} cannot be opened: {cause.strerror or cause}."
-        return Check("source", "fault", wrong, remedy)
-    if found is None:
-        return Check("source", "fault", f"{name} holds no document that can be read.", remedy)
-    return Check("source", "ok", f"{name}: a folder of documents")
-
-
-def _first_document(folder: Path) -> Path | None:
-    from agent.sources.readers import READERS
-
-    with closing(folder.iterdir()) as listing:  # raises what rglob would pass over in silence
-        next(listing, None)
-    files = (path for path in folder.rglob("*") if path.suffix.lower() in READERS)
-    return next((path for path in files if path.is_file()), None)
 
 
 async def check_bank(settings: Settings) -> tuple[int, Check]:

@@ -54,6 +54,7 @@ COMMANDS = {
         "training.commands.loop:loop", "Show the whole line once: collect, judge, train, ask."
     ),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
+    "runs": Lazy("agent.commands.runs:runs", "List the runs of this data directory, show one."),
     "train": Lazy("training.commands.train:train", "Train the embedded policy on rows."),
 }
 

@@ -11,15 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from agent.auto_source import settled
 from agent.banking import recaller_of
+from agent.budgets import Budgets
 from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
 from agent.graph import Decoder
+from agent.pages.reader import open_pages
 from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
+from agent.sources.names import is_beyond, kept_name
+from agent.verifying.opening import verifier_of
 from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
 from memory.interfaces import Embedder, Sampling, SearchTool
@@ -35,6 +40,8 @@ CHOICES = (
     "temperature",
     "attempts",
     "memory",
+    "verify",
+    "checker",
 )
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
 SOON = 0.5
@@ -48,7 +55,8 @@ async def open_researcher(
     """A researcher as the settings want it; its model is freed at the end."""
     choice = choose_policy(settings)
     decoding = decoding_of(settings, choice)
-    search_tool = await _open_sources(settings, listener)
+    settings = await settled(settings, listener=listener)
+    search_tool = await open_sources(settings, listener)
     choices = await asyncio.to_thread(choices_of, settings)
     async with _prepared(search_tool, listener) as ready:
         # An empty folder is told before a gigabyte of weights is fetched for it.
@@ -67,6 +75,9 @@ async def open_researcher(
                 template=template_of(settings),
                 choices=choices,
                 recaller=recaller_of(settings, policy.context_tokens, listener),
+                pages=open_pages(settings.data_dir / "pages", settings.allow_hosts),
+                beyond=any(map(is_beyond, settings.source)),
+                verifier=verifier_of(settings, policy),
             )
 
 
@@ -122,14 +133,24 @@ def decoding_of(settings: Settings, choice: EmbeddedChoice | ServerChoice) -> De
 def template_of(settings: Settings) -> Ask:
     """The limits of a question under these settings; a small model reads less of each passage."""
     embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    reading = {"passages": 3, "passage_words": 110} if embedded else {}
-    return Ask(
+    ask = Ask(
         question="",
         answer_format=settings.answer_format,
         tool_calls=settings.tool_calls,
         max_tokens=settings.max_tokens,
         seed=settings.seed,
-        **reading,
+        approve_plan=settings.approve_plan,
+        clarify=settings.clarify,
+    )
+    return replace(ask, passages=3, passage_words=110) if embedded else ask
+
+
+def budgets_of(settings: Settings) -> Budgets:
+    """What one question may spend; 0 in the settings is no limit."""
+    return Budgets(
+        tokens=settings.max_total_tokens or None,
+        seconds=settings.max_seconds or None,
+        cost=settings.max_cost or None,
     )
 
 
@@ -139,7 +160,7 @@ def reserve(settings: Settings, thread: str, question: str) -> Ask:
     Raises what cannot be asked: a thread that holds another question, a bad data directory.
     """
     decoding_of(settings, choose_policy(settings))
-    ask = replace(template_of(settings), question=question)
+    ask = replace(template_of(settings), question=question, budgets=budgets_of(settings))
     RunStore(settings.data_dir).create(thread, request_of(ask, choices_of(settings)))
     return ask
 
@@ -149,7 +170,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
     choices = settings.model_dump(mode="json", include=set(CHOICES))
     if settings.base_url:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["source"] = [n if n == "python" else _whole(n) for n in settings.source]
+    choices["source"] = [kept_name(name) for name in settings.source]
     model = settings.model or ""
     if model.lower().endswith(".gguf") or is_checkpoint(model):
         choices["model"] = _whole(model)
@@ -172,7 +193,7 @@ def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
     return FreeDecoder(Sampling(temperature=temperature), settings.attempts)
 
 
-async def _open_sources(settings: Settings, listener: Listener) -> SearchTool:
+async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
     """The named sources; folders and libraries are indexed by their first search."""
     embedder = None
     if settings.retrieval == "hybrid":
@@ -192,10 +213,14 @@ def _combined(settings: Settings, embedder: Embedder | None, listener: Listener)
         listener(SourceProgress(f"reading documents: {done} of {total}" if total else doing))
 
     cache = settings.data_dir / "indexes"
+    key = settings.scholar_key.get_secret_value() if settings.scholar_key else None
     tools = [
-        open_source(name, cache, settings.retrieval, embedder, tell) for name in settings.source
+        open_source(name, cache, settings.retrieval, embedder, tell, key)
+        for name in settings.source
     ]
-    return tools[0] if len(tools) == 1 else Combined(tools)
+    if len(tools) == 1:
+        return tools[0]
+    return Combined(tools, lambda problem: listener(SourceProgress(problem)))
 
 
 async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:

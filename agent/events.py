@@ -52,9 +52,23 @@ class TurnRetried:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """Work before the first answer: indexing a folder, loading weights."""
+    """Work around the stages: indexing a folder, loading weights, checking citations."""
 
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """The run began, and may spend so much, each limit in words."""
+
+    limits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAsked:
+    """A person is being asked something; nothing else may use the terminal until `waiting` ends."""
+
+    waiting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,8 @@ Event = (
     | ToolReturned
     | TurnRetried
     | SourceProgress
+    | BudgetSet
+    | PersonAsked
     | Recalled
     | UsageCounted
     | RunFinished

@@ -14,6 +14,7 @@ claim its source does not hold is not shown.
 
 from dataclasses import replace
 
+from agent.budgets import RunCut
 from agent.claims import NAME, WORD, adds, claim_grammar, holds, touches
 from agent.formats import EXACT_LINE
 from agent.overlap import content_words
@@ -40,7 +41,7 @@ from agent.slots import (
 )
 from agent.toolout import tool_output
 from memory.errors import SettingsError
-from memory.schema import AnswerFormat, Author, Source, Stage
+from memory.schema import AnswerFormat, Author, Source, Stage, Status
 
 CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
 """cited claims at most, by the answer's format"""
@@ -107,7 +108,11 @@ class ForcedDecoder:
         room = run.room()
         if room is not None and room < ROOM:
             return None
+        if missing and run.turn > run.ask.tool_calls:
+            run.ended_by = run.ended_by or "tool_calls"
         if not missing or run.turn > min(self._searches, run.ask.tool_calls):
+            return None
+        if await run.runs_low():
             return None
         return await self._call(run, " ".join(missing))
 
@@ -148,10 +153,8 @@ class ForcedDecoder:
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
     async def _without_sources(self, run: Run) -> None:
-        failed = bool(run.search_error)
-        said = "The search failed." if failed else "The sources hold nothing on this question."
-        await run.prompt(Stage.ANSWER, f"\n{said}")
-        run.end_early(f"the search failed: {run.search_error}" if failed else "nothing was found")
+        said = "The sources hold nothing on this question."
+        await run.prompt(Stage.ANSWER, f"\n{'The search failed.' if run.search_error else said}")
 
     async def _claims(self, run: Run) -> None:
         """Claims until the model ends, says nothing new, or leaves its sources."""
@@ -180,7 +183,11 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, "</cite>")
         if not said:
             await run.prompt(Stage.ANSWER, "\nThe passages found do not settle this question.")
-            run.end_early("no claim of the model stands in the source it named")
+            reason = "no claim of the model stands in the source it named"
+            run.end_early(reason, Status.NO_EVIDENCE, by=run.ended_by)
+
+    async def keep_cut(self, run: Run, cut: RunCut) -> None:
+        """Nothing: a slot in progress is neither trimmed nor checked."""
 
     async def _claim(
         self, run: Run, identifiers: list[str], begin: str, *, may_end: bool
@@ -232,7 +239,7 @@ def _rubric(run: Run) -> list[str]:
     """The items of the question's own rubric."""
     document = parse(run.text)
     blocks = document.find("rubric")
-    return rubric_items(document.inner(blocks[0])) if blocks else []
+    return rubric_items(document.inner(blocks[-1])) if blocks else []
 
 
 def _unspoken(run: Run, text: str) -> list[str]:

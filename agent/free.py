@@ -11,12 +11,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile
 
+from agent.action import action_of
+from agent.budgets import RunCut
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
 from agent.prompting import fill, template
 from agent.reading import answer_text, stage_spans
 from agent.run import Found, Run
 from agent.scaffold import lacks, malformed, neutralise, parse, tool_call, turn_faults
+from agent.sources.names import SCHOLAR
 from agent.toolout import tool_output
 from memory.interfaces import Completion, Sampling
 from memory.schema import AnswerFormat, Author, Stage
@@ -39,9 +42,14 @@ Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
-def system_prompt(tool_calls: int) -> str:
-    """What a policy that writes freely is told of the scaffold."""
-    return fill(template("free"), {"tool_calls": str(tool_calls)})
+def system_prompt(tool_calls: int, *, pages: bool = False, papers: bool = False) -> str:
+    """What a policy that writes freely is told of the scaffold.
+
+    `pages`: it can open them; `papers`: a search can be narrowed by year and field.
+    """
+    told = [name for name, can in (("narrow", papers), ("open_page", pages)) if can]
+    more = "".join(f"\n{template(name)}" for name in told)
+    return fill(template("free"), {"tool_calls": str(tool_calls), "more": more})
 
 
 def user_message(question: str, answer_format: AnswerFormat) -> str:
@@ -56,7 +64,8 @@ class FreeDecoder:
         self._attempts = attempts
 
     def system(self, run: Run) -> str:
-        return system_prompt(run.ask.tool_calls)
+        papers = SCHOLAR in run.search_tool.name.split("+")
+        return system_prompt(run.ask.tool_calls, pages=run.pages is not None, papers=papers)
 
     def message(self, run: Run) -> str:
         return user_message(run.ask.question, run.ask.answer_format)
@@ -64,7 +73,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return call.query if call else run.ask.question
+        return action_of(call) if call else run.ask.question
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -73,7 +82,10 @@ class FreeDecoder:
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
-        spent = run.turn > run.ask.tool_calls or not self._fits(run)
+        used_up = run.turn > run.ask.tool_calls
+        spent = used_up or not self._fits(run) or await run.runs_low()
+        if used_up:
+            run.ended_by = run.ended_by or "tool_calls"
         if spent:
             await run.prompt(Stage.RESEARCH, _NO_SEARCH)
 
@@ -81,7 +93,7 @@ class FreeDecoder:
             return turn_faults(text, run.turn, must_answer=spent)
 
         call = tool_call(await self._turn(run, Stage.RESEARCH, faults))
-        return call.query if call and not spent else None
+        return action_of(call) if call and not spent else None
 
     async def review(self, run: Run) -> None:
         """Nothing to do where the last turn already held the review; else ask for it."""
@@ -102,14 +114,27 @@ class FreeDecoder:
             run.keep([(Stage.ANSWER, written.text)], written)
             await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
+    async def keep_cut(self, run: Run, cut: RunCut) -> None:
+        """Append what was written of a turn that was broken off."""
+        for stage, text in _pieces(run, cut.stage, cut.text) if cut.text else ():
+            run.cut_in = stage
+            await run.keep_edited(stage, text, told=True)
+
     def _fits(self, run: Run) -> bool:
         room = run.room()
         return room is None or room > ROOM_FOR_AN_ANSWER
 
     async def _turn(self, run: Run, stage: Stage, faults_of: Faults) -> str:
         """One turn of the policy, after at most `attempts` tries."""
+        before = ""
         for run.attempt in range(self._attempts):
-            written = await run.write(stage, self._sampling_of(run), TurnEnd())
+            try:
+                written = await run.write(stage, self._sampling_of(run), TurnEnd())
+            except RunCut as cut:
+                # A turn that broke the scaffold is more use to a reader than none.
+                cut.text = cut.text or before
+                raise
+            before = written.text
             faults = _faults(written, faults_of)
             if not faults or run.attempt == self._attempts - 1:
                 break
@@ -119,7 +144,7 @@ class FreeDecoder:
             await run.prompt(stage, note)
         if faults:
             run.end_early(f"turn {run.turn} of the model broke the scaffold: {faults[0]}")
-        run.keep(_pieces(run, stage, written), written)
+        run.keep(_pieces(run, stage, written.text), written)
         run.attempt = 0
         return written.text
 
@@ -177,14 +202,14 @@ def _last_turn(run: Run) -> str:
     return "".join(reversed([s.text for s in takewhile(lambda s: s.turn == run.turn, kept)]))
 
 
-def _pieces(run: Run, stage: Stage, written: Completion) -> list[tuple[Stage, str]]:
+def _pieces(run: Run, stage: Stage, written: str) -> list[tuple[Stage, str]]:
     """The new text cut at the boundaries of the stages of the whole transcript."""
     transcript = run.text
     before = len(transcript)
-    spans = stage_spans(transcript + written.text)
+    spans = stage_spans(transcript + written)
     cuts = [
-        (found, written.text[max(start - before, 0) : max(end - before, 0)])
+        (found, written[max(start - before, 0) : max(end - before, 0)])
         for found, (start, end) in spans.items()
         if end > before
     ]
-    return cuts or [(stage, written.text)]
+    return cuts or [(stage, written)]

@@ -1,5 +1,8 @@
 """The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
 
+Two more nodes hold only an interrupt, for runs that a person takes part in: `clarify` before the
+plan, `approve` after it. Other runs pass through them.
+
 The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
 only: which run, the way through the nodes so far, the query to be searched next. Where the run
@@ -13,15 +16,24 @@ Nothing here, or imported from here, may know the judge: the policy must not rea
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypedDict
 
+from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from agent.approval import MOST_REJECTED, approved, clarified, doubt_of
+from agent.budgets import RunCut
+from agent.closing import close, without_evidence
 from agent.events import StageStarted
+from agent.pages.opening import act
 from agent.reports.report import markdown
 from agent.run import Found, Run
-from memory.schema import AnswerFormat, Stage, Trajectory
+from agent.verifying.stage import verify_run
+from memory.schema import AnswerFormat, Stage, Status, Trajectory
 
-NODES = ("recall", "plan", "tools", "research", "review", "answer", "verify")
+NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
+
+NOTHING = ""
+"""the query of a run that was broken off, while it passes through the nodes that are left"""
 
 
 class Position(TypedDict, total=False):
@@ -51,6 +63,7 @@ class Decoder(Protocol):
     async def research(self, run: Run) -> str | None: ...
     async def review(self, run: Run) -> None: ...
     async def answer(self, run: Run) -> None: ...
+    async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
 
 
 class Runs(Protocol):
@@ -71,6 +84,13 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     """Put the system prompt, what earlier runs taught, and the question down."""
     await run.open(decoder.system(run), await run.recall() + decoder.message(run))
+    if run.ask.clarify:
+        run.doubt = await doubt_of(run)
+
+
+async def clarify(run: Run, decoder: Decoder, query: str | None) -> None:
+    """Nothing but a person's answer to the policy's question back, where it has one."""
+    await clarified(run)
 
 
 async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
@@ -79,8 +99,13 @@ async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
     return await decoder.plan(run)
 
 
+async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
+    """Nothing but a person's decision on the plan; None: another plan is to be written."""
+    return await approved(run, query or "") if run.ask.approve_plan else query
+
+
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
-    await decoder.observe(run, await run.search(query or run.ask.question))
+    await decoder.observe(run, await act(run, query or run.ask.question))
 
 
 async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:
@@ -97,20 +122,24 @@ async def review(run: Run, decoder: Decoder, query: str | None) -> None:
 async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
     run.listener(StageStarted(Stage.ANSWER))
     await decoder.answer(run)
+    if not run.sources:
+        run.end_early(without_evidence(run), Status.NO_EVIDENCE, by=run.ended_by)
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Every citation is resolved by code already; claims are checked with their issue."""
+    """Every citation against the text it names; the transcript stays as it was written."""
+    await verify_run(run)
 
 
 STEPS: dict[str, Step] = {
-    step.__name__: step for step in (recall, plan, tools, research, review, answer, verify)
+    step.__name__: step
+    for step in (recall, clarify, plan, approve, tools, research, review, answer, verify)
 }
 
 
 def recursion_limit(tool_calls: int) -> int:
     """Supersteps a run can need: two for each search, and one for each other node."""
-    return 2 * tool_calls + len(NODES) + 5
+    return 2 * (tool_calls + MOST_REJECTED) + len(NODES) + 5
 
 
 def build_graph(runs: Runs, checkpointer: Any = None) -> CompiledStateGraph[Any, Any, Any, Any]:
@@ -119,8 +148,10 @@ def build_graph(runs: Runs, checkpointer: Any = None) -> CompiledStateGraph[Any,
     for name in NODES:
         graph.add_node(name, _node(name, runs))
     graph.add_edge(START, "recall")
-    graph.add_edge("recall", "plan")
-    graph.add_edge("plan", "tools")
+    graph.add_edge("recall", "clarify")
+    graph.add_edge("clarify", "plan")
+    graph.add_edge("plan", "approve")
+    graph.add_conditional_edges("approve", _after_approve, ["plan", "tools"])
     graph.add_edge("tools", "research")
     graph.add_conditional_edges("research", _after_research, ["tools", "review"])
     graph.add_edge("review", "answer")
@@ -132,6 +163,10 @@ def build_graph(runs: Runs, checkpointer: Any = None) -> CompiledStateGraph[Any,
 async def _after_research(state: Position) -> str:
     # Async, since LangGraph sends a plain function to another thread.
     return "tools" if state.get("query") else "review"
+
+
+async def _after_approve(state: Position) -> str:
+    return "plan" if state.get("query") is None else "tools"
 
 
 class _Node(Protocol):
@@ -149,6 +184,9 @@ def _node(name: str, runs: Runs) -> _Node:
             ahead = [*path[len(run.path) :], name]
             query = await _walk(run, runs.decoder, ahead, state.get("query"))
             return await _position(run, runs, query, state)
+        except GraphBubbleUp:
+            # A person is asked; the run stays as it is until the node begins again.
+            raise
         except BaseException as error:
             await runs.abandon(run, error)
             raise
@@ -165,9 +203,17 @@ async def _key(name: str, runs: Runs, state: Position) -> str:
 
 
 async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None) -> str | None:
-    """Through the nodes named; those that finished before are answered by the journal."""
+    """Through the nodes named; those that finished before are answered by the journal.
+
+    A run that is broken off passes through what is left without another call.
+    """
     for name in names:
-        query = await STEPS[name](run, decoder, query)
+        if run.cut_in is None or name == "verify":
+            try:
+                query = await STEPS[name](run, decoder, query)
+            except RunCut as cut:
+                await close(run, decoder, cut)
+                query = NOTHING
         run.path.append(name)
     return query
 

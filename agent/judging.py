@@ -11,8 +11,12 @@ from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import connect, load_embedded
 from agent.events import Listener, ignore
 from agent.settings import Settings
-from judge.building import JudgeModel, LocalModel, stage_judge
+from agent.stage_rubrics import gated
+from judge.building import JudgeModel, LocalModel, Wanted, group_judge, stage_judge
+from judge.composed_judge import ComposedJudge, GroupJudge
+from judge.kept_replies import kept
 from judge.stage_judge import StageJudge
+from memory.replies import ReplyStore
 
 
 @asynccontextmanager
@@ -32,6 +36,20 @@ async def open_judge_model(
         yield model
     finally:
         await model.aclose()
+
+
+@asynccontextmanager
+async def open_group_judge(
+    settings: Settings, wanted: Wanted, *, keep_replies: bool = True, gate: bool = False
+) -> AsyncIterator[GroupJudge]:
+    """The wanted judge; with replies kept, the same call is paid for once.
+
+    `gate`: it is asked only about what code finds whole in form and held by its citations.
+    """
+    async with open_judge_model(settings) as model:
+        store = ReplyStore(settings.data_dir / "replies")
+        judge = group_judge(kept(model, store) if keep_replies else model, wanted)
+        yield ComposedJudge(judge, gated()) if gate else judge
 
 
 @asynccontextmanager

@@ -52,7 +52,7 @@ async def _learn(
         return "a failed run teaches nothing"
     if written.exists():
         return "this run was learnt from before"
-    own = _local(policy)
+    own = local_model(policy)
     async with open_judge_model(settings, own, listener) as model:
         listener(SourceProgress("judging this run"))
         judgement = await _judged(settings, trajectory, model)
@@ -72,7 +72,7 @@ def _folder(settings: Settings, trajectory: Trajectory) -> Path:
     return settings.data_dir / "runs" / trajectory.thread
 
 
-def _local(policy: Policy) -> LocalModel | None:
+def local_model(policy: Policy) -> LocalModel | None:
     """The policy's own model where it runs in this process; it judges, too."""
     held = policy.model if isinstance(policy, TokenWriter) else None
     return held if isinstance(held, LocalModel) else None

@@ -99,11 +99,11 @@ class ChatWriter:
     context_tokens = None
 
     def __init__(self, model: ChatModel) -> None:
-        self._model = model
+        self.model = model
 
     @property
     def name(self) -> str:
-        return self._model.name
+        return self.model.name
 
     async def open(self, system: str, question: str) -> None:
         return None
@@ -120,7 +120,7 @@ class ChatWriter:
         on_text: OnText | None,
     ) -> Completion:
         messages = [Message("system", system), *as_messages(transcript)]
-        completion = await self._model.chat(messages, sampling, stop, on_text)
+        completion = await self.model.chat(messages, sampling, stop, on_text)
         # Reasoning that a server keeps apart is its own; it is not part of the transcript.
         return replace(completion, token_ids=None, logprobs=None, token_ends=None)
 
@@ -132,3 +132,17 @@ def as_messages(transcript: Sequence[Segment]) -> list[Message]:
         Message("assistant" if policy else "user", "".join(s.text for s in side))
         for policy, side in sides
     ]
+
+
+def tokens_between(
+    completion: Completion, start: int, end: int
+) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
+    """Ids and log-probabilities of a part of the text; a token belongs where it begins."""
+    if completion.token_ids is None or completion.token_ends is None:
+        return None, None
+    starts = (0, *completion.token_ends[:-1])
+    chosen = [i for i, at in enumerate(starts) if start <= at < end]
+    ids = tuple(completion.token_ids[i] for i in chosen)
+    if completion.logprobs is None:
+        return ids, None
+    return ids, tuple(completion.logprobs[i] for i in chosen)

@@ -11,14 +11,18 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from agent.events import Event, Listener, RunFinished, StageStarted, ignore
+from agent.budgets import Budgets, Spending
+from agent.events import BudgetSet, Event, Listener, PersonAsked, RunFinished, StageStarted, ignore
 from agent.graph import Decoder, build_graph, recursion_limit
-from agent.policy import Policy
+from agent.pages.addresses import addresses_in
+from agent.person import Nobody, Person
+from agent.policy import Policy, TokenWriter
 from agent.question import checked
 from agent.recalling import Recaller
 from agent.run import Ask, Run
+from agent.verifying.pairs import Verifier, Verifying
 from memory.errors import RubricemError, StoreError
-from memory.interfaces import SearchTool
+from memory.interfaces import PageReader, SearchTool
 from memory.journal import Journal
 from memory.runs import RunStore
 from memory.schema import AnswerFormat, Decoding, Status, Trajectory
@@ -44,6 +48,16 @@ class Researcher:
     """one for all runs, where many run at once; None: each run has its own"""
     recaller: Recaller | None = None
     """None: nothing is put before a question"""
+    pages: PageReader | None = None
+    """None: no page is ever opened"""
+    beyond: bool = False
+    """the web is searched; without it only a page that the question names can be opened"""
+    verifier: Verifier | None = None
+    """None: nobody checks the citations"""
+    person: Person | None = None
+    """who is asked, where a run is to ask somebody; None: plans are approved unseen"""
+    saver: Any = None
+    """LangGraph's checkpointer; None: only runs that ask a person have one, in memory"""
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
@@ -51,11 +65,16 @@ class Researcher:
         self._places = asyncio.Semaphore(STARTING)
 
     async def ask(
-        self, ask: Ask, thread: str | None = None, listener: Listener = ignore
+        self,
+        ask: Ask,
+        thread: str | None = None,
+        listener: Listener = ignore,
+        stop: asyncio.Event | None = None,
     ) -> Trajectory:
         """Answer a question; with the thread of an interrupted run, go on with that one.
 
-        A policy or store that fails gives a FAILED trajectory with the reason.
+        `stop`, once set, ends the run with what there is. A policy or store that fails gives a
+        FAILED trajectory with the reason.
         """
         thread = thread or new_thread()
         ended: list[Trajectory] = []
@@ -71,15 +90,49 @@ class Researcher:
         with ExitStack() as place:
             place.callback(self._places.release)
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
-            await self._start(thread, ask, tell)
-            limit = recursion_limit(ask.tool_calls)
+            run = await self._start(thread, ask, tell)
+            run.spending.stop = stop
+            listener(BudgetSet(self._limits(ask)))
             try:
-                await self._graph.ainvoke({"run": thread, "path": []}, {"recursion_limit": limit})
+                await self._through(run)
             except RubricemError:
                 # A run that failed was kept as what it is, and that is the answer then.
                 if not ended:
                     raise
+            finally:
+                if (left := self._runs.get(thread)) is not None:
+                    self._release(left)
         return ended[0]
+
+    def _limits(self, ask: Ask) -> tuple[str, ...]:
+        """What the question may spend, in words; a model in this process costs no money."""
+        phrases = ask.budgets.phrases()
+        if isinstance(self.policy, TokenWriter):
+            phrases.pop("cost", None)
+        searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+        return searches, *phrases.values()
+
+    async def _through(self, run: Run) -> None:
+        """Through the graph, asking the person wherever it interrupts itself for one."""
+        position: Any = {"run": run.thread, "path": []}
+        config: Any = {"recursion_limit": recursion_limit(run.ask.tool_calls)}
+        asks = run.ask.approve_plan or run.ask.clarify
+        if not asks and self.saver is None:
+            await self._graph.ainvoke(position, config)
+            return
+        from langgraph.checkpoint.memory import InMemorySaver
+        from langgraph.types import Command
+
+        graph = build_graph(self, self.saver or InMemorySaver())
+        config["configurable"] = {"thread_id": run.thread}
+        person = self.person or Nobody()
+        while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
+            run.listener(PersonAsked(waiting=True))
+            try:
+                decision = await person.decide(pauses[0].value)
+            finally:
+                run.listener(PersonAsked(waiting=False))
+            position = Command(resume=decision)
 
     async def begin(self, question: str, answer_format: AnswerFormat) -> str:
         """Open a run for a caller that drives the graph itself; returns its key."""
@@ -117,7 +170,7 @@ class Researcher:
         """
         self._release(run)
         if isinstance(error, RubricemError):
-            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED)
+            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED, by="failure")
             await self.finish(run)
 
     async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:
@@ -138,6 +191,9 @@ class Researcher:
             journal,
             listener,
             self.recaller,
+            self.pages if self.beyond or addresses_in(ask.question) else None,
+            spending=Spending(ask.budgets),
+            verifying=Verifying(self.verifier),
         )
         self._runs[thread] = run
         return run
@@ -151,13 +207,16 @@ class Researcher:
 
 def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a question so that another process can go on with it."""
-    return {"ask": asdict(ask), "choices": dict(choices)}
+    asked = asdict(ask)
+    budgets = asked.pop("budgets")
+    return {"ask": asked, "choices": dict(choices), "budgets": budgets}
 
 
 def ask_of(request: Mapping[str, Any]) -> Ask:
-    """The question of such a request."""
+    """The question of such a request; one from before there were budgets has none."""
     fields = dict(request["ask"])
-    return Ask(**{**fields, "answer_format": AnswerFormat(fields["answer_format"])})
+    fields["answer_format"] = AnswerFormat(fields["answer_format"])
+    return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 
 def new_thread() -> str:

@@ -8,7 +8,7 @@ finished call is found again and never repeated.
 
 import hashlib
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +16,8 @@ from pydantic import TypeAdapter
 
 from agent.asking import Ask as Ask
 from agent.asking import Found as Found
+from agent.budgets import RunCut, Spending, reason_of
+from agent.calls import Calls, MakeCall
 from agent.events import (
     Listener,
     Recalled,
@@ -25,14 +27,16 @@ from agent.events import (
     UsageCounted,
     ignore,
 )
-from agent.policy import Policy
+from agent.evidence import Evidence
+from agent.policy import Policy, tokens_between
 from agent.recalling import Recaller, journalled
-from memory.errors import SourceError, boundary
-from memory.interfaces import Completion, Passage, Sampling, SearchTool, StopPredicate
+from agent.verifying.pairs import Verifying
+from memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
 from memory.schema import (
     Author,
     Decoding,
+    Ending,
     Segment,
     Source,
     Stage,
@@ -40,7 +44,7 @@ from memory.schema import (
     Trajectory,
     Usage,
 )
-from memory.text import spans, storable, storable_fields
+from memory.text import spans, storable
 
 _COMPLETION = TypeAdapter(Completion)
 
@@ -57,11 +61,16 @@ class Run:
     journal: Journal
     listener: Listener = ignore
     recaller: Recaller | None = None
+    pages: PageReader | None = None
+    """None: no page can be opened"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items that stand before the question"""
+    doubt: str = ""
+    """what the policy wants to ask the person before it plans"""
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
-    sources: dict[str, Source] = field(default_factory=dict)
+    evidence: Evidence = field(default_factory=Evidence)
+    spending: Spending = field(default_factory=Spending)
     path: list[str] = field(default_factory=list)
     """the nodes of the graph that it has gone through"""
     turn: int = 0
@@ -70,14 +79,16 @@ class Run:
     usage: Usage = field(default_factory=Usage)
     status: Status = Status.FINISHED
     reason: str = ""
+    ended_by: Ending = ""
+    cut_in: Stage | None = None
+    """the stage in which it was broken off; no step is gone through after that"""
+    verifying: Verifying = field(default_factory=Verifying)
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
-        self._clock = time.monotonic()
-        self._answered: dict[str, tuple[str, ...]] = {}
-        self._numbers: dict[tuple[str, str, str], str] = {}
+        self.calls = Calls(self.journal, self.spending)
         self._digest = hashlib.sha256(
             f"{self.policy.name}\0{self.policy.version}\0{self.decoding}".encode()
         )
@@ -86,7 +97,7 @@ class Run:
         """What is put before the question; a resumed run gets what it got at first."""
         if self.recaller is None:
             return ""
-        key = self._key(f"recall\0{self.ask.question}")
+        key = self.key(f"recall\0{self.ask.question}")
         found = await journalled(self.recaller, self.ask.question, self.journal, key)
         self.recalled = found.ids
         self.listener(Recalled(len(found.ids), found.own))
@@ -133,33 +144,48 @@ class Run:
 
         `live`: the listener is told each piece as it comes, also what is cut off later.
         """
-        key = self._key(f"write\0{sampling}")
-        if reply := self.journal.find(key):
-            completion = _COMPLETION.validate_python(reply)
-        else:
-            completion = await self.policy.write(
-                self.system,
-                self.kept,
-                replace(sampling, seed=int(key.digest[:8], 16)),
-                stop,
-                (lambda text: self.listener(TextWritten(stage, text))) if live else None,
-            )
-            completion = replace(
-                completion, text=storable(completion.text), reasoning=storable(completion.reasoning)
-            )
-            await self.journal.append(key, _COMPLETION.dump_python(completion, mode="json"))
-        self.usage += completion.usage
-        self.listener(UsageCounted(self.usage))
+        key = self.key(f"write\0{sampling}")
+        heard: list[str] = []
+
+        def hear(piece: str) -> None:
+            heard.append(piece)
+            if live:
+                self.listener(TextWritten(stage, piece))
+
+        async def call() -> dict[str, Any]:
+            # Not in the key: what may still be written differs in a resume with a larger budget.
+            room, seed = self.spending.room(sampling.max_tokens), int(key.digest[:8], 16)
+            chosen = replace(sampling, max_tokens=room, seed=seed)
+            said = await self.policy.write(self.system, self.kept, chosen, stop, hear)
+            said = replace(said, text=storable(said.text), reasoning=storable(said.reasoning))
+            written: dict[str, Any] = _COMPLETION.dump_python(said, mode="json")
+            return written
+
+        reply = await self.calls.write(key, self.key("cut"), stage, call, heard)
+        completion = _COMPLETION.validate_python(reply)
+        self.count(completion.usage, reply.get("took", 0.0))
+        if completion.stop_reason == "length" and self.spending.out() == "tokens":
+            raise RunCut("tokens", stage, completion.text)
         return completion
+
+    def count(self, usage: Usage, seconds: float) -> None:
+        """Count what a call took, now or when it was made."""
+        self.usage += usage
+        self.spending.count(usage, seconds)
+        self.listener(UsageCounted(self.usage))
 
     def keep(self, pieces: list[tuple[Stage, str]], completion: Completion) -> None:
         """Append what the policy wrote, unedited, cut into the stages it belongs to."""
         for stage, start, end in spans(pieces):
             self._append(self._policy_segment(stage, completion, start, end))
 
-    async def keep_edited(self, stage: Stage, text: str) -> None:
-        """Append what the policy wrote after trimming it; its ids are then our own."""
-        self.listener(TextWritten(stage, text))
+    async def keep_edited(self, stage: Stage, text: str, *, told: bool = False) -> None:
+        """Append what the policy wrote after trimming it; its ids are then our own.
+
+        `told`: the listener heard it while it was written.
+        """
+        if not told:
+            self.listener(TextWritten(stage, text))
         self._append(
             Segment(
                 author=Author.POLICY,
@@ -178,32 +204,47 @@ class Run:
         self.segments.append(segment.model_copy(update={"kept": False}))
 
     @property
+    def sources(self) -> dict[str, Source]:
+        return self.evidence.sources
+
+    @property
     def queries(self) -> list[str]:
         """What was searched so far, in order, each once, case folded."""
-        return list(self._answered)
+        return [asked for tool, asked in self.evidence.answered if tool == self.search_tool.name]
 
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
-        asked = " ".join(query.casefold().split())
-        if asked in self._answered:
-            ids = self._answered[asked]
-            return Found(tuple(self.sources[i] for i in ids), repeated=True)
-        self.tool_calls += 1
-        self.listener(ToolCalled(self.search_tool.name, query, self.tool_calls))
-        began = time.monotonic()
-        passages, error = await self._passages(query)
-        known = set(self.sources)
-        sources = tuple(self._number(passage, query) for passage in passages)
-        self.search_error = error
-        if not error:
-            self._answered[asked] = tuple(source.id for source in sources)
-        self.listener(ToolReturned(sources, time.monotonic() - began, error))
-        return Found(sources, frozenset(s.id for s in sources if s.id not in known), error)
+        tool, limit = self.search_tool, self.ask.passages
+        found = await self.use(tool.name, query, lambda: self.evidence.search(tool, query, limit))
+        self.search_error = self.search_error if found.repeated else found.error
+        return found
 
-    def end_early(self, reason: str, status: Status = Status.PARTIAL) -> None:
+    async def use(self, tool: str, asked: str, call: MakeCall) -> Found:
+        """One call of a tool, its passages numbered; one made before is not made again."""
+        if (known := self.evidence.known(tool, asked)) is not None:
+            return known
+        self.tool_calls += 1
+        self.listener(ToolCalled(tool, asked, self.tool_calls))
+        began = time.monotonic()
+        key, cut = self.key(f"search\0{tool}\0{asked}"), self.key("cut")
+        reply = await self.calls.reply(key, cut, Stage.RESEARCH, call, [])
+        found = self.evidence.take(tool, asked, reply)
+        self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
+        return found
+
+    def end_early(
+        self, reason: str, status: Status = Status.PARTIAL, by: Ending = "attempts"
+    ) -> None:
         """Note that the run did not end as it should; the first reason stands, but for failure."""
         if self.status is Status.FINISHED or status is Status.FAILED:
-            self.status, self.reason = status, reason
+            self.status, self.reason, self.ended_by = status, reason, by
+
+    async def runs_low(self) -> bool:
+        """Whether a budget has only its reserve left; the run then ends partial."""
+        by = await self.calls.low(self.key("low"))
+        if by is not None:
+            self.end_early(reason_of(by, self.spending.budgets, low=True), by=by)
+        return by is not None
 
     def trajectory(self, identifier: str) -> Trajectory:
         """The run as the value that is stored, judged and trained on."""
@@ -218,61 +259,23 @@ class Run:
             sources=tuple(self.sources.values()),
             status=self.status,
             reason=self.reason,
+            ended_by=self.ended_by,
+            cut_in=self.cut_in,
             policy=self.policy.name,
             policy_version=self.policy.version,
             usage=self.usage,
             tool_calls=self.tool_calls,
+            verification=self.verifying.result,
             recalled=self.recalled,
             seed=self.ask.seed,
             started_at=self.started_at,
-            seconds=time.monotonic() - self._clock,
+            seconds=self.spending.seconds,
         )
-
-    async def _passages(self, query: str) -> tuple[list[Passage], str]:
-        key = self._key(f"search\0{self.search_tool.name}\0{query}")
-        if (reply := self.journal.find(key)) is None:
-            reply = await self._ask_tool(query)
-            await self.journal.append(key, reply)
-        return [Passage(**passage) for passage in reply["passages"]], reply["error"]
-
-    async def _ask_tool(self, query: str) -> dict[str, Any]:
-        # As many more as were seen, so that a new query brings something new to read.
-        limit = self.ask.passages + len(self.sources)
-        try:
-            with boundary(SourceError, f"the search in {self.search_tool.name}"):
-                found = await self.search_tool.search(query, limit)
-        except SourceError as error:
-            return {"passages": [], "error": str(error)}
-        unseen = [p for p in found if (p.location, p.place, p.text) not in self._numbers]
-        chosen = unseen[: self.ask.passages] or found[: self.ask.passages]
-        return {"passages": [storable_fields(asdict(passage)) for passage in chosen], "error": ""}
-
-    def _number(self, passage: Passage, query: str) -> Source:
-        key = (passage.location, passage.place, passage.text)
-        identifier = self._numbers.setdefault(key, f"S{len(self._numbers) + 1}")
-        if identifier not in self.sources:
-            self.sources[identifier] = Source(
-                id=identifier,
-                title=passage.title,
-                location=passage.location,
-                place=passage.place,
-                text=passage.text,
-                tool=self.search_tool.name,
-                query=query,
-            )
-        return self.sources[identifier]
 
     def _policy_segment(
         self, stage: Stage, completion: Completion, start: int, end: int
     ) -> Segment:
-        """The part of a completion from `start` to `end`; a token belongs where it begins."""
-        ids = logprobs = None
-        if completion.token_ids is not None and completion.token_ends is not None:
-            starts = (0, *completion.token_ends[:-1])
-            chosen = [i for i, at in enumerate(starts) if start <= at < end]
-            ids = tuple(completion.token_ids[i] for i in chosen)
-            if completion.logprobs is not None:
-                logprobs = tuple(completion.logprobs[i] for i in chosen)
+        ids, logprobs = tokens_between(completion, start, end)
         return Segment(
             author=Author.POLICY,
             stage=stage,
@@ -288,7 +291,7 @@ class Run:
         self.segments.append(segment)
         self._digest.update(f"\0{segment.author}\0{segment.text}".encode())
 
-    def _key(self, call: str) -> CallKey:
+    def key(self, call: str) -> CallKey:
         digest = self._digest.copy()
         digest.update(f"\0{call}\0{self.ask.seed}".encode())
         return CallKey(self.thread, self.turn, self.attempt, digest.hexdigest()[:32])

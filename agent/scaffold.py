@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from agent.reports.printable import printable
 from memory.schema import Stage
 from memory.text import MARKERS
 
@@ -224,9 +225,10 @@ def neutralise(text: str) -> str:
     """Untrusted text that can stand inside our tags: it opens and closes none, nor a chat turn.
 
     Only the first character of our tags and of chat-template markers changes; code stays
-    readable. Applying it twice changes nothing more.
+    readable. What nobody sees goes first, since it may hold a tag apart that is whole again
+    wherever the text is shown. Applying it twice changes nothing more.
     """
-    return _UNSAFE.sub("\u2039", text)
+    return _UNSAFE.sub("\u2039", printable(text))
 
 
 def tool_call(text: str) -> ToolCall | None:

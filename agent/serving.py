@@ -6,6 +6,7 @@ first one, from the same settings as on the command line, and live as long as th
 
 import asyncio
 from contextlib import AsyncExitStack
+from dataclasses import replace
 
 from agent.graph import Decoder, build_graph
 from agent.researcher import Researcher
@@ -42,11 +43,14 @@ class ServedRuns:
     async def _researcher(self) -> Researcher:
         async with self._lock:
             if not hasattr(self, "_built"):
-                from agent.clients import open_researcher
+                from agent.auto_source import with_default_source
+                from agent.clients import budgets_of, open_researcher
                 from agent.settings import load_settings
 
-                settings = await asyncio.to_thread(load_settings)
-                self._built = await self._stack.enter_async_context(open_researcher(settings))
+                settings = await asyncio.to_thread(lambda: with_default_source(load_settings()))
+                built = await self._stack.enter_async_context(open_researcher(settings))
+                built.template = replace(built.template, budgets=budgets_of(settings))
+                self._built = built
         return self._built
 
 

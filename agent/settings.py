@@ -7,6 +7,7 @@ a key that nothing else names.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -30,10 +31,13 @@ from memory.schema import AnswerFormat
 FILE_NAME = "rubricem.toml"
 PREFIX = "RUBRICEM_"
 DEFAULT_ORIGIN = "default"
-_FLAG_NAMES = {"answer_format": "format"}
+_FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
 """flags that are not called like their setting"""
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
+
+_NOT_SHOWN = ("api_key", "base_url", "scholar_key", "source", "checkpoints")
+"""settings whose values may hold a key or a password"""
 
 Price = tuple[
     Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
@@ -54,12 +58,33 @@ class Settings(BaseSettings):
     """an OpenAI-compatible server, up to and with `/v1`"""
     api_key: SecretStr | None = None
     source: Annotated[tuple[str, ...], NoDecode] = ("python",)
-    """what is searched: `python`, or folders; separated by commas in the environment"""
+    """what is searched: `python`, `web`, `scholar`, `searxng:URL`, `auto`, or folders; separated
+    by commas in the environment. Where a server is named and no source is, it is `auto`."""
+    scholar_key: SecretStr | None = None
+    """a free key of Semantic Scholar; without one, all callers share an allowance"""
+    allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    """hosts, or host:port, whose pages may be read although they are private"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
+    max_total_tokens: int = Field(default=200_000, ge=0)
+    """tokens one question may take, read (unless from a cache) and written; 0: no limit"""
+    max_seconds: float = Field(default=900, ge=0)
+    """one question may take; 0: no limit"""
+    max_cost: float = Field(default=1, ge=0)
+    """US dollars one question may take, where a price is known; 0: no limit"""
     answer_format: AnswerFormat = AnswerFormat.LONG
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
+    verify: Literal["off", "mark", "repair"] = "mark"
+    """claims against their sources: said in the report, or also rewritten or removed there"""
+    checker: Literal["auto", "lexical"] = "auto"
+    """`auto`: the policy's model under lexical rules; `lexical`: the rules alone"""
+    approve_plan: bool = False
+    """a person decides on the plan before it is followed; without a terminal it is approved"""
+    clarify: bool = False
+    """the model may ask one question back before it plans"""
+    checkpoints: SecretStr | None = None
+    """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
     memory: Literal["on", "off", "read-only"] = "read-only"
     """what earlier runs taught is put before a question; `on`: this run teaches too"""
     data_dir: Path = Field(
@@ -105,7 +130,7 @@ class Settings(BaseSettings):
         """Where the value of a setting came from, in words: flag, variable, file or default."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
-    @field_validator("model", "base_url", "api_key", mode="before")
+    @field_validator("model", "base_url", "api_key", "scholar_key", "checkpoints", mode="before")
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
@@ -123,7 +148,7 @@ class Settings(BaseSettings):
             raise ValueError("must be an address such as http://localhost:8000/v1")
         return value.rstrip("/")
 
-    @field_validator("source", mode="before")
+    @field_validator("source", "allow_hosts", mode="before")
     @classmethod
     def _is_list(cls, value: object) -> object:
         return value.split(",") if isinstance(value, str) else value
@@ -133,8 +158,16 @@ class Settings(BaseSettings):
     def _has_names(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         names = tuple(name.strip() for name in value)
         if not names or not all(names):
-            raise ValueError("must name at least one source, `python` or a folder")
+            raise ValueError("must name at least one source, such as `python`, `web` or a folder")
         return names
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        hosts = tuple(host.strip() for host in value if host.strip())
+        if any(re.search(r"[/@\s*]", host) for host in hosts):
+            raise ValueError("must be hosts such as wiki.local or wiki.local:8080")
+        return hosts
 
     @field_validator("data_dir", "weights_dir")
     @classmethod
@@ -239,6 +272,6 @@ def _explained(
         return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
     place = f"{origin}: {name}" if origin.endswith(FILE_NAME) else origin
     where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in ("api_key", "base_url") else f" {values[name]!r}"
+    got = "" if name in _NOT_SHOWN else f" {values[name]!r}"
     wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")

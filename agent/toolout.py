@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agent.run import Found
+from agent.asking import Found
 from agent.scaffold import neutralise
 from memory.schema import Source
 
@@ -11,13 +11,15 @@ CHARACTERS_A_WORD = 10
 
 def tool_output(found: Found, words: int) -> str:
     """The `<tool_output>` block; a source shown before is named and not shown again."""
+    note = f"{neutralise(found.note)}\n" if found.note else ""
     if found.error:
-        reason = neutralise(found.error).replace('"', "'")
-        return f'<tool_output error="{reason}">\nThe search failed.\n</tool_output>\n'
-    if not found.sources:
+        reason = neutralise(" ".join(found.error.split())).replace('"', "'")
+        said = note or "The search failed.\n"
+        return f'<tool_output error="{reason}">\n{said}</tool_output>\n'
+    if not found.sources and not note:
         return "<tool_output>\nNothing was found.\n</tool_output>\n"
     shown = (_snippet(source, source.id in found.new, words) for source in found.sources)
-    return "<tool_output>\n" + "".join(shown) + "</tool_output>\n"
+    return f"<tool_output>\n{note}" + "".join(shown) + "</tool_output>\n"
 
 
 def excerpt(text: str, words: int) -> str:

@@ -7,8 +7,9 @@ so what a client needs beyond `turns * delay` is the client's own time.
 
     python -m benchmarks.loopback --delay 1.0 --chunks 20 --port 0
 
-The first line it prints is its port. `GET /count` says how many calls came, how many of them
-were distinct and how many were answered in full, which shows whether a resume repeated one.
+The first line it prints is its port. `GET /search` answers like a SearXNG instance. `GET /count`
+says how many calls came, how many of them were distinct and how many were answered in full, the
+same of searches, and how many pieces were sent: so a resume that repeats one is seen here.
 """
 
 import argparse
@@ -25,7 +26,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from benchmarks.judged import judge_reply
+
 MODEL = "loopback"
+PASSAGE = "The rule decides the order, and its one exception is named beside it."
 
 TURNS = (
     "<think>The question asks for a rule and its exception.</think>"
@@ -46,6 +50,7 @@ TURNS = (
     "<writing_plan>State the rule, then the exception.</writing_plan></review>"
     '<answer>In short: <cite id="S1">the rule decides the order</cite>.</answer>',
 )
+CHECKED = '{"verdicts": [{"number": 1, "reason": "It says so.", "verdict": "supported"}]}'
 
 
 @dataclass(slots=True)
@@ -54,20 +59,47 @@ class Counts:
 
     calls: int = 0
     finished: int = 0
+    pieces: int = 0
+    searches: int = 0
     seen: set[bytes] = field(default_factory=set)
+    queries: set[str] = field(default_factory=set)
 
     def begin(self, body: bytes) -> None:
         self.calls += 1
         self.seen.add(hashlib.sha256(body).digest())
 
     def report(self) -> dict[str, int]:
-        return {"calls": self.calls, "distinct": len(self.seen), "finished": self.finished}
+        return {
+            "calls": self.calls,
+            "distinct": len(self.seen),
+            "finished": self.finished,
+            "pieces": self.pieces,
+            "searches": self.searches,
+            "distinct_searches": len(self.queries),
+        }
+
+    def search(self, path: str) -> dict[str, Any]:
+        """Count a search; the reply has one row, whatever is asked."""
+        self.searches += 1
+        self.queries.add(path)
+        row = {"title": "Rules", "url": "http://127.0.0.1/rules", "content": PASSAGE}
+        return {"results": [row], "unresponsive_engines": []}
 
 
 def next_turn(messages: list[Mapping[str, Any]]) -> str:
-    """The canned turn that follows the assistant's messages so far; the last one repeats."""
+    """The canned turn that follows the assistant's messages so far; the last one repeats.
+
+    A call that checks the answer's one citation gets its verdict.
+    """
+    if any(str(m.get("content", "")).startswith("You check claims") for m in messages[:1]):
+        return CHECKED
     written = sum(message.get("role") == "assistant" for message in messages)
     return TURNS[min(written, len(TURNS) - 1)]
+
+
+def reply_to(messages: list[Mapping[str, Any]]) -> str:
+    """What a stage judge is answered where it asks, else the next turn of the run."""
+    return judge_reply(str(messages[-1].get("content"))) or next_turn(messages)
 
 
 def pieces(text: str, count: int) -> list[str]:
@@ -107,7 +139,7 @@ def ending(request: Mapping[str, Any], text: str) -> bytes:
 async def events(request: Mapping[str, Any], delay: float, chunks: int) -> AsyncIterator[bytes]:
     """The turn's events, piece i at `delay * i / N` after the start of the call."""
     start = time.monotonic()
-    text = next_turn(request["messages"])
+    text = reply_to(request["messages"])
     parts = pieces(text, chunks)
     for i, part in enumerate(parts, 1):
         await asyncio.sleep(start + delay * i / len(parts) - time.monotonic())
@@ -117,7 +149,7 @@ async def events(request: Mapping[str, Any], delay: float, chunks: int) -> Async
 
 async def whole(request: Mapping[str, Any], delay: float) -> dict[str, Any]:
     await asyncio.sleep(delay)
-    text = next_turn(request["messages"])
+    text = reply_to(request["messages"])
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = usage_of(request, text)
@@ -163,6 +195,9 @@ class Loopback:
             await self.complete(json.loads(body), body, writer)
         elif path == "/count":
             writer.write(json_response(self.counts.report()))
+        elif path.startswith("/search?"):
+            await asyncio.sleep(self.delay / 4)
+            writer.write(json_response(self.counts.search(path)))
         elif path.endswith("/models"):
             writer.write(json_response({"object": "list", "data": [{"id": MODEL}]}))
         else:
@@ -179,6 +214,7 @@ class Loopback:
             writer.write(STREAM_HEAD)
             async for data in events(request, self.delay, self.chunks):
                 writer.write(chunked(data))
+                self.counts.pieces += 1
                 await writer.drain()
             writer.write(b"0\r\n\r\n")
         self.counts.finished += 1

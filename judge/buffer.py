@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from statistics import pvariance
 
-from memory.rubrics import ChangeKind, Criteria, RubricBuffer, RubricChange
+from memory.rubrics import ChangeKind, Criteria, RubricBuffer, RubricChange, meaning
 from memory.schema import Criterion, Stage
 
 CAPS: Mapping[Stage, int] = {
@@ -21,6 +21,8 @@ CAPS: Mapping[Stage, int] = {
 LEAST_VARIANCE = 1e-4
 """of points (0 to 2): a probability read twice differs in its last digits"""
 
+Changes = Sequence[tuple[Stage, ChangeKind, Criterion, str]]
+"""what happened to which criterion of which stage, and why"""
 Points = Mapping[Stage, Mapping[str, Sequence[float]]]
 """stage -> criterion's key -> its points, one for each trajectory that was scored on it"""
 
@@ -47,7 +49,7 @@ def add(
             retired[stage] = tuple(c for c in before if meaning(c) != meaning(criterion))
             kind: ChangeKind = "added" if retired[stage] == before else "returned"
             changes.append((stage, kind, criterion, reason))
-    return _changed(buffer, persistent, active, retired, step, changes)
+    return changed(buffer, persistent, active, retired, step, changes)
 
 
 def prune(
@@ -76,22 +78,16 @@ def prune(
             (stage, "retired", c, f"{gone[c.key]} (variance {variance[c.key]:.4f})")
             for c in leaving
         ]
-    return _changed(buffer, buffer.persistent, active, retired, step, changes)
+    return changed(buffer, buffer.persistent, active, retired, step, changes)
 
 
-def meaning(criterion: Criterion) -> str:
-    """What a criterion says, without case, punctuation and sign."""
-    text = f"{criterion.title} {criterion.description}".casefold()
-    return " ".join("".join(c if c.isalnum() else " " for c in text).split())
-
-
-def _changed(
+def changed(
     buffer: RubricBuffer,
     persistent: Criteria,
     active: Criteria,
     retired: Criteria,
     step: int,
-    changes: Sequence[tuple[Stage, ChangeKind, Criterion, str]],
+    changes: Changes,
 ) -> RubricBuffer:
     """The next version; the same buffer if nothing changed."""
     if not changes:

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, model_validator
 
-from judge.prompting import ask_json, prompt
+from judge.observations import observations
+from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.stage_judge import Proposed
-from judge.transcripts import fenced, shown
-from memory.interfaces import ChatModel, Message
+from judge.transcripts import shown, shown_passages
+from memory.asking import TRIES, ask_json
+from memory.interfaces import ChatModel, Message, Passage
 from memory.rubrics import RubricBuffer
 from memory.schema import Criterion, Stage, Trajectory, Verdict
-from memory.text import without_markers
+from memory.text import fenced, without_markers
 
-TRIES = 3
-"""replies asked for before a judge that writes no usable JSON has failed"""
 CHARACTERS = 60_000
 """of trajectories shown in one call, some 15,000 tokens"""
 
@@ -82,8 +82,11 @@ class ChatProposer:
         asked = [fenced({"question": buffer.question}), *attempts, f"Criteria in force:\n{force}"]
         return await self._propose("contrast", asked, persistent=False)
 
-    async def from_question(self, question: str) -> Proposed:
-        return await self._propose("question", [fenced({"question": question})], persistent=True)
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        asked = [fenced({"question": question})]
+        if found:
+            asked.append(f"What a search found:\n{shown_passages(found, self._characters)}")
+        return await self._propose("question", asked, persistent=True)
 
     async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
         messages = [Message("system", prompt(name)), Message("user", "\n\n".join(asked))]
@@ -98,12 +101,22 @@ class GivenVerdict(BaseModel):
 
 
 class ChatScorer:
-    """A `Scorer` over a chat server."""
+    """A `Scorer` over a chat server. Scorings that are to differ get other seeds, and warmth."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+    def __init__(
+        self,
+        model: ChatModel,
+        tries: int = TRIES,
+        characters: int = CHARACTERS,
+        *,
+        seed: int = 0,
+        temperature: float = 0.0,
+    ) -> None:
         self._model = model
         self._tries = tries
         self._characters = characters
+        self._seed = seed
+        self._temperature = temperature
 
     @property
     def name(self) -> str:
@@ -123,15 +136,24 @@ class ChatScorer:
                     raise ValueError(f"it needs one verdict for each number from 1 to {count}")
                 return self
 
+        seen = "\n".join(f"- {said}" for said in observations(trajectory))
         asked = "\n\n".join(
             (
                 fenced({"question": trajectory.question}),
                 shown(trajectory, self._characters),
+                *([f"Measured by code:\n{seen}"] if seen else []),
                 f"Criteria:\n{_listed(standard)}",
             )
         )
         messages = [Message("system", prompt("score")), Message("user", asked)]
-        reply, usage = await ask_json(self._model, messages, Verdicts, self._tries)
+        reply, usage = await ask_json(
+            self._model,
+            messages,
+            Verdicts,
+            self._tries,
+            seed=self._seed,
+            temperature=self._temperature,
+        )
         given = iter(sorted(reply.verdicts, key=lambda v: v.number))
         verdicts = {
             stage: tuple(_verdict(criterion, next(given)) for criterion in criteria)

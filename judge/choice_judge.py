@@ -4,7 +4,9 @@ A small model's letters are worth little, but the probability it gives to "Yes" 
 (0.5B: 8 to 9 of 10 hand-made pairs in order). The question and the trajectory are one prefix
 that stays in the model's cache; each criterion is then one short read after it, together with the
 sentence of the stage that shares most words with it. The points are twice the probability of
-"Yes". The model gives no reasons: the justification is that sentence, labelled as code's.
+"Yes", or on request the expected value over the tokens 0, 1 and 2, which put 9 of the pairs in
+order with the 1.5B where Yes put 9 to 10. The model gives no reasons: the justification is that
+sentence, labelled as code's.
 """
 
 import asyncio
@@ -13,13 +15,14 @@ from collections.abc import Sequence
 from judge.prompting import prompt
 from judge.scoring import Scored, Standard
 from judge.spans import closest_span
-from judge.transcripts import cut, fenced, shown, stage_text
+from judge.transcripts import shown, stage_text
 from memory.errors import JudgeError
 from memory.interfaces import ChoiceReader, Message
 from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage, Verdict
-from memory.text import without_markers
+from memory.text import cut, fenced, without_markers
 
 OPTIONS = ("Yes", "yes", "No", "no")
+POINTS = ("0", "1", "2")
 ITEM_TOKENS = 400
 """left free for the longest criterion and the answer"""
 STATEMENT_CHARACTERS = 600
@@ -34,10 +37,14 @@ TASKS = {
 
 
 class ChoiceScorer:
-    """A `Scorer` over a `ChoiceReader`. `at_once`: trajectories that keep a cache of their own."""
+    """A `Scorer` over a `ChoiceReader`. `at_once`: trajectories that keep a cache of their own.
 
-    def __init__(self, reader: ChoiceReader, at_once: int = 1) -> None:
+    `graded` asks for points instead of Yes or No, and takes their expected value.
+    """
+
+    def __init__(self, reader: ChoiceReader, at_once: int = 1, *, graded: bool = False) -> None:
         self._reader = reader
+        self._graded = graded
         # Items of two trajectories in turns would have each prefix read again for every item.
         self._places = asyncio.Semaphore(at_once)
 
@@ -60,14 +67,21 @@ class ChoiceScorer:
     ) -> tuple[Verdict, Usage]:
         statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
         span = closest_span(statement, stage_text(trajectory, stage))
-        text = f"{before}\n\n{asked(stage, statement, span)}"
-        prefix = await self._reader.render(_messages(text))
-        upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
-        points = min(2 * (upper + lower), 2.0)
+        text = f"{before}\n\n{asked(stage, statement, span, graded=self._graded)}"
+        prompt_name = "choice_points" if self._graded else "choice"
+        prefix = await self._reader.render(_messages(text, prompt_name))
+        points = await self._points(prefix)
         verdict = Verdict(
             criterion=criterion, points=points, justification=span, justified_by="code"
         )
         return verdict, Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+
+    async def _points(self, prefix: Sequence[int]) -> float:
+        """Twice the chance of a Yes, or the expected points."""
+        if self._graded:
+            return min(expected(await self._reader.weigh(prefix, POINTS)), 2.0)
+        upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
+        return min(2 * (upper + lower), 2.0)
 
 
 async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
@@ -89,19 +103,29 @@ async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
     )
 
 
-def asked(stage: Stage, statement: str, span: str) -> str:
+def expected(chances: Sequence[float]) -> float:
+    """The mean of 0, 1, 2, ... under the given probabilities."""
+    return sum(value * chance for value, chance in enumerate(chances))
+
+
+def asked(stage: Stage, statement: str, span: str, *, graded: bool = False) -> str:
     """The short question that follows the trajectory.
 
     The sentence that comes closest stands beside the statement: of ten hand-made pairs the 0.5B
     put all in order with it, by 0.10 of probability on average, and nine without it, by 0.03.
     """
     closest = f'"{span}"' if span else "(no sentence speaks of it)"
+    form = (
+        "How far does the statement hold of what the agent wrote in the "
+        f"{stage} stage? 0 for not, 1 for partly, 2 for fully."
+        if graded
+        else f"Does the statement hold of what the agent wrote in the {stage} stage? Yes or No?"
+    )
     return without_markers(
         f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n"
-        f"The closest sentence there: {closest}\n"
-        f"Does the statement hold of what the agent wrote in the {stage} stage? Yes or No?"
+        f"The closest sentence there: {closest}\n{form}"
     )
 
 
-def _messages(text: str) -> Sequence[Message]:
-    return [Message("system", prompt("choice")), Message("user", text)]
+def _messages(text: str, name: str = "choice") -> Sequence[Message]:
+    return [Message("system", prompt(name)), Message("user", text)]

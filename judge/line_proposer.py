@@ -14,11 +14,12 @@ from typing import Literal
 from judge.prompting import prompt
 from judge.spans import words_of
 from judge.stage_judge import Proposed
-from judge.transcripts import cut, fenced, shown_stage
+from judge.transcripts import shown_passages, shown_stage, written
 from memory.errors import JudgeError
-from memory.interfaces import Message, Sampling, TokenPolicy
+from memory.interfaces import Message, Passage, Sampling, TokenPolicy
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage
+from memory.text import cut, fenced
 
 RUNS = 4
 """shown beside one another"""
@@ -102,11 +103,14 @@ class LineProposer:
             + "\n\nSome attempts are stronger than others. Write what the stronger ones say or do "
             "that the weaker ones do not."
             for stage in Stage
+            if any(written(trajectory, stage) for trajectory in chosen)
         }
         return await self._all(buffer.question, material, persistent=False, step=step)
 
-    async def from_question(self, question: str) -> Proposed:
-        material = dict.fromkeys(Stage, FROM_QUESTION)
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        most = min(CHARACTERS, self._model.context_tokens * 3 // 2)
+        before = f"{shown_passages(found, most)}\n\n" if found else ""
+        material = dict.fromkeys(Stage, f"{before}{FROM_QUESTION}")
         return await self._all(question, material, persistent=True, step=0)
 
     async def _all(

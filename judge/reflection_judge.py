@@ -14,8 +14,9 @@ from typing import Protocol
 from pydantic import BaseModel, Field, model_validator
 
 from judge.choice_judge import OPTIONS
-from judge.prompting import ask_json, prompt
-from judge.transcripts import fenced, shown, shown_stage
+from judge.prompting import prompt
+from judge.transcripts import shown, shown_stage
+from memory.asking import TRIES, ask_json
 from memory.errors import JudgeError, PolicyError
 from memory.interfaces import ChatModel, ChoiceReader, Message
 from memory.schema import (
@@ -26,9 +27,8 @@ from memory.schema import (
     StageScore,
     Trajectory,
 )
-from memory.text import without_markers
+from memory.text import fenced, without_markers
 
-TRIES = 3
 CHARACTERS = 60_000
 """of the run shown to a server's model, some 15,000 tokens"""
 CHARACTERS_A_TOKEN = 4

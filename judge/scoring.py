@@ -8,7 +8,7 @@ off by others, that has no criterion, or that the judge failed on is unscored: t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from judge.transcripts import cut_off, written
@@ -27,6 +27,8 @@ class Scored:
 
     verdicts: Mapping[Stage, tuple[Verdict, ...]]
     usage: Usage = NO_USAGE
+    spread: Mapping[Stage, float] = field(default_factory=dict)
+    """of the stages' scores, where there were several scorings"""
 
 
 class Scorer(Protocol):
@@ -73,4 +75,5 @@ def _read(stage: Stage, scored: Scored | None, failure: str) -> StageScore:
     verdicts = scored.verdicts.get(stage, ()) if scored else ()
     if not verdicts:
         return StageScore(stage=stage, unscored_reason=f"the judge failed: {failure}")
-    return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts)
+    spread = scored.spread.get(stage) if scored else None
+    return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts, spread=spread)

@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from judge.buffer import add, prune
+from judge.loopholes import without_loopholes
 from judge.scoring import Scored, Scorer, settled, stage_scores
 from judge.transcripts import distinct
-from memory.errors import JudgeError, PolicyError, RubricemError
+from memory.asking import spent, told
+from memory.errors import JudgeError, PolicyError
+from memory.interfaces import Passage
 from memory.rubrics import RubricBuffer
 from memory.schema import (
     NO_USAGE,
@@ -54,7 +57,9 @@ class Proposer(Protocol):
         """Criteria that separate stronger from weaker ones of at least two runs."""
         ...
 
-    async def from_question(self, question: str) -> Proposed: ...
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        """Criteria made before any run was seen; `found` is what a search for it brought."""
+        ...
 
 
 class GroupJudgement(Value):
@@ -90,7 +95,9 @@ class StageJudge:
         """
         different = [group.trajectories[place] for place in distinct(group.trajectories)]
         proposed, notes = await self._propose(different, buffer, step)
-        grown = add(buffer, _bounded(proposed.criteria), step, _reason(different))
+        sound, dropped = without_loopholes(proposed.criteria, buffer.question)
+        notes += dropped
+        grown = add(buffer, _bounded(sound), step, _reason(different))
         judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
         notes += [note for judgement in judgements for note in _failures(judgement)]
         pruned = prune(grown, _points(group.trajectories, judgements), step)
@@ -107,24 +114,25 @@ class StageJudge:
             if not any(buffer.persistent.values()):
                 return await self._proposer.from_question(buffer.question), []
         except (JudgeError, PolicyError) as error:
-            return Proposed({}), [f"No new criteria: {_sentence(error)}"]
+            return Proposed({}, spent(error)), [f"No new criteria: {told(error)}"]
         return Proposed({}), []
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
         open_stages = [stage for stage in Stage if settled(trajectory, stage, buffer) is None]
-        scored, failure = Scored({}), ""
+        scored, failure, usage = Scored({}), "", NO_USAGE
         if open_stages:
             try:
                 standard = {stage: buffer.criteria(stage) for stage in open_stages}
                 scored = await self._scorer.score(trajectory, standard)
+                usage = scored.usage
             except (JudgeError, PolicyError) as error:
-                failure = _sentence(error)
+                failure, usage = told(error), spent(error)
         return Judgement(
             trajectory_id=trajectory.id,
             judge=self._scorer.name,
             rubric_version=buffer.label,
             stages=stage_scores(trajectory, buffer, scored, failure),
-            usage=scored.usage,
+            usage=usage,
         )
 
 
@@ -136,10 +144,6 @@ def _bounded(
 
 def _reason(different: Sequence[Trajectory]) -> str:
     return f"contrasting {len(different)} runs" if len(different) > 1 else "from the question"
-
-
-def _sentence(error: RubricemError) -> str:
-    return f"{error} {error.remedy}".strip()
 
 
 def _failures(judgement: Judgement) -> list[str]:

@@ -4,13 +4,12 @@ All of it is untrusted. A fence carries a name that its content cannot foresee, 
 are disarmed, and where a text must be shortened, tool output goes first.
 """
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
+from memory.interfaces import Passage
 from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
-from memory.text import without_markers
+from memory.text import cut, fenced
 
-LEFT_OUT = " [...] "
 LEAST_TOOL_CHARACTERS = 160
 """of one tool output, however little fits"""
 
@@ -50,6 +49,9 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
     forced answer that holds nothing of the policy's because nothing was found is the tool's.
     """
     stages = list(Stage)
+    cut = trajectory.cut_in
+    if cut is not None and stages.index(stage) >= stages.index(cut):
+        return f"the run was broken off: {trajectory.reason}"
     if trajectory.status is Status.FAILED:
         last = max((stages.index(s) for s in stages if written(trajectory, s)), default=0)
         complete = stage is Stage.ANSWER and "</answer>" in stage_text(trajectory, stage)
@@ -63,30 +65,22 @@ def cut_off(trajectory: Trajectory, stage: Stage) -> str:
 
 def shown(trajectory: Trajectory, characters: int) -> str:
     """All stages, each under its name, in so many characters and their fences."""
-    return fenced({stage.value: text for stage, text in _fitting(trajectory, Stage, characters)})
+    return fenced(
+        {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}
+    )
 
 
 def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
     """One stage in so many characters, without a fence."""
-    return dict(_fitting(trajectory, [stage], characters))[stage]
+    return dict(fitted_stages(trajectory, [stage], characters))[stage]
 
 
-def fenced(parts: Mapping[str, str]) -> str:
-    """Named untrusted texts between lines that none of them holds."""
+def shown_passages(passages: Sequence[Passage], characters: int) -> str:
+    """Passages under their titles, in so many characters and their fences."""
+    each = characters // max(len(passages), 1)
     return "\n".join(
-        f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
-        for name, text in parts.items()
-        for mark in (_mark(text),)
+        fenced({"passage": cut(f"{passage.title}\n{passage.text}", each)}) for passage in passages
     )
-
-
-def cut(text: str, characters: int | None) -> str:
-    """The text's beginning and end in so many characters, with a mark for its middle."""
-    if characters is None or len(text) <= characters:
-        return text
-    room = max(characters - len(LEFT_OUT), 2)
-    tail = max(room // 3, 1)
-    return f"{text[: room - tail]}{LEFT_OUT}{text[-tail:]}"
 
 
 def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
@@ -101,7 +95,7 @@ def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
     return places
 
 
-def _fitting(
+def fitted_stages(
     trajectory: Trajectory, stages: Iterable[Stage], characters: int
 ) -> list[tuple[Stage, str]]:
     """The stages' texts: tool outputs share the room that the rest leaves; then all is cut."""
@@ -113,7 +107,3 @@ def _fitting(
     texts = [(stage, stage_text(trajectory, stage, each)) for stage in chosen]
     scale = min(1.0, characters / max(sum(len(text) for _, text in texts), 1))
     return [(stage, cut(text, int(len(text) * scale))) for stage, text in texts]
-
-
-def _mark(text: str) -> str:
-    return "text " + hashlib.sha256(text.encode()).hexdigest()[:6]

@@ -4,14 +4,17 @@ A file is replaced whole, with the history of its rubrics in it. Raises StoreErr
 that cannot be read or written, and for one that has meanwhile been changed by somebody else.
 """
 
-import hashlib
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from memory.errors import StoreError
-from memory.rubrics import RubricBuffer
-from memory.runs import unusable, write_atomically
+from memory.errors import SettingsError, StoreError
+from memory.rubrics import RubricBuffer, question_id
+from memory.runs import unusable, writable, write_atomically
 
 
 class BufferStore:
@@ -21,31 +24,65 @@ class BufferStore:
         self.folder = folder
 
     def path(self, question: str) -> Path:
-        return self.folder / f"{hashlib.sha256(question.encode()).hexdigest()[:24]}.json"
+        return self.folder / f"{question_id(question)}.json"
 
     def load(self, question: str) -> RubricBuffer:
         """The question's buffer; an empty one of version 0 if there is none."""
-        path = self.path(question)
-        try:
-            return RubricBuffer.model_validate_json(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return RubricBuffer(question=question)
-        except OSError as error:
-            raise unusable(path, error) from error
-        except ValidationError as error:
-            raise StoreError(
-                f"the rubrics in {path} cannot be read: {error.errors()[0]['msg']}",
-                "Move that file away to begin with new rubrics; nothing was overwritten.",
-            ) from error
+        return self._read(self.path(question)) or RubricBuffer(question=question)
+
+    def all(self) -> Iterator[RubricBuffer]:
+        """Every buffer, in the order of the questions' hashes."""
+        for path in sorted(self.folder.glob("*.json")):
+            if buffer := self._read(path):
+                yield buffer
+
+    def find(self, name: str) -> RubricBuffer:
+        """The buffer of a question, or of an id's beginning. Raises SettingsError for none."""
+        if buffer := self._read(self.path(name)):
+            return buffer
+        named = [path for path in self.folder.glob("*.json") if name and path.stem.startswith(name)]
+        if len(named) == 1 and (buffer := self._read(named[0])):
+            return buffer
+        found = f"{len(named)} questions have ids that begin with" if named else "no rubrics for"
+        raise SettingsError(f"There are {found} {name!r}.", "See: rubricem judge rubrics list")
 
     def save(self, buffer: RubricBuffer) -> None:
         """Replace the question's buffer; saving the same one again changes nothing."""
-        stored = self.load(buffer.question)
-        if stored == buffer:
-            return
-        if stored.version >= buffer.version:
+        with self._locked():
+            stored = self.load(buffer.question)
+            if stored == buffer:
+                return
+            if buffer.history[: len(stored.history)] != stored.history or (
+                stored.version >= buffer.version
+            ):
+                raise StoreError(
+                    f"the rubrics of this question are at version {stored.version} already",
+                    "They were changed meanwhile by another process: judge again.",
+                )
+            write_atomically(self.path(buffer.question), buffer.model_dump_json(indent=1))
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Nobody else saves; the lock is on the folder, so that it leaves no file behind."""
+        with writable(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.folder, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def _read(self, path: Path) -> RubricBuffer | None:
+        try:
+            return RubricBuffer.model_validate_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(path, error) from error
+        except ValueError as error:
+            fault = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
             raise StoreError(
-                f"the rubrics of this question are at version {stored.version} already",
-                "They were changed meanwhile by another process: judge again.",
-            )
-        write_atomically(self.path(buffer.question), buffer.model_dump_json(indent=1))
+                f"the rubrics in {path} cannot be read: {fault}",
+                "Move that file away to begin with new rubrics; nothing was overwritten.",
+            ) from error

@@ -14,14 +14,22 @@ Extension code raises plain errors; `boundary` names the boundary they crossed, 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from memory.schema import Usage
 
 
 class RubricemError(Exception):
-    """What went wrong in one sentence, and the remedy in another."""
+    """What went wrong in one sentence, and the remedy in another.
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+    `usage` is what calls to a model had cost when it went wrong, where there were any.
+    """
+
+    def __init__(self, message: str, remedy: str = "", usage: "Usage | None" = None) -> None:
         super().__init__(message)
         self.remedy = remedy
+        self.usage = usage
 
 
 class SettingsError(RubricemError, ValueError):

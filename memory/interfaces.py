@@ -37,7 +37,7 @@ class Sampling:
     """How to sample. `dry` and `grammar` (GBNF) are honoured by llama.cpp alone.
 
     `dry`: tokens that may be repeated from anywhere before the repetition is made unlikely
-    (DRY sampling); None: no such rule.
+    (DRY sampling); None: no such rule. `json_schema` (as JSON) is honoured by some servers.
     """
 
     max_tokens: int = 2048
@@ -47,6 +47,7 @@ class Sampling:
     dry: int | None = None
     grammar: str | None = None
     seed: int | None = None
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,12 @@ class SearchTool(Protocol):
         ...
 
     async def search(self, query: str, limit: int) -> list[Passage]: ...
+
+
+class PageReader(Protocol):
+    """Reads whole pages of the web. Raises SourceError, in one sentence, where one cannot be."""
+
+    async def read(self, address: str) -> list[Passage]: ...
 
 
 class Embedder(Protocol):

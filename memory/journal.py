@@ -129,6 +129,18 @@ class Journal:
                 ) from None
 
 
+def in_use(path: Path) -> bool:
+    """Whether a process holds the journal open."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _unusable(path: Path, error: OSError) -> StoreError:
     return StoreError(
         f"the journal {path.name} cannot be used: {error.strerror}",

@@ -13,13 +13,14 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from memory.errors import SettingsError, StoreError
-from memory.journal import Journal
+from memory.journal import Journal, in_use
 from memory.schema import Trajectory
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
@@ -38,15 +39,24 @@ class RunStore:
         """
         path = self._folder_of(thread) / "request.json"
         if path.exists():
-            if self.request(thread) == dict(request):
+            kept = self.request(thread)
+            if kept == dict(request):
                 return
-            if _begun(path.parent):
+            if not _same(kept, request) and _begun(path.parent):
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
                     f"Go on with it by --resume {thread}, or choose another --thread.",
                 )
         write_atomically(path, json.dumps(request, ensure_ascii=False, indent=1))
+
+    def holds(self, thread: str) -> bool:
+        """Whether something was asked under this name."""
+        path = self._folder_of(thread) / "request.json"
+        try:
+            return path.exists()
+        except OSError as error:
+            raise unusable(path, error) from error
 
     def request(self, thread: str) -> dict[str, Any]:
         """What was asked under this name."""
@@ -82,6 +92,15 @@ class RunStore:
                 f"Run it again from its journal with --resume {thread}.",
             ) from error
 
+    def asked_at(self, thread: str) -> datetime:
+        """When the run was asked for."""
+        status = (self._folder_of(thread) / "request.json").stat()
+        return datetime.fromtimestamp(status.st_mtime, UTC)
+
+    def running(self, thread: str) -> bool:
+        """Whether a process is working on the run now."""
+        return in_use(self._folder_of(thread) / "journal.jsonl")
+
     def threads(self) -> list[str]:
         """Names of all runs, the latest last."""
         if not self.folder.is_dir():
@@ -108,6 +127,15 @@ class RunStore:
             ) from None
         except OSError as error:
             raise unusable(path, error) from error
+
+
+def _same(kept: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
+    """Whether both ask the same: budgets may differ, and an older request says less."""
+    return all(
+        request.get(part, {}).get(name) == value
+        for part in ("ask", "choices")
+        for name, value in kept.get(part, {}).items()
+    )
 
 
 def _begun(folder: Path) -> bool:

@@ -11,15 +11,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from memory.values import NO_USAGE as NO_USAGE
+from memory.values import Usage as Usage
+from memory.values import Value as Value
 
 SCHEMA_VERSION = 1
-
-
-class Value(BaseModel):
-    """A frozen value; unknown fields of newer versions are ignored when read."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Stage(StrEnum):
@@ -55,36 +53,20 @@ class Decoding(StrEnum):
 
 
 class Status(StrEnum):
-    """FINISHED: a whole answer. PARTIAL: ended early, usable. FAILED: see the reason."""
+    """FINISHED: a whole answer. PARTIAL: ended early, usable. FAILED: see the reason.
+
+    NO_EVIDENCE: came to its end, but nothing was found that an answer could rest on.
+    """
 
     FINISHED = "finished"
+    NO_EVIDENCE = "no_evidence"
     PARTIAL = "partial"
     FAILED = "failed"
 
 
-class Usage(Value):
-    """Tokens and money of one call or of many; `cost` is None where no price is known."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    completion_tokens: int = 0
-    cost: float | None = None
-    """in US dollars"""
-    calls: int = 0
-
-    def __add__(self, other: "Usage") -> "Usage":
-        costs = [usage.cost for usage in (self, other) if usage.calls and usage.cost is not None]
-        unknown = any(usage.calls and usage.cost is None for usage in (self, other))
-        return Usage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            completion_tokens=self.completion_tokens + other.completion_tokens,
-            cost=None if unknown or not costs else sum(costs),
-            calls=self.calls + other.calls,
-        )
-
-
-NO_USAGE = Usage()
+Ending = Literal["", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"]
+"""What ended a run's work; "": the policy, of its own accord (or an older line that did not say).
+A budget that ran low ended the research alone, one that ran out broke the run off (`cut_in`)."""
 
 
 class Source(Value):
@@ -101,6 +83,41 @@ class Source(Value):
     tool: str
     query: str
     """the query that found it first"""
+    copies: tuple[str, ...] = ()
+    """other addresses that were found to hold nearly the same text"""
+
+
+CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]
+
+
+class CitationCheck(Value):
+    """How far one source holds one claim that cites it, by its text as fetched."""
+
+    source: str
+    """its id"""
+    claim: str
+    verdict: CitationSupport
+    reason: str = ""
+
+
+class Repair(Value):
+    """What became of a claim that none of its sources holds; the transcript keeps the claim."""
+
+    claim: str
+    became: str = ""
+    """the claim as its source was found to hold it; "": it was removed"""
+
+
+class Verification(Value):
+    """What checking an answer's citations came to."""
+
+    mode: Literal["mark", "repair"]
+    checker: str
+    """who checked: a model by its name, or "lexical rules" where none did"""
+    note: str = ""
+    """why another checker ran than was to"""
+    checks: tuple[CitationCheck, ...] = ()
+    repairs: tuple[Repair, ...] = ()
 
 
 class Segment(Value):
@@ -139,11 +156,16 @@ class Trajectory(Value):
     status: Status
     reason: str = ""
     """one sentence, when the status is not FINISHED"""
+    ended_by: Ending = ""
+    cut_in: Stage | None = None
+    """the stage that was broken off from outside; None where the policy ended its work itself"""
     policy: str
     policy_version: str = ""
     """hash of the weights, or what the server calls the model"""
     usage: Usage = NO_USAGE
     tool_calls: int = 0
+    verification: Verification | None = None
+    """None: nobody checked the citations"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items put before the question"""
     rubric_version: str = ""
@@ -212,6 +234,8 @@ class StageScore(Value):
     verdicts: tuple[Verdict, ...] = ()
     missing: bool = False
     """the policy ended without this stage: a score of 0 that stands in the baseline"""
+    spread: float | None = None
+    """population standard deviation of the score over repeated scorings; None for a single one"""
 
 
 class Judgement(Value):
@@ -271,6 +295,3 @@ class Reflection(Value):
     policy: str = ""
     policy_version: str = ""
     written_at: datetime
-
-
-CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]

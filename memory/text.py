@@ -1,5 +1,6 @@
 """Text from outside, made safe to store and to show a model, and cut into labelled pieces."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
@@ -30,8 +31,29 @@ def without_markers(text: str) -> str:
     return _MARKERS.sub("\u2039", text)
 
 
+def fenced(parts: Mapping[str, str]) -> str:
+    """Named untrusted texts between lines that none of them holds."""
+    return "\n".join(
+        f"[{mark} {name}]\n{without_markers(text) or '(nothing)'}\n[end of {mark} {name}]"
+        for name, text in storable_fields(parts).items()
+        for mark in (_mark(text),)
+    )
+
+
 def storable_fields(fields: Mapping[str, str]) -> dict[str, str]:
     return {name: storable(text) for name, text in fields.items()}
+
+
+LEFT_OUT = " [...] "
+
+
+def cut(text: str, characters: int | None) -> str:
+    """The text's beginning and end in so many characters, with a mark for its middle."""
+    if characters is None or len(text) <= characters:
+        return text
+    room = max(characters - len(LEFT_OUT), 2)
+    tail = max(room // 3, 1)
+    return f"{text[: room - tail]}{LEFT_OUT}{text[-tail:]}"
 
 
 def spans(pieces: Sequence[tuple[Label, str]]) -> list[tuple[Label, int, int]]:
@@ -41,3 +63,7 @@ def spans(pieces: Sequence[tuple[Label, str]]) -> list[tuple[Label, int, int]]:
         found.append((label, at, at + len(text)))
         at += len(text)
     return [span for span in found if span[1] < span[2]]
+
+
+def _mark(text: str) -> str:
+    return "text " + hashlib.sha256(text.encode()).hexdigest()[:6]

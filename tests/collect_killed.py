@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from agent.journaled import Calls, JournaledChat
 from judge.stage_judge import GroupJudgement
 from memory.bank import RubricBank
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
@@ -22,7 +23,6 @@ from memory.rubrics import RubricBuffer
 from memory.schema import Reflection, TrajectoryGroup
 from tests.collected import Failing, LengthJudge, Opened, two_turns
 from tests.fakes import ScriptedPolicy
-from training.journaled import Calls, JournaledChat
 
 
 class Moments:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.free import FreeDecoder
+from agent.journaled import Calls
 from agent.policy import Policy
 from agent.researcher import Researcher
 from agent.run import Ask
@@ -33,7 +34,6 @@ from tests.fakes import FixedSearch, ScriptedPolicy
 from tests.flow import answer, plan
 from training.collecting import Collector
 from training.groups import Reflected
-from training.journaled import Calls
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
 
 QUESTIONS = tuple(

@@ -46,6 +46,10 @@ def answer(text: str = 'It is <cite id="S1">an unbounded cache</cite>.') -> str:
 
 
 RUN = (plan(), search("functools.cache unbounded"), answer())
+SUPPORTED = json.dumps(
+    {"verdicts": [{"number": 1, "reason": "It says so.", "verdict": "supported"}]}
+)
+"""the reply to the check of the one citation in `RUN`"""
 
 
 @asynccontextmanager

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from judge.scoring import Scored, Standard
 from judge.stage_judge import Proposed
 from memory.errors import JudgeError
+from memory.interfaces import Passage
 from memory.rubrics import RubricBuffer
 from memory.schema import (
     AnswerFormat,
@@ -94,7 +95,7 @@ class ScriptedProposer:
         self.contrasted.append(len(trajectories))
         return self._given()
 
-    async def from_question(self, question: str) -> Proposed:
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
         self.asked.append(question)
         return self._given()
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from agent.cli import main
 from tests.conftest import COMMAND, ROOT
-from tests.flow import RUN
+from tests.flow import RUN, SUPPORTED
 from tests.scripted_server import Fault, ScriptedServer
 
 
@@ -157,34 +157,34 @@ def test_a_data_directory_that_is_a_file_is_one_sentence(
 
 
 def test_a_thread_holds_one_question(documents: Path):
-    with ScriptedServer(RUN) as server:
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
         assert asked(server, documents, "--json", "--thread", "mine").exit_code == 0
         other = ask("Another?", "--base-url", server.base_url, "--thread", "mine", "--quiet")
         resumed = ask("Another?", "--resume", "mine", "--quiet")
-        assert len(server.requests) == 3
+        assert len(server.requests) == 4
     for done in (other, resumed):
         assert done.exit_code == 2
         assert "holds another question" in sentences(done)[0]
 
 
 def test_a_finished_thread_asked_again_costs_nothing(documents: Path):
-    with ScriptedServer(RUN) as server:
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
         first = only_object(asked(server, documents, "--json", "--thread", "mine"))
         again = only_object(asked(server, documents, "--json", "--thread", "mine"))
         resumed = only_object(ask("--resume", "mine", "--json"))
-        assert len(server.requests) == 3
+        assert len(server.requests) == 4
     assert first["answer"] == again["answer"] == resumed["answer"]
 
 
 def test_a_resume_keeps_its_settings_whatever_is_said_now(
     documents: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    with ScriptedServer(RUN) as server:
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
         asked(server, documents, "--json", "--thread", "mine")
         other = ask("--resume", "mine", "--tool-calls", "3", "--quiet")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
         same = only_object(ask("--resume", "mine", "--json"))
-        assert len(server.requests) == 3
+        assert len(server.requests) == 4
     assert (other.exit_code, same["status"]) == (2, "finished")
     assert "was asked with other settings" in sentences(other)[0]
 

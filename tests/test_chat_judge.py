@@ -7,7 +7,6 @@ import pytest
 
 from judge.building import stage_judge
 from judge.chat_judge import ChatProposer, ChatScorer
-from judge.prompting import json_object
 from memory.errors import JudgeError
 from memory.rubrics import RubricBuffer
 from memory.schema import Stage
@@ -157,9 +156,3 @@ async def test_a_server_that_fails_leaves_everything_unscored():
     assert answer.score is None and "no such model" in answer.unscored_reason
     assert "No new criteria" in result.notes[0]
     assert result.buffer == buffer
-
-
-def test_a_json_object_is_found_whatever_stands_around_it():
-    assert json_object('so {this} is {"a": {"b": 1}} and more }') == {"a": {"b": 1}}
-    with pytest.raises(ValueError, match="no JSON object"):
-        json_object('{"a": ')

@@ -13,13 +13,12 @@ import pytest
 from click.testing import CliRunner, Result
 from pydantic import SecretStr
 
+from agent.check import Check
 from agent.checks import (
-    Check,
     check_data_dir,
     check_disk,
     check_embedder,
     check_server,
-    check_source,
     check_weights,
     without_password,
 )
@@ -27,6 +26,7 @@ from agent.choice import EmbeddedChoice, ServerChoice
 from agent.cli import main
 from agent.commands.doctor import shown
 from agent.settings import Settings
+from agent.source_checks import check_source
 from agent.weights.catalogue import known
 
 
@@ -107,7 +107,7 @@ def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_server_alone_is_asked_when_one_is_named(served: Served) -> None:
-    done = doctor("--json", "--base-url", served.url)
+    done = doctor("--json", "--base-url", served.url, "--source", "python")
     assert done.exit_code == 0, done.stdout
     assert found(done)["server"]["found"] == f"{served.url} answers, with small"
     assert "weights" not in found(done)
@@ -187,7 +187,7 @@ def test_no_key_and_no_password_is_printed(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789-abcXY")
     address = served.url.replace("//", "//me:secret@")
-    printed = doctor("--base-url", address, *output).output
+    printed = doctor("--base-url", address, "--source", "python", *output).output
     assert "0123456789" not in printed
     assert "secret" not in printed
     assert "set (…XY)" in printed

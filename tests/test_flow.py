@@ -108,7 +108,9 @@ async def test_a_failing_search_is_shown_to_the_policy_and_the_run_goes_on(tmp_p
         run = await asked(server.base_url, tmp_path, source=source)
         shown = contents(server.requests[1].body)[-1][1]
     assert "<tool_output error=\"the 'index' is gone\">" in shown
-    assert (run.status, run.sources) == (Status.FINISHED, ())
+    assert (run.status, run.sources) == (Status.NO_EVIDENCE, ())
+    assert run.reason == 'the search failed: the "index" is gone'
+    assert "No evidence: the search failed" in markdown(run)
 
 
 async def test_a_fault_inside_a_source_is_a_failing_search(tmp_path: Path):
@@ -118,7 +120,7 @@ async def test_a_fault_inside_a_source_is_a_failing_search(tmp_path: Path):
 
     with ScriptedServer([plan(), answer("Nothing was found.")]) as server:
         run = await asked(server.base_url, tmp_path, source=Broken())
-    assert run.status is Status.FINISHED
+    assert run.status is Status.NO_EVIDENCE
     assert "IndexError" in run.transcript()
 
 

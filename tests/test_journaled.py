@@ -3,13 +3,13 @@ from pathlib import Path
 
 import pytest
 
+from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from agent.policy import Policy
 from judge.building import LocalModel
 from memory.interfaces import ChatModel, Completion, Message, Sampling
 from memory.journal import Journal
 from memory.schema import Author, Segment
 from tests.fakes import ScriptedPolicy
-from training.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 
 ASKED = [Message("user", "Which is better?")]
 

@@ -70,8 +70,17 @@ def test_a_thread_is_scored_shown_and_kept_beside_its_trajectory(
 def test_scoring_again_uses_the_rubrics_that_are_there(data_dir: Path, thread: Trajectory):
     with ScriptedServer(scripted) as server:
         score(server, "mine")
-        assert score(server, "mine").exit_code == 0
+        assert score(server, "mine", "--no-cache").exit_code == 0
     assert len(server.requests) == 3, "proposed once, scored twice"
+
+
+def test_scoring_the_same_again_asks_nobody(data_dir: Path, thread: Trajectory):
+    with ScriptedServer(scripted) as server:
+        first = score(server, "mine", "--json")
+        again = score(server, "mine", "--json")
+    assert len(server.requests) == 2
+    stages = [json.loads(r.stdout)["groups"][0]["judgements"][0]["stages"] for r in (first, again)]
+    assert stages[0] == stages[1]
 
 
 def test_a_file_is_scored_and_json_is_one_object(data_dir: Path, tmp_path: Path):
@@ -137,6 +146,72 @@ def test_a_judge_that_does_not_answer_fails_and_keeps_nothing(data_dir: Path, th
     assert done.exit_code == 1
     assert "Nothing could be scored" in done.stderr and "no such model" in done.stderr
     assert not (data_dir / "runs" / "mine" / "judgement.json").exists()
+
+
+def two_runs(folder: Path) -> str:
+    runs = [varied("a", "It is LRU."), varied("b", "It is FIFO.")]
+    lines = "".join(run.model_dump_json() + "\n" for run in runs)
+    (folder / "trajectories.jsonl").write_text(lines)
+    return str(folder)
+
+
+def one_against_the_other(body: dict[str, Any], number: int) -> str:
+    """The run that says LRU is worth 0.75."""
+    said = body["messages"][1]["content"]
+    first = 0.75 if "LRU" in said.split("Attempt 2")[0] else 0.25
+    given = [("1", first), ("2", 1 - first)]
+    return json.dumps(
+        {"scores": [{"id": i, "explanation": f"so much: {s}", "score": s} for i, s in given]}
+    )
+
+
+def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(data_dir: Path, tmp_path: Path):
+    (tmp_path / "mine.md").write_text("- LRU wins.\n")
+    wanted = ("--judge", "relative", "--rubric", str(tmp_path / "mine.md"), "--both-orders")
+    with ScriptedServer(one_against_the_other) as server:
+        done = score(server, two_runs(tmp_path), *wanted, "--seed", "5")
+    assert done.exit_code == 0, done.output
+    assert "so much: 0.75" in " ".join(done.stdout.split())
+    assert "The order shown moved scores by 0.00." in done.stderr
+    assert len(server.requests) == 2
+    assert "- LRU wins." in server.requests[0].body["messages"][0]["content"]
+    kept = json.loads((tmp_path / "judgement.json").read_text())
+    assert [j["stages"][-1]["score"] for j in kept] == [0.75, 0.25]
+    version, _, seed = kept[0]["rubric_version"].split()
+    assert seed == "5"
+    assert (data_dir / "standards" / f"{version}.md").read_text() == "- LRU wins."
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--both-orders",),
+        ("--judge", "relative", "--repeat", "2"),
+        ("--judge", "relative", "--rubric", "empty.md"),
+        ("--graded",),
+    ],
+)
+def test_what_a_judge_does_not_do_is_misuse(
+    data_dir: Path, tmp_path: Path, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("empty.md").write_text(" ")
+    with ScriptedServer([]) as server:
+        done = score(server, two_runs(tmp_path), *flags)
+    assert (done.exit_code, len(done.stderr.strip().splitlines())) == (2, 2), done.output
+    assert server.requests == []
+
+
+def test_repeated_scoring_shows_its_spread(data_dir: Path, thread: Trajectory):
+    def wavering(body: dict[str, Any], number: int) -> str:
+        if "Criteria:" not in body["messages"][1]["content"]:
+            return PROPOSAL
+        given = {"number": 1, "justification": "so", "points": 2 if body["seed"] else 0}
+        return json.dumps({"verdicts": [given]})
+
+    with ScriptedServer(wavering) as server:
+        done = score(server, "mine", "--repeat", "2")
+    assert "0.50 ±0.50" in " ".join(done.stdout.split())
 
 
 class Shared:

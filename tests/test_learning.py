@@ -15,7 +15,7 @@ from agent.policy import ChatWriter
 from agent.settings import Settings
 from memory.bank import RubricBank
 from memory.schema import Status
-from tests.flow import RUN, contents
+from tests.flow import RUN, SUPPORTED, contents
 from tests.scripted_server import Fault, Scripted, ScriptedServer
 from tests.test_reflecting import GOOD
 from tests.test_reflection_judge import by_content
@@ -50,6 +50,8 @@ class Server:
         if "You are a research agent" in system:
             self.asked.append("research")
             return RUN[sum(role == "assistant" for role, _ in contents(body))]
+        if system.startswith("You check claims"):
+            return SUPPORTED
         if system.startswith("You review finished"):
             self.asked.append("reflect")
             return self.reflection
@@ -94,8 +96,8 @@ def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path, 
     assert kept["score"] == pytest.approx(0.9)
     assert json.loads(second.stdout)["recalled"] == [kept["id"]]
     assert "worth 0.9" not in asked[0][1][1]
-    assert "This very question was tried before" in asked[-1][1][1]
-    assert "worth 0.9" in asked[-1][1][1] and "Unbounded" not in asked[-1][1][1]
+    assert "This very question was tried before" in asked[-2][1][1]
+    assert "worth 0.9" in asked[-2][1][1] and "Unbounded" not in asked[-2][1][1]
     run = data / "runs" / "one"
     assert json.loads((run / "judgement.json").read_text())["stages"][3]["score"] == 1.0
     assert len(json.loads((run / "reflections.json").read_text())) == 8
@@ -124,7 +126,7 @@ def test_off_is_given_nothing(data: Path, script: Server):
     with ScriptedServer(script) as server:
         ask(server, data, "--memory", "on")
         done = ask(server, data, "--memory", "off", "--json")
-        last = contents(server.requests[-1].body)[1][1]
+        last = contents(server.requests[-2].body)[1][1]
     assert json.loads(done.stdout)["recalled"] == []
     assert last.startswith(QUESTION)
 

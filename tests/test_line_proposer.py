@@ -9,7 +9,7 @@ from memory.errors import JudgeError
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from memory.rubrics import RubricBuffer
 from memory.schema import Stage
-from tests.judged import QUESTION, varied
+from tests.judged import QUESTION, run_of, varied
 
 RUNS = [varied("a", "The least recently used."), varied("b", "The newest.")]
 
@@ -59,6 +59,13 @@ async def test_each_stage_is_asked_with_its_excerpts_and_goes_on_line_by_line():
         ("Says which entry it will evict.", True)
     ]
     assert len({sampling.seed for sampling in model.samplings}) == len(model.samplings)
+
+
+async def test_no_criteria_are_asked_for_a_stage_that_no_run_wrote():
+    model = LineModel(" Says which entry it will evict.\n")
+    answers = [run_of({Stage.ANSWER: text}) for text in ("The oldest.", "The newest.")]
+    proposed = await LineProposer(model).contrast(answers, RubricBuffer(question=QUESTION), 0)
+    assert (len(model.asked), set(proposed.criteria)) == (1, {Stage.ANSWER})
 
 
 async def test_the_same_step_asks_with_the_same_seeds_and_another_with_others():

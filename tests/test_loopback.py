@@ -37,14 +37,16 @@ async def test_the_turns_of_a_run_follow_one_another() -> None:
             assert reply.text == turn
             messages += [Message("assistant", reply.text), Message("user", "<tool_output>")]
         assert reply.usage.completion_tokens == len(TURNS[2]) // 4
-        assert await counted(address) == {"calls": 3, "distinct": 3, "finished": 3}
+        shown = await counted(address)
+    assert shown | {"calls": 3, "distinct": 3, "finished": 3} == shown
 
 
 async def test_a_repeated_call_shows_in_the_counts() -> None:
     async with loopback(0.0, 5) as address, client(f"{address}/v1") as chat:
         await chat.chat(QUESTION, SAMPLING)
         await chat.chat(QUESTION, SAMPLING)
-        assert await counted(address) == {"calls": 2, "distinct": 1, "finished": 2}
+        shown = await counted(address)
+    assert shown | {"calls": 2, "distinct": 1, "finished": 2, "pieces": 12} == shown
 
 
 async def test_a_turn_takes_its_delay_spread_over_its_pieces() -> None:
@@ -74,4 +76,13 @@ def test_the_same_body_is_one_distinct_call() -> None:
     counts = Counts()
     for body in (b"a", b"b", b"a"):
         counts.begin(body)
-    assert counts.report() == {"calls": 3, "distinct": 2, "finished": 0}
+    shown = counts.report()
+    assert shown | {"calls": 3, "distinct": 2, "finished": 0} == shown
+
+
+def test_searches_are_answered_and_counted_apart() -> None:
+    counts = Counts()
+    for query in ("/search?q=a", "/search?q=b", "/search?q=a"):
+        assert counts.search(query)["results"][0]["content"]
+    shown = counts.report()
+    assert shown | {"calls": 0, "searches": 3, "distinct_searches": 2} == shown

@@ -56,9 +56,11 @@ def ask(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
-@pytest.mark.parametrize("calls", [1, pytest.param(2, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize(
+    ("calls", "kept"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.slow), (3, 5), (4, 6)]
+)
 def test_a_killed_run_repeats_no_finished_call(
-    calls: int, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    calls: int, kept: int, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
     (tmp_path / "rules.md").write_text("# Rules\n\nThe rule decides the order; no exception.\n")
@@ -67,16 +69,17 @@ def test_a_killed_run_repeats_no_finished_call(
         loopback.wait_for(calls)
         first.send_signal(signal.SIGKILL)
     # What was recalled before the question (nothing) is the first record.
-    assert journalled(tmp_path / "data") == 1 + 2 * (calls - 1)
+    assert journalled(tmp_path / "data") == kept
 
     with ask("--resume", "t") as second:
         assert second.stdout
         report: dict[str, Any] = json.load(second.stdout)
     counts = loopback.counts()
-    assert (counts["calls"], counts["distinct"]) == (len(TURNS) + 1, len(TURNS))
+    # The last call checks the answer's citation.
+    assert (counts["calls"], counts["distinct"]) == (len(TURNS) + 2, len(TURNS) + 1)
     assert report["status"] == "finished"
     assert report["answer"] == "In short: the rule decides the order [1]."
-    assert report["usage"]["calls"] == len(TURNS)
+    assert report["usage"]["calls"] == len(TURNS) + 1
 
 
 async def test_a_position_goes_on_with_another_researcher(tmp_path: Path):
@@ -89,7 +92,9 @@ async def test_a_position_goes_on_with_another_researcher(tmp_path: Path):
             question: Position = {"question": QUESTION}
             await graph.ainvoke(question, config, interrupt_after=["research"])
             run = await first.find((await graph.aget_state(config)).values["run"])
-            assert run is not None and run.path == ["recall", "plan", "tools", "research"]
+            assert run is not None and run.path == [
+                "recall", "clarify", "plan", "approve", "tools", "research",
+            ]  # fmt: skip
             run.journal.close()
         assert len(server.requests) == 2
         async with researching(server.base_url, tmp_path, source) as second:
@@ -105,7 +110,7 @@ async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
         source = FixedSearch()
         await asked(server.base_url, tmp_path, source=source)
         async with researching(server.base_url, tmp_path, source) as another:
-            way = ["recall", "plan", "tools", "research", "tools", "research", "review", "answer"]
+            way = [*NODES[:6], "tools", "research", "review", "answer"]
             graph = build_graph(another, InMemorySaver())
             config: Any = {"configurable": {"thread_id": "x"}}
             await graph.aupdate_state(

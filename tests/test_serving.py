@@ -20,7 +20,7 @@ from memory.errors import SettingsError
 from memory.runs import RunStore
 from memory.schema import AnswerFormat
 from tests.conftest import ROOT
-from tests.flow import RUN, answer, plan
+from tests.flow import RUN, SUPPORTED, answer, plan
 from tests.scripted_server import Fault, ScriptedServer
 
 SERVED = ("agent", "judge", "memory", "training", "langgraph.json", "pyproject.toml", "README.md")
@@ -97,7 +97,7 @@ def waited(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
-    turns = [*RUN, plan(), answer(), Fault(401), *RUN]
+    turns = [*RUN, SUPPORTED, plan(), answer(), SUPPORTED, Fault(401), *RUN, SUPPORTED]
     with ScriptedServer(turns) as model, served(tmp_path, model.base_url) as http:
         thread = http.post("/threads", json={}).json()["thread_id"]
         first = waited(http, thread, "What does lru_cache do with maxsize None?")

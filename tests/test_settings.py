@@ -189,3 +189,16 @@ def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RUBRICEM_MODLE", "RUBRICEM_DEBUG", "RUBRICEM_MODEL"):
         monkeypatch.setenv(name, "1")
     assert unknown_variables() == ["RUBRICEM_MODLE"]
+
+
+def test_hosts_that_may_be_private_are_listed_like_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUBRICEM_ALLOW_HOSTS", "wiki.local, 10.0.0.7:8080,")
+    assert load_settings().allow_hosts == ("wiki.local", "10.0.0.7:8080")
+    assert load_settings({"allow_hosts": ("other",)}).allow_hosts == ("other",)
+
+
+@pytest.mark.parametrize("host", ["http://wiki.local", "*", "wiki.local/page", "me@wiki"])
+def test_what_is_no_host_is_not_allowed(host: str) -> None:
+    error = refusal({"allow_hosts": (host,)})
+    assert "--allow-host cannot be" in str(error)
+    assert "must be hosts such as wiki.local" in str(error)

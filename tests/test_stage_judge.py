@@ -114,7 +114,7 @@ async def test_a_judge_that_fails_leaves_the_stages_unscored_with_its_reason():
     scores = await scores_of(run_of(), ScriptedScorer(lambda *_: None))
     for score in scores.values():
         assert score.score is None
-        assert score.unscored_reason == "the judge failed: the server is down"
+        assert score.unscored_reason == "the judge failed: the server is down."
 
 
 async def test_one_failed_trajectory_does_not_spoil_the_others():
@@ -125,7 +125,7 @@ async def test_one_failed_trajectory_does_not_spoil_the_others():
     judge = StageJudge(ScriptedProposer(EACH), ScriptedScorer(points))
     result = await judge.judge(group, EMPTY)
     assert [j.score(Stage.ANSWER) for j in result.judgements] == [0.5, None, 0.5]
-    assert result.notes == ("b: the judge failed: the server is down",)
+    assert result.notes == ("b: the judge failed: the server is down.",)
 
 
 async def test_a_group_is_contrasted_scored_on_what_that_brought_and_then_pruned():
@@ -169,7 +169,7 @@ async def test_a_failed_proposal_brings_nothing_and_a_note():
     group = group_of(varied("a", "one"), varied("b", "two"))
     scorer = ScriptedScorer(lambda t, *_: 2.0 if t.id == "a" else 0.0)
     result = await StageJudge(ScriptedProposer(None), scorer).judge(group, GROWN)
-    assert result.notes == ("No new criteria: it wrote nothing of use",)
+    assert result.notes == ("No new criteria: it wrote nothing of use.",)
     assert [j.score(Stage.PLAN) for j in result.judgements] == [1, 0]
     assert result.buffer == GROWN
 

@@ -3,8 +3,9 @@
 import pytest
 
 from judge.spans import closest_span
-from judge.transcripts import cut, distinct, fenced, shown, shown_stage, stage_text
+from judge.transcripts import distinct, shown, shown_stage, stage_text
 from memory.schema import Author, Decoding, Segment, Stage
+from memory.text import cut, fenced
 from tests.judged import WHOLE, run_of, varied
 
 NOTE = Segment(author=Author.PROMPT, stage=Stage.REVIEW, turn=2, text="Now write the review.")

@@ -254,3 +254,14 @@ def test_what_was_recalled_is_one_line(event: Recalled, line: str):
     assert isinstance(drawn.file, io.StringIO) and line in drawn.file.getvalue()
     run = trajectory("It is.").model_copy(update={"recalled": ("a",)})
     assert "1 reflection recalled" in facts(run)
+
+
+def test_a_page_that_is_opened_is_called_a_page():
+    address = "https://a.test/"
+    opening = ToolCalled("open_page", address, 1)
+    assert any(line.endswith(f"opening  {address}") for line in drawn(after(opening)))
+    console = pipe()
+    lines = PlainLines(console)
+    for event in (opening, ToolReturned(FOUND, 0.12)):
+        lines(event)
+    assert f"page 1: {address} (2 passages, 0.1 s)" in written(console)

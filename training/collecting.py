@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from agent.journaled import Calls
 from agent.researcher import Researcher
 from judge.stage_judge import GroupJudgement
 from memory.buffers import BufferStore
@@ -29,7 +30,6 @@ from training.groups import (
     rollout_seed,
     steps_of,
 )
-from training.journaled import Calls
 from training.run_directory import Question, RunDirectory
 
 

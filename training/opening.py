@@ -6,10 +6,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent.auto_source import settled
 from agent.banking import open_bank
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import choices_of, open_researcher
 from agent.events import Event, SourceProgress
+from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from agent.judging import open_judge_model
 from agent.policy import Policy, TokenWriter
 from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
@@ -22,7 +24,6 @@ from memory.buffers import BufferStore
 from memory.schema import Judgement, Reflection, Trajectory
 from training.collecting import Collector
 from training.groups import Reflected
-from training.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
 
 Tell = Callable[[str], None]
@@ -58,10 +59,12 @@ async def open_collector(
     is collecting into it.
     """
     listen = _listener(tell)
+    # The run's folder names what `auto` took, so that it goes on with that or says so.
+    settings = await settled(settings, listener=listen)
     async with open_researcher(settings, listen) as opened:
         journal = run.journal()
         try:
-            researcher = replace(opened, store=run.store, journal=journal)
+            researcher = replace(opened, store=run.store, journal=journal, verifier=None)
             judged_by = judge_settings(settings, options)
             async with _judge_model(judged_by, settings, options, researcher.policy) as model:
                 name = model.name if model else ""

@@ -16,6 +16,7 @@ class Tally:
     groups: int
     finished: int
     partial: int
+    """ended early, or found no evidence"""
     failed: int
     """rollouts that gave no trajectory"""
     first_try: int
@@ -58,7 +59,7 @@ def tally(run: RunDirectory) -> Tally:
         steps=run.finished_steps(),
         groups=len(groups),
         finished=_count(trajectories, Status.FINISHED),
-        partial=_count(trajectories, Status.PARTIAL),
+        partial=sum(t.status is not Status.FINISHED for t in trajectories),
         failed=sum(len(group.failures) for group in groups),
         first_try=sum(t.status is Status.FINISHED and all(s.kept for s in t.segments)
                       for t in trajectories),

@@ -8,8 +8,10 @@ from typing import Any
 import click
 from pydantic import SecretStr
 
-from agent.checks import Check, check_python, fault_of, run_checks, without_password
+from agent.check import Check, fault_of
+from agent.checks import check_python, run_checks, without_password
 from agent.settings import Settings, load_settings
+from agent.sources.names import SEARXNG
 from memory.errors import SettingsError
 
 _SHOWN_SECRET = 12
@@ -49,6 +51,10 @@ def shown(value: object) -> object:
     if isinstance(value, SecretStr):
         secret = value.get_secret_value()
         return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"
+    if isinstance(value, tuple):
+        return tuple(map(shown, value))
+    if isinstance(value, str) and value.startswith(SEARXNG):
+        return SEARXNG + str(shown(value.removeprefix(SEARXNG)))
     return without_password(value) if isinstance(value, str) and "://" in value else value
 
 

@@ -1,14 +1,22 @@
 """`rubricem judge`: score what was answered, stage by stage, with rubrics for its question."""
 
 import asyncio
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from agent.commands.judge_eval import evaluate
+from agent.commands.rubrics import rubrics
 from agent.judged_runs import Judgeable, find_run
 from agent.settings import Settings, load_settings
 from judge.stage_judge import GroupJudgement
-from memory.errors import JudgeError
+from memory.errors import JudgeError, SettingsError
+
+if TYPE_CHECKING:
+    from judge.building import Wanted
+
+Kind = Literal["stage", "relative", "pairwise", "checklist"]
 
 
 @click.group()
@@ -16,36 +24,108 @@ def judge() -> None:
     """Score runs stage by stage."""
 
 
+judge.add_command(evaluate)
+judge.add_command(rubrics)
+
+
 @judge.command()
 @click.argument("run")
+@click.option(
+    "--judge",
+    "kind",
+    type=click.Choice(["stage", "relative", "pairwise", "checklist"]),
+    default="stage",
+    show_default=True,
+    help="Stages; or runs against one another, all at once or in pairs; or answers by items.",
+)
+@click.option(
+    "--rubric",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Standards of a relative judge, in place of the default ones.",
+)
+@click.option("--both-orders", is_flag=True, help="Show a relative judge each group twice.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(1, 100),
+    default=1,
+    help="Score each run so often; the mean counts, the spread is shown.",
+)
+@click.option("--flip", is_flag=True, help="Show a pairwise judge each pair once, not twice.")
+@click.option("--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No.")
+@click.option(
+    "--gated",
+    is_flag=True,
+    help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
+)
+@click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
+@click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
 @click.option("--model", help="The judge: 1.5b, 0.5b, a .gguf file, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
-def score(run: str, as_json: bool, **flags: Any) -> None:
+def score(
+    run: str,
+    kind: Kind,
+    rubric: Path | None,
+    both_orders: bool,
+    repeat: int,
+    flip: bool,
+    graded: bool,
+    gated: bool,
+    no_cache: bool,
+    as_json: bool,
+    **flags: Any,
+) -> None:
     """Score RUN: a thread, a trajectory's .json file, or the folder of a collected run.
 
     The verdicts are kept beside the trajectory in judgement.json, the rubrics of each question
-    in the data directory.
+    in the data directory, and there in replies/ what a model replied: scoring the same again
+    costs nothing.
     """
+    from judge.building import Wanted
+
     settings = load_settings(flags)
     found = find_run(run, settings.data_dir)
-    judged = asyncio.run(_judged(settings, found))
+    standards = kept_standards(rubric, settings.data_dir) if rubric else ""
+    wanted = Wanted(kind, standards, both_orders, repeat, graded, flip, settings.seed)
+    judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache, gate=gated))
     _check(judged)
     path = found.save([judgement for group in judged for judgement in group.judgements])
     _show(found, judged, str(path), as_json)
 
 
-async def _judged(settings: Settings, found: Judgeable) -> list[GroupJudgement]:
+def kept_standards(path: Path, data_dir: Path) -> str:
+    """The text of a file of standards, of which a copy is kept under the name it is judged by."""
+    from judge.attempt_readers import version_of
+    from memory.runs import unusable, write_atomically
+
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        if isinstance(error, OSError):
+            raise unusable(path, error) from error
+        raise SettingsError(f"{path} is no text in UTF-8.", "Save it as UTF-8.") from error
+    if not text:
+        raise SettingsError(f"{path} is empty.", "Write down what attempts are held to.")
+    write_atomically(data_dir / "standards" / f"{version_of(text)}.md", text)
+    return text
+
+
+async def _judged(
+    settings: Settings, found: Judgeable, wanted: "Wanted", *, keep_replies: bool, gate: bool
+) -> list[GroupJudgement]:
     """Every group in turn; the rubrics of each are saved once it is judged."""
-    from agent.judging import open_judge
+    from agent.judging import open_group_judge
     from memory.buffers import BufferStore
 
     store = BufferStore(settings.data_dir / "buffers")
     judged = []
-    async with open_judge(settings) as stage_judge:
+    async with open_group_judge(
+        settings, wanted, keep_replies=keep_replies, gate=gate
+    ) as group_judge:
         for step, group in enumerate(found.groups):
             buffer = await asyncio.to_thread(store.load, group.question)
-            judged.append(await stage_judge.judge(group, buffer, step))
+            judged.append(await group_judge.judge(group, buffer, step))
             await asyncio.to_thread(store.save, judged[-1].buffer)
     return judged
 

@@ -7,20 +7,30 @@ cite gets the sentence of its passage that it stands on. A claim left without an
 they are not.
 """
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from agent.overlap import closest_sentence, overlap, sentences
 from agent.reading import citations as cites_of
-from agent.reports.cited import Citation, Cited, CitedAnswer, Piece, Text, Uncited, joined
+from agent.reports.cited import (
+    Citation,
+    Cited,
+    CitedAnswer,
+    Piece,
+    Text,
+    Uncited,
+    bracketed,
+    joined,
+)
 from agent.reports.exact import bare_answer
 from agent.reports.marks import Marks, terms
-from agent.reports.printable import one_line, printable
+from agent.reports.printable import printable
+from agent.reports.verdicts import Verdicts, claim_of, end_of_marker
 from agent.scaffold import Block, Document, parse
 from memory.schema import AnswerFormat, Source, Trajectory
 
-_MARKER = re.compile(r"\s*(?:(?:[-*+\u2022]|\d+[.)]|#{1,6}|>)\s+)*")
+NOTHING_HELD = "None of what was written is supported by the sources that were found."
+"""the answer where repair left nothing of it"""
 
 
 @dataclass
@@ -29,6 +39,7 @@ class _Reading:
 
     sources: dict[str, Source]
     marks: Marks
+    verdicts: Verdicts = field(default_factory=Verdicts)
     pieces: list[tuple[str, list[str] | None]] = field(default_factory=list)
     """text and its known ids; None: plain text; empty: it had ids, all unknown"""
 
@@ -67,7 +78,7 @@ class _Reading:
 
     def numbered(self) -> Iterator[Piece]:
         numbers: dict[str, int] = {}
-        for text, ids in self.pieces:
+        for text, ids in self.verdicts.repaired(self.pieces):
             if ids:
                 for identifier in ids:
                     numbers.setdefault(identifier, len(numbers) + 1)
@@ -78,9 +89,11 @@ class _Reading:
 
     def citation(self, identifier: str, number: int, text: str) -> Citation:
         source = self.sources[identifier]
-        claim = one_line(text[_end_of_marker(text) :])
+        claim = claim_of(text)
         quote = closest_sentence(claim, source.text)
-        return Citation(number, claim, source, overlap(claim, source.text), quote)
+        check = self.verdicts.of(identifier, claim)
+        share = overlap(claim, source.text)
+        return Citation(number, claim, source, share, quote, check.verdict, check.reason)
 
 
 def cited_answer(trajectory: Trajectory) -> CitedAnswer:
@@ -91,9 +104,13 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
         return CitedAnswer()
     sources = {source.id: source for source in trajectory.sources}
     used = terms(trajectory.question, *(source.text for source in trajectory.sources))
-    reading = _Reading(sources, Marks(sources, used))
+    verdicts = Verdicts.of_run(trajectory)
+    reading = _Reading(sources, Marks(sources, used), verdicts)
     _read(document, answers[-1], reading)
-    answer = CitedAnswer(tuple(reading.numbered()), reading.marks.dropped)
+    pieces = tuple(reading.numbered())
+    if verdicts.repairs and not joined(pieces, bracketed):
+        pieces = (Text(NOTHING_HELD),)
+    answer = CitedAnswer(pieces, reading.marks.dropped)
     if trajectory.answer_format is AnswerFormat.EXACT:
         answer = replace(answer, bare=bare_answer(joined(answer.pieces, lambda piece: "")))
     return answer
@@ -112,12 +129,7 @@ def _last_sentence(text: str) -> tuple[str, str]:
     """The last sentence of the last line, and what stands before it."""
     text = text.rstrip()
     start = text.rfind("\n") + 1
-    start += _end_of_marker(text[start:])
+    start += end_of_marker(text[start:])
     *_, last = [text[start:], *sentences(text[start:])]
     cut = len(text) - len(last)
     return last, text[:cut]
-
-
-def _end_of_marker(text: str) -> int:
-    match = _MARKER.match(text)
-    return match.end() if match and match.end() < len(text) else 0

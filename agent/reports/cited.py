@@ -1,6 +1,6 @@
 """The values of a cited answer, and how its pieces are put together with their marks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.reports.exact import bare_answer, unbox
@@ -8,6 +8,10 @@ from memory.schema import CitationSupport, Source
 
 NO_SOURCE = "[no source]"
 """the mark of a claim whose ids were all unknown"""
+DOUBTS: Mapping[CitationSupport, str] = {"unsupported": "not supported", "partial": "in part"}
+"""what a mark says beside its number"""
+REMOVED = "[claim removed]"
+"""what stands for a claim that repair took out of the middle of a text"""
 
 _STOPS = ".!?,;:"
 
@@ -25,6 +29,8 @@ class Citation:
     quote: str
     """the sentence of the passage closest to the claim, verbatim; "" if none shares a word"""
     verdict: CitationSupport = "unchecked"
+    reason: str = ""
+    """why the verdict is not better, in a phrase"""
 
     @property
     def id(self) -> str:
@@ -62,10 +68,16 @@ Mark = Callable[[Cited | Uncited], str]
 
 
 def bracketed(piece: Cited | Uncited) -> str:
-    """The marks as plain text: [1][2]."""
+    """The marks as plain text: [1][2], or [1: not supported]."""
     if isinstance(piece, Uncited):
         return NO_SOURCE
-    return "".join(f"[{citation.number}]" for citation in piece.citations)
+    return "".join(f"[{c.number}{doubt(c)}]" for c in piece.citations)
+
+
+def doubt(citation: Citation) -> str:
+    """What the mark says after its number: nothing where the source supports the claim."""
+    said = DOUBTS.get(citation.verdict)
+    return f": {said}" if said else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,4 +60,5 @@ def _reason(verdict: Verdict) -> str:
 def _number(score: StageScore) -> str:
     if score.score is None:
         return "unscored"
-    return f"{score.score:.2f}" + (" (missing)" if score.missing else "")
+    spread = "" if score.spread is None else f" ±{score.spread:.2f}"
+    return f"{score.score:.2f}{spread}" + (" (missing)" if score.missing else "")

@@ -7,8 +7,11 @@ one from another thread at any time.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from agent.action import OPEN_PAGE
 from agent.events import (
+    BudgetSet,
     Event,
+    PersonAsked,
     Recalled,
     RunFinished,
     SourceProgress,
@@ -31,13 +34,14 @@ RUBRIC_TAIL = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One search; `found` is None while it runs."""
+    """One search, or one page that is opened; `found` is None while it runs."""
 
     number: int
     query: str
     found: int | None = None
     seconds: float = 0.0
     error: str = ""
+    page: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class Progress:
     calls: tuple[Call, ...] = ()
     message: str = ""
     """what is being prepared, or why the last turn was asked again"""
+    limits: str = ""
+    """what the run may spend"""
     recalled: str = ""
     """what of earlier runs was put before the question"""
     usage: Usage = NO_USAGE
@@ -70,21 +76,34 @@ def advance(progress: Progress, event: Event) -> Progress:
             return replace(progress, stage=stage, message="")
         case TextWritten(stage, text):
             return _written(progress, stage, text)
-        case ToolCalled(_, query, number):
-            call = Call(number, one_line(query))
+        case ToolCalled(tool, query, number):
+            call = Call(number, one_line(query), page=tool == OPEN_PAGE)
             return replace(progress, calls=(*progress.calls, call), message="")
         case ToolReturned():
             return _returned(progress, event)
         case TurnRetried(reason):
             return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
-        case SourceProgress(message):
-            return replace(progress, message=one_line(message))
-        case Recalled(count, own):
-            return replace(progress, recalled=_recalled(count, own))
+        case SourceProgress() | Recalled() | BudgetSet() | PersonAsked():
+            return _beside(progress, event)
         case UsageCounted(usage):
             return replace(progress, usage=usage, pieces=0)
         case RunFinished(trajectory):
             return _finished(progress, trajectory)
+
+
+def _beside(
+    progress: Progress, event: SourceProgress | Recalled | BudgetSet | PersonAsked
+) -> Progress:
+    """What is told beside the stages."""
+    match event:
+        case SourceProgress(message):
+            return replace(progress, message=one_line(message))
+        case Recalled(count, own):
+            return replace(progress, recalled=_recalled(count, own))
+        case BudgetSet(limits):
+            return replace(progress, limits=f"at most {', '.join(limits)}")
+        case PersonAsked():
+            return progress
 
 
 def _recalled(count: int, own: bool) -> str:

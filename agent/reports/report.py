@@ -13,8 +13,10 @@ from typing import Any
 
 from agent.reports.citations import cited_answer
 from agent.reports.cited import Citation, Cited, CitedAnswer, Mark, Uncited, bracketed
+from agent.reports.conflicts import told
 from agent.reports.markdown_text import link, literal, prose
 from agent.reports.printable import one_line
+from agent.reports.verified import checked, doubts, verified_json
 from memory.errors import SettingsError, StoreError
 from memory.runs import write_atomically
 from memory.schema import Source, Stage, Status, Trajectory
@@ -24,6 +26,11 @@ NO_ANSWER = "No answer was written."
 QUOTE_LIMIT = 400
 """characters of a quoted sentence"""
 
+_ENDED = {
+    Status.PARTIAL: "Ended early",
+    Status.NO_EVIDENCE: "No evidence",
+    Status.FAILED: "Failed",
+}
 _PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
 """holds a mark's place while the text is escaped: noncharacters, which no text keeps"""
 
@@ -49,12 +56,15 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "answer": answer.text(),
         "citations": [_citation(citation) for citation in answer.citations],
         "dropped_citations": answer.dropped,
+        "verification": verified_json(trajectory),
+        "conflicts": list(told(trajectory, answer)),
         "stages": [
             {"stage": stage.value, "text": text} for stage, text in stage_texts(trajectory).items()
         ],
         "usage": trajectory.usage.model_dump(mode="json"),
         "status": trajectory.status.value,
         "reason": trajectory.reason,
+        "ended_by": trajectory.ended_by,
         "trajectory_id": trajectory.id,
         "thread": trajectory.thread,
         "recalled": list(trajectory.recalled),
@@ -118,16 +128,15 @@ def stage_texts(trajectory: Trajectory) -> dict[Stage, str]:
 
 
 def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
-    """What a reader has to know before the answer: an early end, dropped ids."""
+    """What a reader has to know before the answer: an early end, dropped ids, doubts, conflicts."""
     said = []
     if trajectory.status is not Status.FINISHED:
-        how = "Ended early" if trajectory.status is Status.PARTIAL else "Failed"
-        said.append(f"{how}: {one_line(trajectory.reason) or 'no reason was given.'}")
+        said.append(f"{_ENDED[trajectory.status]}: {_reason(trajectory)}")
     if answer.dropped:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
-    return said
+    return [*said, *doubts(trajectory, answer), *told(trajectory, answer)]
 
 
 def facts(trajectory: Trajectory) -> list[str]:
@@ -138,12 +147,20 @@ def facts(trajectory: Trajectory) -> list[str]:
         trajectory.status.value,
         one_line(trajectory.policy),
         f"{calls} search{'' if calls == 1 else 'es'}",
+        checked(trajectory),
         f"{recalled} reflection{'' if recalled == 1 else 's'} recalled" if recalled else "",
         f"{usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written",
         f"${usage.cost:.4f}" if usage.cost is not None else "",
         duration(trajectory.seconds),
     ]
     return [phrase for phrase in phrases if phrase]
+
+
+def _reason(trajectory: Trajectory) -> str:
+    reason = one_line(trajectory.reason) or "no reason was given."
+    if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
+        return f"{reason}; what follows rests on no source."
+    return reason
 
 
 def duration(seconds: float) -> str:
@@ -160,9 +177,15 @@ def quotes(answer: CitedAnswer, source: Source) -> list[str]:
     return [one_line(quote, QUOTE_LIMIT) for quote in found or [source.text]]
 
 
+def whereabouts(source: Source) -> list[str]:
+    """Where a source stands: its address, the place in it, and where copies of it stand."""
+    also = f"also at {', '.join(source.copies)}" if source.copies else ""
+    return [one_line(part) for part in (source.location, source.place, also) if part]
+
+
 def _source(answer: CitedAnswer, source: Source) -> str:
     number = answer.of(source)[0].number
-    where = [literal(part) for part in (source.location, source.place) if part]
+    where = [literal(part) for part in whereabouts(source)]
     head = " · ".join([f"**[{number}]** {link(source.title, source.location)}", *where])
     return "\n\n".join([head, *(f"> {literal(quote)}" for quote in quotes(answer, source))])
 
@@ -173,12 +196,17 @@ def _citation(citation: Citation) -> dict[str, Any]:
         "id": citation.id,
         "number": citation.number,
         "claim": citation.claim,
-        "support": {"verdict": citation.verdict, "overlap": citation.overlap},
+        "support": {
+            "verdict": citation.verdict,
+            "reason": citation.reason,
+            "overlap": citation.overlap,
+        },
         "source": {
             "id": source.id,
             "title": source.title,
             "location": source.location,
             "place": source.place,
             "passage": source.text,
+            "copies": list(source.copies),
         },
     }

@@ -17,11 +17,12 @@ from markdown_it import MarkdownIt
 
 from agent.prompting import fill
 from agent.reports.citations import cited_answer
-from agent.reports.cited import Citation, Cited, CitedAnswer, Uncited
+from agent.reports.cited import Citation, Cited, CitedAnswer, Uncited, doubt
 from agent.reports.markdown_text import web_address
 from agent.reports.page_stages import rubric_section, stages_section
 from agent.reports.printable import one_line, printable
-from agent.reports.report import NO_ANSWER, duration, marked_in, notes, quotes
+from agent.reports.report import NO_ANSWER, duration, marked_in, notes, quotes, whereabouts
+from agent.reports.verified import check_counts, removed_section
 from memory.schema import Source, Trajectory
 
 AROUND = 600
@@ -36,7 +37,7 @@ _VERDICTS = {
     "supported": "This passage supports the claim.",
     "partial": "This passage supports the claim in part.",
     "unsupported": "This passage does not support the claim.",
-    "unchecked": "Not verified yet.",
+    "unchecked": "Not checked.",
 }
 
 
@@ -51,7 +52,7 @@ def page(trajectory: Trajectory) -> str:
             f'<p class="note">{escape(note)}</p>' for note in notes(trajectory, answer)
         ),
         "answer": _answer(answer),
-        "sources": _sources(answer),
+        "sources": _sources(answer) + removed_section(trajectory),
         "rubric": rubric_section(trajectory),
         "stages": stages_section(trajectory),
         "numbers": "\n".join(_numbers(trajectory)),
@@ -79,13 +80,11 @@ def _answer(answer: CitedAnswer) -> str:
 
     def mark(piece: Cited | Uncited) -> str:
         if isinstance(piece, Uncited):
-            return (
-                '<sup class="cite"><i title="It named no source that was found">no source</i></sup>'
-            )
+            return UNCITED
         buttons = (
-            f'<button type="button" popovertarget="c{index[id(c)]}" '
+            f'<button type="button"{_doubtful(c)} popovertarget="c{index[id(c)]}" '
             f'aria-label="Source {c.number}: {escape(one_line(c.source.title, 80))}">'
-            f"{c.number}</button>"
+            f"{c.number}{doubt(c)}</button>"
             for c in piece.citations
         )
         return f'<sup class="cite">{"".join(buttons)}</sup>'
@@ -93,6 +92,10 @@ def _answer(answer: CitedAnswer) -> str:
     body = marked_in(answer, _rendered, mark)
     body = _TIED.sub(r'<span class="tied">\1\2</span>', body)
     return body + (f'<p class="bare">{escape(answer.bare)}</p>' if answer.bare else "")
+
+
+def _doubtful(citation: Citation) -> str:
+    return f' class="{citation.verdict}"' if doubt(citation) else ""
 
 
 def _rendered(text: str) -> str:
@@ -114,9 +117,14 @@ def _popover(index: int, citation: Citation) -> str:
         'popovertargetaction="hide" aria-label="Close">\u00d7</button>'
         f"{_head(citation.source)}"
         f"{_passage(citation.source, [citation.quote])}"
-        f'<p class="support">{_VERDICTS[citation.verdict]} {escape(percent)} '
+        f'<p class="support">{_verdict(citation)} {escape(percent)} '
         f'<a href="#s{citation.number}">In the list of sources</a></p></aside>'
     )
+
+
+def _verdict(citation: Citation) -> str:
+    said = _VERDICTS[citation.verdict]
+    return f"{said[:-1]}: {escape(citation.reason)}." if citation.reason else said
 
 
 def _sources(answer: CitedAnswer) -> str:
@@ -146,7 +154,8 @@ def _head(source: Source) -> str:
     if address := web_address(source.location):
         link = f'<a rel="noopener noreferrer nofollow" href="{escape(address)}">'
         title, location = f"{link}{title}</a>", f"{link}{location}</a>"
-    where = " \u00b7 ".join(filter(None, (location, escape(one_line(source.place)))))
+    rest = [escape(part) for part in whereabouts(source) if part != one_line(source.location)]
+    where = " \u00b7 ".join(filter(None, (location, *rest)))
     return f'<p class="source-title">{title}</p><p class="where">{where}</p>'
 
 
@@ -171,6 +180,7 @@ def _numbers(trajectory: Trajectory) -> list[str]:
     shown = {
         "Time": duration(trajectory.seconds),
         "Searches": str(trajectory.tool_calls),
+        "Citations checked": check_counts(trajectory) or "no",
         "Passages found": str(len(trajectory.sources)),
         "Tokens read": f"{usage.prompt_tokens:,}",
         "of them cached": f"{usage.cached_tokens:,}",

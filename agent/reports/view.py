@@ -15,8 +15,10 @@ from rich.live import Live
 from rich.text import Text
 
 from agent.events import (
+    BudgetSet,
     Event,
     Listener,
+    PersonAsked,
     Recalled,
     RunFinished,
     SourceProgress,
@@ -30,7 +32,7 @@ from agent.reports.citations import cited_answer
 from agent.reports.cited import CitedAnswer
 from agent.reports.printable import one_line
 from agent.reports.progress import STAGES, Call, Progress, advance
-from agent.reports.report import NO_ANSWER, duration, facts, notes, quotes
+from agent.reports.report import NO_ANSWER, duration, facts, notes, quotes, whereabouts
 from memory.schema import Source, Stage, Status, Trajectory
 
 SHOWN = 8
@@ -43,10 +45,12 @@ Clock = Callable[[], float]
 _SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
 _ENDED = {
     Status.FINISHED: ("\u2713", "green"),
+    Status.NO_EVIDENCE: ("!", "yellow"),
     Status.PARTIAL: ("!", "yellow"),
     Status.FAILED: ("\u2717", "red"),
 }
-_MARK = re.compile(r"(?<!\w)(?:\[\d+\])+|\[no source\]")
+_MARK = re.compile(r"(?<!\w)(?:\[\d+(?:: in part)?\])+")
+_DOUBT = re.compile(r"\[\d+: not supported\]|\[no source\]|\[claim removed\]")
 
 
 @contextmanager
@@ -62,12 +66,30 @@ def live_view(
         yield PlainLines(console)
         return
     view = _View(question)
-    # Standard output is the report's: what is written there must not pass through here.
-    with Live(
-        get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
-    ):
-        yield view.listen
+    lives = [_live(view, console)]
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PersonAsked) and event.waiting:
+            lives[-1].stop()
+        elif isinstance(event, PersonAsked):
+            # A new one, since one that begins again wipes what stands above it.
+            lives.append(_live(view, console))
+        view.listen(event)
+
+    try:
+        yield listen
+    finally:
+        lives[-1].stop()
     console.print()
+
+
+def _live(view: "_View", console: Console) -> Live:
+    # Standard output is the report's: what is written there must not pass through here.
+    live = Live(
+        get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
+    )
+    live.start()
+    return live
 
 
 class PlainLines:
@@ -97,11 +119,14 @@ class PlainLines:
                 return "\n".join(f"  - {item}" for item in self._progress.rubric[:SHOWN])
             case ToolReturned() if self._progress.calls:
                 call = self._progress.calls[-1]
-                return f"search {call.number}: {call.query} ({_outcome(call)})"
+                doing = "page" if call.page else "search"
+                return f"{doing} {call.number}: {call.query} ({_outcome(call)})"
             case SourceProgress() | TurnRetried():
                 return self._progress.message
             case Recalled():
                 return self._progress.recalled
+            case BudgetSet():
+                return self._progress.limits
             case RunFinished():
                 return _totals(self._progress, self._clock() - self._started)
             case _:
@@ -124,6 +149,8 @@ class _View:
 def drawing(question: str, progress: Progress, seconds: float) -> Group:
     """The live view, one line for each thing, cut to the terminal's width."""
     lines = [Text(one_line(question), style="bold")]
+    if progress.limits:
+        lines.append(Text(f"   {progress.limits}", style="dim"))
     if progress.recalled:
         lines.append(Text(f"   {progress.recalled}", style="dim"))
     for stage in STAGES:
@@ -154,7 +181,7 @@ def _stage_line(stage: Stage, progress: Progress, seconds: float) -> Text:
 
 
 def _call_line(call: Call) -> Text:
-    outcome = _outcome(call) if call.found is not None else "searching"
+    outcome = _outcome(call) if call.found is not None else "opening" if call.page else "searching"
     return Text.assemble(
         f"   {call.number:>2} ", (outcome, "red" if call.error else "dim"), f"  {call.query}"
     )
@@ -182,6 +209,7 @@ def print_report(trajectory: Trajectory, console: Console | None = None) -> None
     answer = cited_answer(trajectory)
     body = Text(answer.body() if answer.pieces else NO_ANSWER)
     body.highlight_regex(_MARK, "cyan")
+    body.highlight_regex(_DOUBT, "yellow")
     parts = [
         Text(one_line(trajectory.question), style="bold"),
         *(Text(note, style="yellow") for note in notes(trajectory, answer)),
@@ -211,7 +239,7 @@ def _sources(answer: CitedAnswer) -> Iterator[Text]:
 
 
 def _source(answer: CitedAnswer, source: Source) -> Text:
-    where = [one_line(part) for part in (source.location, source.place) if part]
+    where = whereabouts(source)
     text = Text.assemble(
         (f"[{answer.of(source)[0].number}]", "cyan"),
         f" {one_line(source.title)}",

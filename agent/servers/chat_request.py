@@ -4,6 +4,7 @@ OpenAI-compatible servers differ in what they accept. Everything useful is asked
 what a server refuses by name is left out from then on, or given its other name.
 """
 
+import json
 import logging
 import re
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from memory.interfaces import Message, Sampling
 log = logging.getLogger(__name__)
 
 NEEDED = frozenset({"model", "messages", "stream"})
+SCHEMA_WORDS = frozenset({"response_format", "json_schema", "schema", "grammar", "guided"})
 RENAMED = {"max_tokens": "max_completion_tokens"}
 
 # A complaint about a parameter itself, unlike one about its value.
@@ -53,9 +55,12 @@ class Dialect:
 
     def learn(self, body: dict[str, Any], complaint: str) -> None:
         """Leave out from now on what is in `body` and what the complaint says is unknown."""
-        if not _UNKNOWN.search(complaint) or _OUT_OF_RANGE.search(complaint):
-            return
         named = set(re.findall(r"\w+", complaint))
+        # Servers know different parts of schemas; none is needed, so any complaint ends its use.
+        if "response_format" in body and named & SCHEMA_WORDS:
+            named.add("response_format")
+        elif not _UNKNOWN.search(complaint) or _OUT_OF_RANGE.search(complaint):
+            return
         if "include_usage" in named:
             named.add("stream_options")
         for name in (body.keys() & named) - NEEDED - self.refused:
@@ -70,6 +75,9 @@ def _sampling_extras(sampling: Sampling) -> dict[str, Any]:
         extras["seed"] = sampling.seed
     if sampling.min_p > 0:
         extras["min_p"] = sampling.min_p
+    if sampling.json_schema is not None:
+        form = {"name": "reply", "schema": json.loads(sampling.json_schema)}
+        extras["response_format"] = {"type": "json_schema", "json_schema": form}
     if sampling.grammar is not None:
         extras["grammar"] = sampling.grammar
     if sampling.dry:

@@ -86,19 +86,19 @@ class OpenAIChat:
                 return reading.completion(spent + usage)
             except AttemptError as failed:
                 spent += failed.usage
-                wait = self._wait(failed, tried, waited)
+                wait = self._wait(failed, tried, waited, spent)
             await asyncio.sleep(wait)
             waited += wait
 
-    def _wait(self, failed: AttemptError, tried: int, waited: float) -> float:
-        """Seconds until the next try; raises PolicyError if there is none."""
+    def _wait(self, failed: AttemptError, tried: int, waited: float, spent: Usage) -> float:
+        """Seconds until the next try; raises PolicyError, with what was paid, if there is none."""
         wait = self._retry.wait(tried, failed.asked, random.random())
         # A pause that no caller has the patience for would only hold them all up.
         if failed.crowded and wait <= self._retry.total:
             self._limiter.pause(wait)
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
             times = f", also at try {tried}" if tried > 1 else ""
-            raise PolicyError(f"{failed}{times}", failed.remedy) from None
+            raise PolicyError(f"{failed}{times}", failed.remedy, spent) from None
         log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)
         return wait
 

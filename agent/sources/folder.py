@@ -1,4 +1,4 @@
-"""A folder of documents as a source of passages: md, txt, rst, html and pdf.
+"""A folder of documents as a source of passages: md, txt, rst, html, pdf and docx.
 
 The folder is indexed by the first search and looked at again by later ones: where a file was
 added, changed or removed, what changed is read and the index is made anew.
@@ -13,6 +13,7 @@ from agent.sources.documents import DocumentCache, FoundFile, ReadFile, file_pas
 from agent.sources.hybrid import HybridIndex, with_vectors
 from agent.sources.lexical import LexicalIndex, build_index, open_index
 from agent.sources.passages import OnProgress
+from agent.sources.query import read_query
 from agent.sources.readers import READERS
 from memory.errors import SourceError, StoreError
 from memory.interfaces import Embedder, Passage
@@ -53,7 +54,7 @@ class Folder:
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         index = await self._ready()
-        return await asyncio.to_thread(index.search, query, limit)
+        return await asyncio.to_thread(index.search, read_query(query).text, limit)
 
     async def prepare(self) -> tuple[str, ...]:
         """Bring the index up to date with the folder; returns `problems`."""

@@ -1,10 +1,14 @@
-"""Which source a name means: `python`, or a folder of documents."""
+"""Which source a name means, and the source itself."""
 
 from pathlib import Path
 
 from agent.sources.folder import Folder
+from agent.sources.names import ALLOWED, PYTHON, SCHOLAR, SEARXNG, WEB
 from agent.sources.passages import OnProgress
 from agent.sources.python_docs import PythonDocs
+from agent.sources.scholar import Scholar
+from agent.sources.searxng import SearXNG
+from agent.sources.web import Web
 from memory.errors import SettingsError
 from memory.interfaces import Embedder, SearchTool
 
@@ -15,23 +19,27 @@ def open_source(
     retrieval: str = "lexical",
     embedder: Embedder | None = None,
     on_progress: OnProgress | None = None,
+    scholar_key: str | None = None,
 ) -> SearchTool:
-    """The source called `name`; it is read and indexed by its first search.
+    """The source called `name`; what lies on this machine is indexed by its first search.
 
-    `retrieval` is `lexical` or `hybrid`, which needs an embedder. Raises SettingsError for an
-    unknown source or retrieval.
+    `retrieval` is `lexical` or `hybrid`, which needs an embedder, and concerns what is indexed.
+    `auto` is no source: it is replaced by one before. Raises SettingsError for an unknown
+    source or retrieval.
     """
     wanted = _embedder_for(retrieval, embedder)
-    if name == "python":
+    if name == PYTHON:
         return PythonDocs(cache_dir, wanted, on_progress)
+    if name == WEB:
+        return Web()
+    if name == SCHOLAR:
+        return Scholar(scholar_key)
+    if name.startswith(SEARXNG):
+        return SearXNG(name.removeprefix(SEARXNG))
     folder = Path(name).expanduser()
     if name and folder.is_dir():
         return Folder(folder, cache_dir, wanted, on_progress)
-    raise SettingsError(
-        f"Unknown source {name!r}.",
-        "A source is `python` (the libraries installed here) or an existing folder with "
-        "md, txt, rst, html or pdf files.",
-    )
+    raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
 
 
 def _embedder_for(retrieval: str, embedder: Embedder | None) -> Embedder | None:

@@ -17,6 +17,7 @@ from agent.sources.distributions import distribution_passages, fingerprint, inst
 from agent.sources.hybrid import HybridIndex, with_vectors
 from agent.sources.lexical import LexicalIndex, build_index, open_index
 from agent.sources.passages import OnProgress
+from agent.sources.query import read_query
 from agent.sources.stdlib_docs import library_passages
 from memory.errors import SourceError, boundary
 from memory.interfaces import Embedder, Passage
@@ -48,7 +49,7 @@ class PythonDocs:
 
     async def search(self, query: str, limit: int) -> list[Passage]:
         index = await self._ready()
-        return await asyncio.to_thread(index.search, query, limit)
+        return await asyncio.to_thread(index.search, read_query(query).text, limit)
 
     async def prepare(self) -> tuple[str, ...]:
         """Open the index, building it where there is none; there is nothing to complain of."""

@@ -1,15 +1,19 @@
-"""Reading documents: Markdown, plain text, reStructuredText, HTML and PDF.
+"""Reading documents: Markdown, plain text, reStructuredText, HTML, PDF and Word (docx).
 
 Each reader gives sections, a place and the text under it: headings where there are any, pages
 of a PDF, lines of a plain text. A document that cannot be read raises SourceError with what
 to do; one that had to be guessed at (its encoding) is read, and says so in a note.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
+from agent.sources.docx_text import docx_lines
 from agent.sources.html_text import Line, html_lines
 from memory.errors import SourceError
 
@@ -79,15 +83,16 @@ def _titled(path: Path, sections: list[Section], note: str) -> Document:
 
 def markdown_sections(text: str) -> list[Section]:
     """Sections by heading, each named by its headings from the outermost in."""
-    return _sections(_markdown_lines(text))
+    return by_heading(_markdown_lines(text))
 
 
 def rst_sections(text: str) -> list[Section]:
     """Sections by underlined heading; a kind of underline is a level where first met."""
-    return _sections(_rst_lines(text))
+    return by_heading(_rst_lines(text))
 
 
-def _sections(lines: Iterator[Line]) -> list[Section]:
+def by_heading(lines: Iterable[Line]) -> list[Section]:
+    """The lines gathered under their headings, each section named from the outermost in."""
     sections: list[Section] = []
     path: list[tuple[int, str]] = []
     body: list[str] = []
@@ -159,28 +164,52 @@ def _read_text(path: Path) -> Document:
 def _read_html(path: Path) -> Document:
     text, note = decode(path.read_bytes())
     title, lines = html_lines(text)
-    document = _titled(path, _sections(iter(lines)), note)
+    document = _titled(path, by_heading(lines), note)
     return Document(title or document.title, document.sections, note)
 
 
+def _read_docx(path: Path) -> Document:
+    title, lines = docx_lines(path)
+    document = _titled(path, by_heading(lines), "")
+    return Document(title or document.title, document.sections)
+
+
 def _read_pdf(path: Path) -> Document:
+    with path.open("rb") as file:
+        return pdf_document(file, path.name)
+
+
+def pdf_document(
+    file: BinaryIO,
+    name: str,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.monotonic,
+) -> Document:
+    """The pages of a PDF; after so many seconds those read so far, with a note that says so.
+
+    Raises SourceError where it is encrypted or has no text.
+    """
     from pypdf import PdfReader
 
-    with path.open("rb") as file:
-        reader = PdfReader(file)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise SourceError(
-                f"{path.name} is encrypted.", "Save a copy of it that opens without a password."
-            )
-        pages = [page.extract_text() for page in reader.pages]
-        title = str(reader.metadata.title or "") if reader.metadata else ""
+    reader = PdfReader(file)
+    if reader.is_encrypted and not reader.decrypt(""):
+        raise SourceError(
+            f"{name} is encrypted.", "Save a copy of it that opens without a password."
+        )
+    until = clock() + seconds
+    pages = [page.extract_text() for page in reader.pages if clock() < until]
+    title = str(reader.metadata.title or "") if reader.metadata else ""
     sections = tuple(Section(f"page {n}", text) for n, text in enumerate(pages, 1) if text.strip())
+    whole = len(reader.pages)
+    if not sections and len(pages) < whole:
+        raise SourceError(f"{name} takes too long to read.", "Name a shorter document.")
     if not sections:
         raise SourceError(
-            f"{path.name} has no text in its {len(pages)} pages.",
+            f"{name} has no text in its {len(pages)} pages.",
             "It was probably scanned: run text recognition on it first.",
         )
-    return Document(title.strip() or path.stem, sections)
+    note = f"read in part: {len(pages)} of {whole} pages" if len(pages) < whole else ""
+    return Document(title.strip() or Path(name).stem, sections, note)
 
 
 READERS: dict[str, Callable[[Path], Document]] = {
@@ -191,5 +220,6 @@ READERS: dict[str, Callable[[Path], Document]] = {
     ".html": _read_html,
     ".htm": _read_html,
     ".pdf": _read_pdf,
+    ".docx": _read_docx,
 }
 """The suffixes that are read, in lower case."""

@@ -155,7 +155,7 @@ class Loop:
         if store.ended(thread):
             return store.load(thread)
         async with open_researcher(settings) as opened:
-            researcher = replace(opened, store=store)
+            researcher = replace(opened, store=store, verifier=None)
             ask = replace(researcher.template, question=question)
             return await researcher.ask(ask, thread)
 

@@ -1,8 +1,9 @@
 """Models whose finished calls are in a journal, so that a killed run never asks again.
 
-Rollouts journal their own calls. What judges and reflects does not know of a run: its models
-are wrapped here instead. A call is named by the scope it is made in, by what is asked, and by
-how often the same was asked there before, since a judge that got an unusable reply asks again.
+Runs journal what they write and search. What verifies, judges and reflects does not know of a
+run: its models are wrapped here instead. A call is named by the scope it is made in, by what is
+asked, and by how often the same was asked there before, since whoever got an unusable reply
+asks again.
 """
 
 import hashlib
@@ -34,7 +35,7 @@ _scope: ContextVar[str] = ContextVar("scope")
 
 
 class Calls:
-    """The calls of a collecting run that are made outside its rollouts."""
+    """The calls that are made beside the transcripts of runs."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -76,7 +77,7 @@ class Calls:
 
 
 class JournaledPolicy:
-    """A `Policy` that writes reflections."""
+    """A `Policy` that writes beside a transcript: a reflection, or a claim anew."""
 
     def __init__(self, policy: Policy, calls: Calls) -> None:
         self._policy = policy
@@ -106,7 +107,7 @@ class JournaledPolicy:
 
 
 class JournaledChat:
-    """A `ChatModel` that judges."""
+    """A `ChatModel` that verifies or judges."""
 
     def __init__(self, model: ChatModel, calls: Calls) -> None:
         self._model = model
@@ -127,7 +128,7 @@ class JournaledChat:
 
 
 class JournaledReader:
-    """A `ChoiceReader`, and a `TokenPolicy` where the model is both, that judges."""
+    """A `ChoiceReader`, and a `TokenPolicy` where the model is both, that verifies or judges."""
 
     def __init__(self, reader: ChoiceReader, policy: TokenPolicy, calls: Calls) -> None:
         self._reader = reader

@@ -1,0 +1,150 @@
+"""A question killed at twenty points and resumed: is any finished call made again?
+
+    python -m benchmarks.resume [--quick | --full]
+
+`rubricem ask` runs as a process against a loopback server that is both its model (three turns
+in 20 pieces each) and its SearXNG, and counts every request. The process is killed (SIGKILL)
+when the server has sent the k-th piece, at points spread over the whole run, those at the end
+of each turn among them; then `rubricem ask --resume` goes on. A call is finished when its
+reply is in the journal. Calls after the kill, as the server counts them, beyond those that were
+not finished yet, are finished calls that were repeated. A call in flight at the kill is made
+again: that is no repetition, and is counted beside it.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.loopback import TURNS, serving
+from benchmarks.report import emit
+
+POINTS, QUICK = 20, 5
+CHUNKS, DELAY = 20, 0.4
+SEARCHES = 2
+JITTER = DELAY / CHUNKS
+"""seconds that a kill may come after its piece: into the time when a reply is being kept"""
+COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')", "ask")
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kill: what the server and the journal had by then, and what the resume asked for."""
+
+    turns_kept: int
+    searches_kept: int
+    turns_after: int
+    searches_after: int
+    in_flight: int
+    finished: bool
+
+    @property
+    def repeated(self) -> int:
+        turns = self.turns_after - (len(TURNS) - self.turns_kept)
+        searches = self.searches_after - (SEARCHES - self.searches_kept)
+        return max(turns, 0) + max(searches, 0)
+
+
+def points(count: int) -> list[int]:
+    """Numbers of pieces after which to kill, from the first to the last of the run."""
+    pieces = len(TURNS) * CHUNKS
+    spread = {1 + round(i * (pieces - 1) / (count - 1)) for i in range(count)}
+    ends = [CHUNKS * (turn + 1) for turn in range(len(TURNS))]
+    kept = sorted(spread, key=lambda at: min(abs(at - end) for end in ends), reverse=True)
+    return sorted({*kept[: count - len(ends)], *ends})[:count]
+
+
+def counts(address: str) -> dict[str, int]:
+    with urllib.request.urlopen(f"{address.removesuffix('/v1')}/count") as reply:
+        counted: dict[str, int] = json.load(reply)
+    return counted
+
+
+def kept(data: Path) -> list[dict[str, Any]]:
+    """The replies of whole lines of the journal."""
+    path = data / "runs" / "t" / "journal.jsonl"
+    lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
+    return [json.loads(line)["reply"] for line in lines]
+
+
+def trial(at: int, wait: float) -> Trial:
+    """Kill after piece `at` and a little, then go on."""
+    with tempfile.TemporaryDirectory() as folder, serving(DELAY, CHUNKS) as address:
+        data = Path(folder)
+        environment = {**os.environ, "RUBRICEM_DATA_DIR": folder, "RUBRICEM_MEMORY": "off",
+                       "RUBRICEM_VERIFY": "off"}  # fmt: skip
+        searxng = f"searxng:{address.removesuffix('/v1')}"
+        where = ("Which rule?", "--base-url", address, "--source", searxng, "--thread", "t")
+        begun = subprocess.Popen([*COMMAND, *where, "--quiet"], env=environment,
+                                 stdout=subprocess.DEVNULL)  # fmt: skip
+        wait_for(address, at, begun)
+        time.sleep(wait)
+        begun.send_signal(signal.SIGKILL)
+        begun.wait()
+        before, replies = counts(address), kept(data)
+        turns = sum("token_ids" in reply for reply in replies)
+        resume = [*COMMAND, "--resume", "t", "--json"]
+        done = subprocess.run(resume, env=environment, capture_output=True, text=True, check=False)
+        after = counts(address)
+        return Trial(
+            turns_kept=turns,
+            searches_kept=sum("passages" in reply for reply in replies),
+            turns_after=after["calls"] - before["calls"],
+            searches_after=after["searches"] - before["searches"],
+            in_flight=before["calls"] - turns,
+            finished=done.returncode == 0 and finished(json.loads(done.stdout)),
+        )
+
+
+def finished(report: Mapping[str, Any]) -> bool:
+    return bool(report["status"] == "finished" and report["usage"]["calls"] == len(TURNS))
+
+
+def wait_for(address: str, pieces: int, process: "subprocess.Popen[bytes]") -> None:
+    while counts(address)["pieces"] < pieces:
+        if process.poll() is not None:
+            raise RuntimeError(f"the process ended by itself with status {process.returncode}")
+        time.sleep(0.002)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help=f"{QUICK} kills (the default)")
+    size.add_argument("--full", action="store_true", help=f"{POINTS} kills")
+    chosen = points(POINTS if parser.parse_args().full else QUICK)
+    drawn = random.Random(0)
+    trials = []
+    for at in chosen:
+        trials.append(trial(at, drawn.uniform(0, JITTER)))
+        print(f"killed after piece {at}: {trials[-1]}", flush=True)
+    repeated = sum(one.repeated for one in trials)
+    resumed = sum(one.finished for one in trials)
+    emit(
+        "resume",
+        {
+            "kills": len(trials),
+            "finished_calls_kept": sum(one.turns_kept + one.searches_kept for one in trials),
+            "finished_calls_repeated": repeated,
+            "calls_in_flight_made_again": sum(one.in_flight for one in trials),
+            "resumed_to_the_end": resumed,
+        },
+        {"finished_calls_repeated": "0", "resumed_to_the_end": "all"},
+        repeated == 0 and resumed == len(trials),
+        f"SIGKILL after pieces {chosen} of {len(TURNS) * CHUNKS} and up to {JITTER * 1000:.0f} ms, "
+        f"seed 0; model and SearXNG on loopback count; {os.cpu_count()} cores",
+    )
+
+
+if __name__ == "__main__":
+    main()

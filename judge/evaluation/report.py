@@ -1,0 +1,173 @@
+"""All that one evaluation found, as one value."""
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from judge.checklist import Finding
+from judge.checklist_report import Aggregate, Marked
+from judge.checklist_report import report as checklist_report
+from judge.evaluation.agreement import Agreement, agreement, agreement_by_subset
+from judge.evaluation.checking import items_of
+from judge.evaluation.labelled import Comparison, LabelledCriterion, ListedAnswer, Mark, Pair
+from judge.evaluation.measures import PairMeasures, by_subset, longest_wins, pair_measures
+from judge.evaluation.published import PublishedRules, published_rules
+from judge.evaluation.rewardbench import SectionScores, section_scores
+from judge.evaluation.rm_bench import RmBenchScores, rm_bench_scores
+from judge.evaluation.shares import Share, share_of
+from memory.schema import NO_USAGE, Usage, Value
+
+
+class PairReport(Value):
+    """A judge of pairs on labelled pairs."""
+
+    data: str
+    judge: str
+    measures: PairMeasures
+    longest: Share
+    """what taking the longer answer would have scored on the same pairs; a coin scores 0.5"""
+    subsets: dict[str, PairMeasures] = Field(default_factory=dict)
+    rewardbench: SectionScores | None = None
+    rm_bench: RmBenchScores | None = None
+    published: PublishedRules | None = None
+    """of a judge that writes its verdicts"""
+    usage: Usage = NO_USAGE
+    """of the verdicts that were had, failed ones among them"""
+
+
+class CriteriaReport(Value):
+    """A judge of single criteria against people's labels."""
+
+    data: str
+    judge: str
+    agreement: Agreement
+    subsets: dict[str, Agreement] = Field(default_factory=dict)
+    usage: Usage = NO_USAGE
+
+
+class TagScore(Value):
+    """A clipped mean in [0, 1] over answers, with its bootstrap error."""
+
+    mean: float
+    error: float
+    answers: int
+
+
+class ListedReport(Value):
+    """Answers scored by their own checklists, as HealthBench scores a model."""
+
+    data: str
+    judge: str
+    overall: TagScore | None
+    """None where no answer has a score"""
+    tags: dict[str, TagScore] = Field(default_factory=dict)
+    answers: int
+    unscored: int
+    met: Share
+    """of items with a verdict"""
+    unparsed: Share
+    """of all items"""
+    usage: Usage = NO_USAGE
+
+
+Report = PairReport | CriteriaReport | ListedReport
+
+
+def pair_report(
+    data: str, judge: str, pairs: Sequence[Pair], comparisons: Sequence[Comparison]
+) -> PairReport:
+    judged = {comparison.pair for comparison in comparisons}
+    return PairReport(
+        data=data,
+        judge=judge,
+        measures=pair_measures(pairs, comparisons),
+        longest=longest_wins([pair for pair in pairs if pair.id in judged]),
+        subsets=by_subset(pairs, comparisons),
+        rewardbench=section_scores(pairs, comparisons),
+        rm_bench=rm_bench_scores(pairs, comparisons),
+        published=published_rules(pairs, comparisons),
+        usage=sum((comparison.usage for comparison in comparisons), NO_USAGE),
+    )
+
+
+def criteria_report(
+    data: str, judge: str, items: Sequence[LabelledCriterion], marks: Sequence[Mark]
+) -> CriteriaReport:
+    return CriteriaReport(
+        data=data,
+        judge=judge,
+        agreement=agreement(items, marks),
+        subsets=agreement_by_subset(items, marks),
+        usage=sum((mark.usage for mark in marks), NO_USAGE),
+    )
+
+
+def listed_report(
+    data: str, judge: str, answers: Sequence[ListedAnswer], marks: Sequence[Mark]
+) -> ListedReport:
+    """Answers of which not every item has a mark count by those that have one."""
+    met = {mark.item: mark.met for mark in marks}
+    marked = [
+        Marked(
+            tuple(Finding(item=item, met=met.get(name)) for name, item in items_of(answer)),
+            answer.tags,
+        )
+        for answer in answers
+        if any(name in met for name, _ in items_of(answer))
+    ]
+    found = checklist_report(marked)
+    return ListedReport(
+        data=data,
+        judge=judge,
+        overall=_tag_score(found.overall) if found.overall else None,
+        tags={tag: _tag_score(score) for tag, score in found.by_tag.items()},
+        answers=len(marked),
+        unscored=found.unscored,
+        met=share_of([mark.met for mark in marks if mark.met is not None]),
+        unparsed=share_of([mark.met is None for mark in marks]),
+        usage=sum((mark.usage for mark in marks), NO_USAGE),
+    )
+
+
+def _tag_score(found: Aggregate) -> TagScore:
+    return TagScore(mean=found.mean, error=found.error, answers=found.answers)
+
+
+def pair_shares(measures: PairMeasures) -> list[tuple[str, Share]]:
+    """What the measures say, each with its name in words; unknown ones are left out."""
+    named = [
+        ("accuracy", measures.accuracy),
+        ("as given", measures.given),
+        ("swapped", measures.swapped),
+        ("right in both orders", measures.both),
+        ("right over both orders (net)", measures.net),
+        ("right by the mean share", measures.pooled),
+        ("consistent", measures.consistent),
+        ("picks the first shown", measures.picks_first),
+        ("ties", measures.ties),
+        ("no verdict", measures.unparsed),
+    ]
+    return [(name, share) for name, share in named if share.n]
+
+
+def criteria_shares(found: Agreement) -> list[tuple[str, Share]]:
+    named = [
+        ("accuracy", found.accuracy),
+        ("says met", found.says_met),
+        ("no verdict", found.unparsed),
+    ]
+    return [(name, share) for name, share in named if share.n]
+
+
+def shares_of(report: Report) -> list[tuple[str, Share]]:
+    """The report's shares, then each subset's accuracy."""
+    if isinstance(report, PairReport):
+        shares = [*pair_shares(report.measures), ("longest answer wins", report.longest)]
+        if report.published:
+            shares.append(("read alike by the published reward", report.published.reward))
+            shares.append(("read alike by the published evaluation", report.published.evaluation))
+        return shares + [(name, found.accuracy) for name, found in report.subsets.items()]
+    if isinstance(report, ListedReport):
+        return [("items met", report.met), ("no verdict", report.unparsed)]
+    shares = criteria_shares(report.agreement)
+    return shares + [(name, found.accuracy) for name, found in report.subsets.items()]

@@ -1,0 +1,266 @@
+"""The relative judge: shuffled and put back, the shared prefix once, and its edge cases."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from judge.attempt_readers import ChatAttemptReader, ChoiceAttemptReader
+from judge.choice_judge import expected
+from judge.group_text import NOTHING, group_text, shared_length
+from judge.relative import ALONE, IDENTICAL, RelativeJudge, orders_of
+from memory.interfaces import Message
+from memory.schema import Author, Segment, Stage, Status
+from tests.chat_clients import client
+from tests.judged import WHOLE, group_of, run_of, varied
+from tests.scripted_server import Fault, ScriptedServer
+
+Mark = Callable[[str], float]
+
+
+def marks_in(body: dict[str, Any]) -> dict[str, str]:
+    """Attempt number -> its text, as the judge was shown them."""
+    said = body["messages"][1]["content"]
+    pieces = re.split(r"^Attempt (\d+):$", said, flags=re.M)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def by_text(score: Mark, **extra: Any) -> Callable[[dict[str, Any], int], str]:
+    def answer(body: dict[str, Any], number: int) -> str:
+        given = [
+            {"id": name, "explanation": f"says {score(text)}", "score": score(text)}
+            for name, text in marks_in(body).items()
+        ]
+        return json.dumps({"scores": given[::-1], **extra})
+
+    return answer
+
+
+def value(text: str) -> float:
+    found = re.search(r"worth (\d)", text)
+    return int(found.group(1)) / 10 if found else 0.0
+
+
+def worth(*points: int) -> Any:
+    return group_of(*(varied(str(i), f"It is worth {p}.") for i, p in enumerate(points)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_scores_return_to_their_runs_whatever_the_order(seed: int):
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9, 1, 5), seed)
+    assert [score.score for score in result.scores] == [0.3, 0.9, 0.1, 0.5]
+    assert [score.trajectory_id for score in result.scores] == ["0", "1", "2", "3"]
+    assert result.scores[1].explanation == "says 0.9"
+    assert (result.seed, result.orders) == (seed, (orders_of(4, seed, 1)[0],))
+    assert (len(server.requests), result.usage.calls, result.notes) == (1, 1, ())
+
+
+def test_the_order_is_shuffled_by_its_seed_and_turned_round_for_a_second_pass():
+    assert orders_of(5, 1, 1) == orders_of(5, 1, 1) != orders_of(5, 2, 1)
+    first, second = orders_of(5, 1, 2)
+    assert second == first[::-1] and sorted(first) == [0, 1, 2, 3, 4]
+    assert orders_of(1, 0, 2) == [(0,)]
+
+
+async def test_what_runs_share_is_sent_once():
+    group = worth(3, 9, 1)
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    said = server.requests[0].body["messages"][1]["content"]
+    assert said.count(WHOLE[Stage.RESEARCH]) == 1
+    assert said.index(WHOLE[Stage.RESEARCH]) < said.index("Attempt 1:")
+
+
+async def test_a_second_pass_cancels_a_judge_that_favours_the_first():
+    def first_best(body: dict[str, Any], number: int) -> str:
+        return json.dumps({"scores": [{"id": 1, "score": 1.0}, {"id": 2, "score": 0.5}]})
+
+    with ScriptedServer(first_best) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(3, 9))
+    assert [score.score for score in result.scores] == [0.75, 0.75]
+    assert [score.spread for score in result.scores] == [0.25, 0.25]
+    assert result.order_effect == 0.5
+    assert result.orders[0] == result.orders[1][::-1]
+
+
+async def test_a_pass_that_fails_leaves_the_other_and_a_note():
+    def half(body: dict[str, Any], number: int) -> Any:
+        return Fault(400, "down") if "3." in marks_in(body)["1"] else by_text(value)(body, number)
+
+    with ScriptedServer(half) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(3, 9))
+    assert [score.score for score in result.scores] == [0.3, 0.9]
+    assert (len(result.orders), result.order_effect) == (1, None)
+    assert "down" in result.notes[0]
+
+
+def test_the_shared_beginning_ends_where_author_stage_or_text_differ():
+    def said(*texts: str, author: Author = Author.POLICY) -> list[Segment]:
+        return [Segment(author=author, stage=Stage.PLAN, text=text) for text in texts]
+
+    assert shared_length([said("a", "b", "c"), said("a", "b", "d")]) == 2
+    assert shared_length([said("a"), said("a", author=Author.TOOL)]) == 0
+    assert shared_length([said("a", "b"), said("a")]) == 1
+
+
+def test_a_run_that_is_the_beginning_of_another_has_nothing_of_its_own():
+    short = run_of({Stage.PLAN: "Look."}, "a")
+    long = run_of({Stage.PLAN: "Look.", Stage.RESEARCH: "Found."}, "b")
+    text = group_text([short, long], 1000)
+    assert "Look." in text.shared
+    assert text.attempts[0] == NOTHING and "Found." in text.attempts[1]
+
+
+async def test_no_runs_ask_nobody():
+    with ScriptedServer([]) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group_of())
+    assert (result.scores, len(server.requests)) == ((), 0)
+
+
+async def test_a_lone_run_is_scored_whole_and_flagged():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(7))
+    assert ([s.score for s in result.scores], result.notes) == ([0.7], (ALONE,))
+    assert len(server.requests) == 1
+    assert "have in common" not in server.requests[0].body["messages"][1]["content"]
+
+
+async def test_identical_runs_are_scored_once_and_alike():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 7, 7))
+    assert [score.score for score in result.scores] == [0.7] * 3
+    assert result.notes == (IDENTICAL,)
+    assert list(marks_in(server.requests[0].body)) == ["1"]
+
+
+async def test_twins_are_shown_once_and_scored_alike():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 2, 7))
+    assert [score.score for score in result.scores] == [0.7, 0.2, 0.7]
+    assert (len(marks_in(server.requests[0].body)), result.notes) == (2, ())
+    assert sorted(result.orders[0]) == [0, 1, 2]
+
+
+async def test_a_large_group_is_flagged():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            group = group_of(*(varied(str(n), f"Run {n}.") for n in range(9)))
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert "9 attempts are many" in result.notes[0]
+
+
+async def test_runs_that_wrote_nothing_are_unscored_without_a_call():
+    with ScriptedServer([]) as server:
+        async with client(server.base_url) as chat:
+            group = group_of(run_of({}, "a"), run_of({}, "b"))
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert [s.unscored_reason for s in result.scores] == ["nothing was written"] * 2
+    assert server.requests == []
+
+
+async def test_a_run_that_a_server_cut_off_is_unscored_and_not_shown():
+    failed = run_of({Stage.PLAN: "Half a"}, "x", status=Status.FAILED, reason="server gone")
+    group = group_of(failed, *worth(3, 9).trajectories)
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert [s.score for s in result.scores] == [None, 0.3, 0.9]
+    assert "server gone" in result.scores[0].unscored_reason
+    assert "Half a" not in server.requests[0].body["messages"][1]["content"]
+
+
+BAD = [
+    '{"scores": [{"id": "1", "score": 0.5}]}',
+    '{"scores": [{"id": "1", "score": 0.5}, {"id": "1", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": 0.5}, {"id": "3", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": NaN}, {"id": "2", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": null}, {"id": "2", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": true}, {"id": "2", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": 0.9}, {"id": "2", "score": 8}]}',
+    '{"scores": [{"id": "1", "score": 0.9}',
+    "Both are fine.",
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_a_reply_of_another_shape_is_asked_for_again(bad: str):
+    good = '```json\n{"scores": [{"id": 1, "score": "8/10"}, {"id": "2", "score": "40%"}]}\n```'
+    with ScriptedServer([bad, good]) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    assert sorted(score.score or 0 for score in result.scores) == [0.4, 0.8]
+    assert result.usage.calls == 2
+
+
+async def test_a_judge_that_fails_leaves_all_unscored_and_its_bill():
+    with ScriptedServer(lambda body, number: BAD[0]) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    assert [score.score for score in result.scores] == [None, None]
+    assert "the judge failed" in result.scores[0].unscored_reason
+    assert "missing: 2" in result.scores[0].unscored_reason
+    assert (result.usage.calls, len(result.notes)) == (3, 1)
+
+
+async def test_a_rubric_of_ones_own_replaces_the_default():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            reader = ChatAttemptReader(chat, "- Brevity {{rubric}} wins.")
+            await RelativeJudge(reader).judge(worth(3, 9))
+            await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    own, default = (r.body["messages"][0]["content"] for r in server.requests)
+    assert "- Brevity {{rubric}} wins." in own and "real progress" not in own
+    assert "real progress" in default
+
+
+async def test_cancellation_is_no_failure_of_the_judge():
+    class Cancelled:
+        name, rubric_version, characters = "cancelled", "none", 1000
+
+        async def read(self, attempts: Any, seed: int) -> Any:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await RelativeJudge(Cancelled()).judge(worth(3, 9))
+
+
+class Digits:
+    """A `ChoiceReader` with one token per character, sure of the attempt's worth."""
+
+    name, version, context_tokens = "digits", "1", 3000
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(map(ord, "".join(m.content for m in messages)))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        said = "".join(map(chr, prefix))
+        number = re.findall(r"grade of attempt (\d+)", said)[-1]
+        text = said.split(f"Attempt {number}:\n")[1].split("\n\n")[0]
+        sure = int(value(text) * 10)
+        return tuple(1.0 if int(option) == sure else 0.0 for option in options)
+
+
+def test_an_expected_grade_is_a_mean():
+    assert expected([0.25, 0.25, 0.5]) == 1.25
+
+
+async def test_probabilities_grade_each_attempt_and_fit_the_context():
+    group = group_of(*(varied(str(p), f"worth {p}. {'x' * 3000}") for p in (9, 0)))
+    result = await RelativeJudge(ChoiceAttemptReader(Digits())).judge(group, seed=3)
+    assert [score.score for score in result.scores] == [1.0, 0.0]
+    assert (result.usage.calls, result.usage.cost) == (2, 0)
