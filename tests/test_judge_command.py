@@ -118,7 +118,7 @@ def test_a_collected_run_without_groups_is_grouped_by_its_questions(data_dir: Pa
     assert len(server.requests) == 3, "one contrast and two scorings"
 
 
-@pytest.mark.parametrize("name", ["nothing-here", "../x"])
+@pytest.mark.parametrize("name", ["nothing-here", "../not-there/nothing"])
 def test_a_run_that_is_not_there_is_misuse(data_dir: Path, name: str):
     with ScriptedServer(scripted) as server:
         done = score(server, name)
