@@ -39,7 +39,7 @@ def write_story(folder: Path, plan: LoopPlan, results: Mapping[str, Result]) -> 
         machine=f"{os.cpu_count()} cores ({platform.machine()})",
         seconds=sum(result["seconds"] for result in results.values()),
         pairs=list(zip(results["before"]["runs"], results["after"]["runs"], strict=True)),
-        checkpoint=results["train"]["checkpoint"],
+        checkpoint=os.path.relpath(results["train"]["checkpoint"], folder.parent),
         share=share,
         **results,
     )
