@@ -1,6 +1,8 @@
 """The judge over a chat server: one call to propose for a group, one to score a trajectory."""
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Self
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -100,6 +102,26 @@ class GivenVerdict(BaseModel):
     points: int = Field(ge=0, le=2)
 
 
+class GivenVerdicts(BaseModel):
+    """The reply of a scoring call."""
+
+    verdicts: list[GivenVerdict]
+
+
+@cache
+def _verdicts_of(count: int) -> type[GivenVerdicts]:
+    """The reply's form for so many criteria; to build one takes longer than to check a reply."""
+
+    class Whole(GivenVerdicts):
+        @model_validator(mode="after")
+        def _whole(self) -> Self:
+            if sorted(v.number for v in self.verdicts) != list(range(1, count + 1)):
+                raise ValueError(f"it needs one verdict for each number from 1 to {count}")
+            return self
+
+    return Whole
+
+
 class ChatScorer:
     """A `Scorer` over a chat server. Scorings that are to differ get other seeds, and warmth."""
 
@@ -124,18 +146,6 @@ class ChatScorer:
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         count = sum(len(criteria) for criteria in standard.values())
-
-        class Verdicts(BaseModel):
-            """The reply: exactly one verdict for each number."""
-
-            verdicts: list[GivenVerdict]
-
-            @model_validator(mode="after")
-            def _whole(self) -> "Verdicts":
-                if sorted(v.number for v in self.verdicts) != list(range(1, count + 1)):
-                    raise ValueError(f"it needs one verdict for each number from 1 to {count}")
-                return self
-
         seen = "\n".join(f"- {said}" for said in observations(trajectory))
         asked = "\n\n".join(
             (
@@ -149,7 +159,7 @@ class ChatScorer:
         reply, usage = await ask_json(
             self._model,
             messages,
-            Verdicts,
+            _verdicts_of(count),
             self._tries,
             seed=self._seed,
             temperature=self._temperature,

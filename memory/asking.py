@@ -8,6 +8,7 @@ also where no usable reply came: the error then carries it as `usage`.
 
 import json
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
@@ -52,7 +53,7 @@ async def ask_json(
     both carry the usage of the calls that were paid for.
     """
     talk, used, fault = list(messages), NO_USAGE, ""
-    schema = json.dumps(schema_of(form), sort_keys=True)
+    schema = _written_schema(form)
     for attempt in range(tries):
         sampling = Sampling(
             max_tokens=MOST_TOKENS,
@@ -139,6 +140,11 @@ def broken(text: str) -> str:
     except (ValueError, RecursionError) as error:
         return str(error)
     return ""
+
+
+@lru_cache(maxsize=64)
+def _written_schema(form: type[BaseModel]) -> str:
+    return json.dumps(schema_of(form), sort_keys=True)
 
 
 def schema_of(form: type[BaseModel]) -> dict[str, Any]:
