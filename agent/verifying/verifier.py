@@ -88,7 +88,7 @@ class AnswerVerifier:
 
     def __init__(self, mode: Mode, policy: Policy | None) -> None:
         self._mode: Mode = mode
-        self._policy = policy
+        self.policy = policy
 
     async def verify(
         self, trajectory: Trajectory, calls: Calls, listener: Listener = ignore
@@ -96,7 +96,7 @@ class AnswerVerifier:
         """Every pair of the answer; the calls are those of the journal's thread."""
         answer = cited_answer(trajectory)
         pairs = pairs_of(answer)
-        work = _work(self._policy, calls)
+        work = _work(self.policy, calls)
         if pairs:
             listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
         with calls.scope(trajectory.thread):

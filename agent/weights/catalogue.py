@@ -53,6 +53,8 @@ class Weights:
     pieces: Pieces | None = None
     aliases: tuple[str, ...] = ()
     embedder: bool = False
+    checks_claims: bool = True
+    """whether its yes or no on a claim is worth more than the rules alone, as measured"""
 
     @property
     def size(self) -> int:
@@ -85,6 +87,7 @@ CATALOGUE = (
     Weights(
         name="qwen2.5-coder-0.5b",
         aliases=("0.5b",),
+        checks_claims=False,
         licence="Apache-2.0",
         repo="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
         revision="ebb2015119c907b064c512bf053e945850b5875f",
