@@ -26,6 +26,9 @@ class TokenStream:
     token_ends: list[int] = field(default_factory=list)
     reason: StopReason | None = None
     error: str = ""
+    """what llama.cpp refused the request with"""
+    fault: Exception | None = None
+    """what our own reading raised"""
     cached: int = 0
     sampled: int = 0
     """tokens that llama.cpp says it has sampled"""
@@ -45,8 +48,8 @@ class TokenStream:
         """
         try:
             return self._take(chunk)
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
+        except Exception as fault:
+            self.fault = fault
             return True
 
     def _take(self, chunk: dict[str, Any]) -> bool:
@@ -93,6 +96,11 @@ class TokenStream:
 
     def completion(self, prompt_tokens: int) -> Completion:
         """The finished text; tokens that begin at or after its end are left out."""
+        if self.fault:
+            told = f"{type(self.fault).__name__}: {self.fault}"
+            raise PolicyError(
+                f"the embedded model's text could not be read: {told}"
+            ) from self.fault
         if self.error:
             raise refused(self.error)
         starts = [0, *self.token_ends][: len(self.token_ends)]
