@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from judge.scoring import NO_CRITERIA
 from memory.schema import (
     Decoding,
     Judgement,
@@ -25,8 +26,6 @@ from training.returns import PAPER, Dependence, Flags, Floats, identity, stage_r
 from training.rows import TrainRow
 from training.sequences import STAGES, TokenSequence, token_sequence
 
-NO_CRITERIA = "no criteria"
-"""what a judge says of a stage whose rubric has no item"""
 NO_IDS = "it has no token ids"
 NO_SPREAD = "no stage of it differs from its group"
 UNJUDGED = "it was not judged"
