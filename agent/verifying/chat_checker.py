@@ -5,7 +5,8 @@ no passage can talk the model out of it.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from functools import cache
+from typing import Literal, Self
 
 from pydantic import BaseModel, model_validator
 
@@ -33,6 +34,26 @@ class GivenVerdict(BaseModel):
     verdict: Literal["supported", "partial", "unsupported"]
 
 
+class GivenVerdicts(BaseModel):
+    """The reply to a batch."""
+
+    verdicts: list[GivenVerdict]
+
+
+@cache
+def _verdicts_of(count: int) -> type[GivenVerdicts]:
+    """The reply's form for a batch of so many claims."""
+
+    class Whole(GivenVerdicts):
+        @model_validator(mode="after")
+        def _whole(self) -> Self:
+            if sorted(v.number for v in self.verdicts) != list(range(1, count + 1)):
+                raise ValueError(f"it needs one verdict for each number from 1 to {count}")
+            return self
+
+    return Whole
+
+
 class ChatChecker:
     """A `Checker` over a `ChatModel`; each call of `check` is one batch."""
 
@@ -45,22 +66,9 @@ class ChatChecker:
         return self._model.name
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
-        count = len(pairs)
-
-        class Verdicts(BaseModel):
-            """The reply: exactly one verdict for each number."""
-
-            verdicts: list[GivenVerdict]
-
-            @model_validator(mode="after")
-            def _whole(self) -> "Verdicts":
-                if sorted(v.number for v in self.verdicts) != list(range(1, count + 1)):
-                    raise ValueError(f"it needs one verdict for each number from 1 to {count}")
-                return self
-
         messages = [Message("system", template("verify")), Message("user", listed(pairs))]
         reply, usage = await ask_json(
-            self._model, messages, Verdicts, self._tries, failure=PolicyError
+            self._model, messages, _verdicts_of(len(pairs)), self._tries, failure=PolicyError
         )
         given = sorted(reply.verdicts, key=lambda v: v.number)
         each = (_finding(pair, verdict) for pair, verdict in zip(pairs, given, strict=True))
