@@ -136,7 +136,7 @@ class _NoEmbedder:
 
     name = "none"
 
-    def embed(self, texts: object) -> NDArray[np.float32]:
+    def embed(self, texts: object, *, query: bool = False) -> NDArray[np.float32]:
         raise NotImplementedError
 
 

@@ -35,14 +35,18 @@ class SentenceEmbedder:
     def name(self) -> str:
         return self._name
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(n, d) float32, each row of length 1; a text beyond the model's window is cut."""
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        """(n, d) float32, each row of length 1; a text beyond the model's window is cut.
+
+        Queries and kept texts get the prompts that the model itself names for them, if any.
+        """
         with self._lock:
             model = self._loaded = self._loaded or self._load()
             if not texts:
                 size = model.get_embedding_dimension() or 0
                 return np.empty((0, size), dtype=np.float32)
-            vectors = model.encode(
+            encode = model.encode_query if query else model.encode_document
+            vectors = encode(
                 list(texts),
                 batch_size=_BATCH,
                 show_progress_bar=False,

@@ -175,6 +175,10 @@ class Embedder(Protocol):
     @property
     def name(self) -> str: ...
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """(n, d) float32, each row of length 1."""
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        """(n, d) float32, each row of length 1.
+
+        `query`: the texts are what is looked for, which some models read under an instruction
+        of their own; else they are what is kept and found.
+        """
         ...

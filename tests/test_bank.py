@@ -29,7 +29,7 @@ class WordEmbedder:
         self.name = name
         self.embedded: list[str] = []
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         self.embedded += texts
         rows = [[float(text.count(word)) for word in WORDS] + [1e-3] for text in texts]
         matrix = np.array(rows, dtype=np.float32)

@@ -24,7 +24,7 @@ class TopicEmbedder:
     def __init__(self) -> None:
         self.embedded: list[str] = []
 
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
         self.embedded += texts
         rows = [[float(any(w in t.lower() for w in axis)) for axis in self.axes] for t in texts]
         return np.array(rows, dtype=np.float32)

@@ -40,7 +40,7 @@ class HybridIndex:
         self._embedder = embedder
 
     def search(self, query: str, limit: int) -> list[Passage]:
-        return self.search_with(query, self._embedder.embed([query])[0], limit)
+        return self.search_with(query, self._embedder.embed([query], query=True)[0], limit)
 
     def search_with(self, query: str, vector: Vectors, limit: int) -> list[Passage]:
         """Search with the question's unit vector (d,) already at hand."""
