@@ -193,6 +193,7 @@ def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
         "score": None,
         "spread": None,
         "justification": described(rubric),
+        "components": components(rubric),
     }
     if -ROUNDING <= reward <= 1 + ROUNDING:
         found |= {"score": min(max(reward, 0.0), 1.0), "unscored_reason": ""}
@@ -210,6 +211,15 @@ def described(rubric: Rubric) -> str:
         return below
     said = f"{type(rubric).__name__} {rubric.last_score:.2f}"
     return f"{said} ({below})" if below else said
+
+
+def components(rubric: Rubric) -> dict[str, float]:
+    """The latest score of each rubric below this one that has a known one, by dotted name."""
+    return {
+        name: child.last_score
+        for name, child in rubric.named_rubrics()
+        if child.last_score is not None and not math.isnan(child.last_score)
+    }
 
 
 def _failures(judgements: Sequence[Judgement], known: set[str]) -> list[str]:

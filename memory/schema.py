@@ -13,6 +13,8 @@ from typing import Literal
 
 from pydantic import Field
 
+from memory.reflections import Reflection as Reflection
+from memory.reflections import ReflectionScore as ReflectionScore
 from memory.values import NO_USAGE as NO_USAGE
 from memory.values import Usage as Usage
 from memory.values import Value as Value
@@ -236,6 +238,8 @@ class StageScore(Value):
     """the policy ended without this stage: a score of 0 that stands in the baseline"""
     spread: float | None = None
     """population standard deviation of the score over repeated scorings; None for a single one"""
+    components: dict[str, float] = {}
+    """what each rubric below a composed one gave, by its dotted name; unknown ones are left out"""
 
 
 class Judgement(Value):
@@ -250,20 +254,6 @@ class Judgement(Value):
 
     def score(self, stage: Stage) -> float | None:
         return next(s.score for s in self.stages if s.stage is stage)
-
-
-class ReflectionScore(Value):
-    """How good a reflection is as guidance for later runs; each part in [0, 1]."""
-
-    diagnostic_accuracy: float = Field(ge=0, le=1)
-    specificity: float = Field(ge=0, le=1)
-    scope_and_balance: float = Field(ge=0, le=1)
-    justification: str = ""
-
-    @property
-    def total(self) -> float:
-        """Weights 0.4, 0.3, 0.3 (RubricEM, arXiv:2605.10899, appendix D)."""
-        return 0.4 * self.diagnostic_accuracy + 0.3 * (self.specificity + self.scope_and_balance)
 
 
 class ReflectionCandidate(Value):
@@ -281,17 +271,3 @@ class ReflectionCandidate(Value):
     unscored_reason: str = ""
     accepted: bool = False
     """the one that went into the bank"""
-
-
-class Reflection(Value):
-    """What a judged run teaches: rubrics for such a question, and portable takeaways."""
-
-    id: str
-    question: str
-    rubrics: str
-    takeaways: str
-    score: float = Field(ge=0, le=1)
-    trajectory_id: str
-    policy: str = ""
-    policy_version: str = ""
-    written_at: datetime

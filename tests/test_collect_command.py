@@ -144,19 +144,19 @@ def test_a_run_that_a_server_broke_off_goes_on_where_it_was(folder: Path):
         return Fault(401) if number > 1 and down[-1] else scripted(body, number)
 
     with ScriptedServer(failing) as server:
-        broken = collect(folder, server, "--group-size", "2", "--no-judge")
+        broken = collect(folder, server, "--group-size", "2", "--judge", "none")
         assert broken.exit_code == 1
         assert "error: No rollout of step 0 came to an end" in broken.stderr
         down[-1], asked = False, len(server.requests)
-        done = collect(folder, server, "--group-size", "2", "--no-judge")
+        done = collect(folder, server, "--group-size", "2", "--judge", "none")
         assert len(server.requests) == asked + 2, "the two plans were in the journal"
     assert done.exit_code == 0 and "2 rollouts: 2 finished" in done.stdout
 
 
 def test_other_settings_are_refused(folder: Path):
     with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "--no-judge")
-        other = collect(folder, server, "--group-size", "3", "--no-judge", "--tool-calls", "2")
+        collect(folder, server, "--group-size", "2", "--judge", "none")
+        other = collect(folder, server, "--group-size", "3", "--judge", "none", "--tool-calls", "2")
     assert other.exit_code == 2
     assert "holds a run with another group_size, tool_calls" in other.stderr
 

@@ -36,7 +36,7 @@ async def test_free_rollouts_of_the_embedded_model_are_fit_to_train_on(
             "attempts": 2,
         }
     )
-    options = CollectOptions(group_size=2, judge=False)
+    options = CollectOptions(group_size=2, judge="none")
     run = RunDirectory(tmp_path / "run")
     async with open_collector(settings, options, run, [QUESTION], lambda line: None) as collector:
         assert collector.at_once == 2

@@ -18,12 +18,13 @@ from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from agent.reflecting import ReflectionJudge, accepted, reflect
 from agent.researcher import Researcher
 from agent.settings import Settings
-from judge.building import JudgeModel, LocalModel, reflection_judge, stage_judge
+from judge.building import JudgeModel, LocalModel, reflection_judge
 from memory.bank import RubricBank
 from memory.buffers import BufferStore
 from memory.schema import Judgement, Reflection, Trajectory
 from training.collecting import Collector
 from training.groups import Reflected
+from training.judges import NONE, collecting_judge, known_judge
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
 
 Tell = Callable[[str], None]
@@ -37,7 +38,8 @@ class CollectOptions:
     group_size: int = 4
     step_size: int = 4
     """questions in one step"""
-    judge: bool = True
+    judge: str = "stage"
+    """as `training.judges` names them; "none": rollouts are not judged"""
     judge_model: str | None = None
     """None: the policy's own model"""
     judge_base_url: str | None = None
@@ -59,6 +61,7 @@ async def open_collector(
     is collecting into it.
     """
     listen = _listener(tell)
+    known_judge(options.judge)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     settings = await settled(settings, listener=listen)
     async with open_researcher(settings, listen) as opened:
@@ -79,11 +82,7 @@ async def open_collector(
                     at_once=at_once(settings),
                     tell=tell,
                 )
-                yield (
-                    _judging(collector, model, options.reflections, settings.least_reflection_score)
-                    if model
-                    else collector
-                )
+                yield _judging(collector, model, settings, options) if model else collector
         finally:
             journal.close()
 
@@ -190,7 +189,7 @@ def _memory(
 async def _judge_model(
     judged_by: Settings, settings: Settings, options: CollectOptions, policy: Policy
 ) -> AsyncIterator[JudgeModel | None]:
-    if not options.judge:
+    if options.judge == NONE:
         yield None
         return
     own = judged_by is settings and isinstance(policy, TokenWriter)
@@ -200,7 +199,7 @@ async def _judge_model(
 
 
 def _judging(
-    collector: Collector, model: JudgeModel, candidates: int, least_score: float | None
+    collector: Collector, model: JudgeModel, settings: Settings, options: CollectOptions
 ) -> Collector:
     """The collector with a judge whose calls are journaled like all others."""
     calls = collector.calls
@@ -209,11 +208,12 @@ def _judging(
         if isinstance(model, LocalModel)
         else JournaledChat(model, calls)
     )
-    collector.judge = stage_judge(journaled)
-    if candidates:
+    collector.judge = collecting_judge(options.judge, journaled, settings.seed)
+    if options.reflections:
         policy = JournaledPolicy(collector.researcher.policy, calls)
         judge = reflection_judge(journaled)
-        collector.reflecting = Reflector(policy, judge, candidates, least_score)
+        least = settings.least_reflection_score
+        collector.reflecting = Reflector(policy, judge, options.reflections, least)
     return collector
 
 
@@ -230,9 +230,10 @@ def _manifest(
         policy_version=researcher.policy.version,
         decoding=researcher.decoding,
         judge=judge,
+        judge_kind=known_judge(options.judge),
         group_size=options.group_size,
         step_size=options.step_size,
-        reflections=options.reflections if options.judge else 0,
+        reflections=0 if options.judge == NONE else options.reflections,
         memory=settings.memory,
         seed=settings.seed,
         tool_calls=settings.tool_calls,

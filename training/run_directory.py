@@ -57,7 +57,9 @@ class Manifest(Value):
     policy_version: str
     decoding: Decoding
     judge: str = ""
-    """"" : rollouts are not judged"""
+    """its model; "": rollouts are not judged"""
+    judge_kind: str = "stage"
+    """as `--judge` names it; a rubric of one's own with a hash of its code"""
     group_size: int
     step_size: int
     """questions in one step"""

@@ -54,7 +54,13 @@ if TYPE_CHECKING:
     type=click.Choice(["on", "off", "read-only"]),
     help="Recall from the bank (read-only), and put accepted reflections there (on).",
 )
-@click.option("--judge/--no-judge", default=True, help="Score the stages of every rollout.")
+@click.option(
+    "--judge",
+    default="stage",
+    metavar="KIND",
+    show_default=True,
+    help="stage, relative, pairwise, checklist, rubric:MODULE:NAME (your own), or none.",
+)
 @click.option("--judge-model", help="Judge with this model instead of the policy's.")
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
 @click.option(

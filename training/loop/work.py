@@ -186,7 +186,7 @@ class Loop:
         )
 
 
-_ROLLOUTS_ONLY = CollectOptions(group_size=1, step_size=1, judge=False, reflections=0)
+_ROLLOUTS_ONLY = CollectOptions(group_size=1, step_size=1, judge="none", reflections=0)
 
 
 def _measured(run: RunDirectory) -> Iterator[Result]:
