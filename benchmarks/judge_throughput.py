@@ -67,10 +67,10 @@ def groups_of(count: int, size: int) -> list[TrajectoryGroup]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="256 runs, then 128 in groups (default)")
-    size.add_argument("--full", action="store_true", help="640 runs, then 320 in groups")
+    size.add_argument("--quick", action="store_true", help="640 runs, then 320 in groups (default)")
+    size.add_argument("--full", action="store_true", help="1280 runs, then 640 in groups")
     full = parser.parse_args().full
-    alone, grouped = (640, 320) if full else (256, 128)
+    alone, grouped = (1280, 640) if full else (640, 320)
     with serving(DELAY, CHUNKS) as address:
         seconds, cpu = asyncio.run(judge_all(address, groups_of(alone, 1), AT_ONCE))
         in_groups, _ = asyncio.run(judge_all(address, groups_of(grouped // GROUP, GROUP), AT_ONCE))
