@@ -1,13 +1,15 @@
 """How good a reflection is as guidance for later runs: three numbers for each candidate.
 
-The judge sees what the writer did not: the scores of the run's stages and their reasons. What
-it scores is the reflection, not the run (RubricEM, arXiv:2605.10899, appendix D). A candidate
-whose form the policy got wrong scores 0, as a stage does that the policy left out; one that a
-limit cut off, or that the judge failed on, is unscored, which is no 0.
+The judge sees what the writer did not: the scores of the run's stages and their reasons, and a
+person's rating where there is one. What it scores is the reflection, not the run (RubricEM,
+arXiv:2605.10899, appendix D). A candidate whose form the policy got wrong scores 0, as a stage
+does that the policy left out; one that a limit cut off, or that the judge failed on, is
+unscored, which is no 0.
 """
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Protocol
 
@@ -19,6 +21,7 @@ from judge.transcripts import shown, shown_stage
 from memory.asking import TRIES, ask_json
 from memory.errors import JudgeError, PolicyError
 from memory.interfaces import ChatModel, ChoiceReader, Message
+from memory.ratings import BEST, Rating
 from memory.schema import (
     Judgement,
     ReflectionCandidate,
@@ -27,10 +30,12 @@ from memory.schema import (
     StageScore,
     Trajectory,
 )
-from memory.text import fenced, without_markers
+from memory.text import cut, fenced, without_markers
 
 CHARACTERS = 60_000
 """of the run shown to a server's model, some 15,000 tokens"""
+REMARK = 1000
+"""characters of a person's remark that are shown"""
 CHARACTERS_A_TOKEN = 4
 SHRINK = 0.85
 STATEMENTS: Mapping[str, str] = {
@@ -50,6 +55,17 @@ Measured on the 0.5B with two hand-made pairs: pointed reviews 0.42 and 0.43, ge
 """
 
 Candidates = Sequence[ReflectionCandidate]
+Scores = Sequence[ReflectionScore]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a judge knows of the run that was reflected on."""
+
+    trajectory: Trajectory
+    judgement: Judgement | None = None
+    rating: Rating | None = None
+    """a person's, where somebody rated the answer"""
 
 
 class CandidateReader(Protocol):
@@ -60,9 +76,7 @@ class CandidateReader(Protocol):
         """Total score from which a candidate may enter the bank."""
         ...
 
-    async def read(
-        self, trajectory: Trajectory, judgement: Judgement | None, candidates: Candidates, seed: int
-    ) -> Sequence[ReflectionScore]: ...
+    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores: ...
 
 
 class ReflectionJudge:
@@ -82,6 +96,8 @@ class ReflectionJudge:
         judgement: Judgement | None,
         candidates: Candidates,
         seed: int = 0,
+        *,
+        rating: Rating | None = None,
     ) -> tuple[ReflectionCandidate, ...]:
         """The candidates in their order, each with a score or the reason why it has none.
 
@@ -92,7 +108,8 @@ class ReflectionJudge:
         failure = ""
         if readable:
             try:
-                scores += await self._reader.read(trajectory, judgement, readable, seed)
+                known = Known(trajectory, judgement, rating)
+                scores += await self._reader.read(known, readable, seed)
             except (JudgeError, PolicyError) as error:
                 failure = f"the judge failed: {error}"
         given = iter(scores)
@@ -122,9 +139,7 @@ class ChatReflectionReader:
         self._tries = tries
         self._characters = characters
 
-    async def read(
-        self, trajectory: Trajectory, judgement: Judgement | None, candidates: Candidates, seed: int
-    ) -> list[ReflectionScore]:
+    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         order = random.Random(seed).sample(range(len(candidates)), len(candidates))
         names = [_name(place) for place in range(len(order))]
 
@@ -139,7 +154,7 @@ class ChatReflectionReader:
                     raise ValueError(f"it needs one entry for each of the ids {', '.join(names)}")
                 return self
 
-        parts = [material(trajectory, judgement, self._characters)]
+        parts = [material(known, self._characters)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
         messages = [Message("system", prompt("reflection")), Message("user", "\n\n".join(parts))]
         reply, _ = await ask_json(self._model, messages, Reviews, self._tries)
@@ -161,11 +176,9 @@ class ChoiceReflectionReader:
     def __init__(self, reader: ChoiceReader) -> None:
         self._reader = reader
 
-    async def read(
-        self, trajectory: Trajectory, judgement: Judgement | None, candidates: Candidates, seed: int
-    ) -> list[ReflectionScore]:
+    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         longest = max((review(c) for c in candidates), key=len)
-        before = await self._fitted(trajectory, judgement, longest)
+        before = await self._fitted(known, longest)
         return [await self._score(f"{before}\n\n{review(c)}") for c in candidates]
 
     async def _score(self, text: str) -> ReflectionScore:
@@ -176,14 +189,12 @@ class ChoiceReflectionReader:
             parts[name] = min(upper + lower, 1.0)
         return ReflectionScore.model_validate(parts)
 
-    async def _fitted(
-        self, trajectory: Trajectory, judgement: Judgement | None, longest: str
-    ) -> str:
+    async def _fitted(self, known: Known, longest: str) -> str:
         """The material, cut so that the longest candidate and a question fit behind it."""
         most = self._reader.context_tokens - 8
         characters = most * CHARACTERS_A_TOKEN
         while characters > 200:
-            text = short_material(trajectory, judgement, characters)
+            text = short_material(known, characters)
             asked = _messages(f"{text}\n\n{longest}", STATEMENTS["specificity"])
             tokens = len(await self._reader.render(asked))
             if tokens <= most:
@@ -195,23 +206,30 @@ class ChoiceReflectionReader:
         )
 
 
-def material(trajectory: Trajectory, judgement: Judgement | None, characters: int) -> str:
+def material(known: Known, characters: int) -> str:
     """What every candidate is held against: the question, the run in so many characters, scores."""
-    parts = [fenced({"question": trajectory.question}), shown(trajectory, characters)]
-    return "\n\n".join([*parts, *_scores(judgement)])
+    run = known.trajectory
+    return "\n\n".join(
+        [fenced({"question": run.question}), shown(run, characters), *_said_of(known)]
+    )
 
 
-def short_material(trajectory: Trajectory, judgement: Judgement | None, characters: int) -> str:
+def short_material(known: Known, characters: int) -> str:
     """The question, its answer in so many characters, and the scores."""
-    answer = shown_stage(trajectory, Stage.ANSWER, characters)
-    parts = [fenced({"question": trajectory.question, "answer": answer})]
-    return "\n\n".join([*parts, *_scores(judgement)])
+    run = known.trajectory
+    answer = shown_stage(run, Stage.ANSWER, characters)
+    return "\n\n".join([fenced({"question": run.question, "answer": answer}), *_said_of(known)])
 
 
-def _scores(judgement: Judgement | None) -> list[str]:
-    if judgement is None:
-        return []
-    return [fenced({"scores": "\n".join(map(scores, judgement.stages))})]
+def _said_of(known: Known) -> list[str]:
+    """What judge and person said of the run; nothing stands for what nobody said."""
+    said = {}
+    if known.judgement is not None:
+        said["scores"] = "\n".join(map(scores, known.judgement.stages))
+    if known.rating is not None:
+        rating = f"{known.rating.score} of {BEST}, where {BEST} is best."
+        said["a person's rating"] = f"{rating}\n{cut(known.rating.comment, REMARK)}".strip()
+    return [fenced(said)] if said else []
 
 
 def scores(stage: StageScore) -> str:
