@@ -26,6 +26,10 @@ class Ask:
     """the policy may ask the person one question before it plans"""
     budgets: Budgets = UNLIMITED
     """may be other ones when the run is resumed; all else is part of what was asked"""
+    scaffold: str = ""
+    """criteria of the question's rubric, put after the system prompt of a collected rollout"""
+    criteria_shown: int = 0
+    """how many stand in it"""
 
 
 @dataclass(frozen=True, slots=True)

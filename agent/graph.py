@@ -28,7 +28,7 @@ from agent.pages.opening import act
 from agent.reports.report import markdown
 from agent.run import Found, Run
 from agent.verifying.stage import verify_run
-from memory.schema import AnswerFormat, Stage, Status, Trajectory
+from memory.schema import AnswerFormat, ScaffoldedPrompt, Stage, Status, Trajectory
 
 NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
 
@@ -83,7 +83,11 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     """Put the system prompt, what earlier runs taught, and the question down."""
-    await run.open(decoder.system(run), await run.recall() + decoder.message(run))
+    system, message = decoder.system(run), await run.recall() + decoder.message(run)
+    if text := run.ask.scaffold:
+        bare = await run.policy.open(system, message)
+        run.scaffold = ScaffoldedPrompt(text=text, shown=run.ask.criteria_shown, bare_ids=bare)
+    await run.open(system + text, message)
     if run.ask.clarify:
         run.doubt = await doubt_of(run)
 

@@ -37,6 +37,7 @@ from memory.schema import (
     Author,
     Decoding,
     Ending,
+    ScaffoldedPrompt,
     Segment,
     Source,
     Stage,
@@ -65,6 +66,7 @@ class Run:
     """None: no page can be opened"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items that stand before the question"""
+    scaffold: ScaffoldedPrompt | None = None
     doubt: str = ""
     """what the policy wants to ask the person before it plans"""
     system: str = ""
@@ -267,6 +269,7 @@ class Run:
             tool_calls=self.tool_calls,
             verification=self.verifying.result,
             recalled=self.recalled,
+            scaffold=self.scaffold,
             seed=self.ask.seed,
             started_at=self.started_at,
             seconds=self.spending.seconds,

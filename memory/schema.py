@@ -16,6 +16,7 @@ from pydantic import Field
 from memory.reflections import Reflection as Reflection
 from memory.reflections import ReflectionScore as ReflectionScore
 from memory.values import NO_USAGE as NO_USAGE
+from memory.values import ScaffoldedPrompt as ScaffoldedPrompt
 from memory.values import Usage as Usage
 from memory.values import Value as Value
 
@@ -170,6 +171,7 @@ class Trajectory(Value):
     """None: nobody checked the citations"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items put before the question"""
+    scaffold: ScaffoldedPrompt | None = None
     rubric_version: str = ""
     seed: int = 0
     started_at: datetime

@@ -1,4 +1,4 @@
-"""The base of all stored values, and what a call to a model costs."""
+"""The base of all stored values, what a call to a model costs, and a prompt with a scaffold."""
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,3 +32,14 @@ class Usage(Value):
 
 
 NO_USAGE = Usage()
+
+
+class ScaffoldedPrompt(Value):
+    """What a rollout was shown of its question's rubric, and its prompt without that."""
+
+    text: str
+    """the end of the trajectory's system prompt"""
+    shown: int
+    """criteria in it"""
+    bare_ids: tuple[int, ...] | None = None
+    """of the whole chat prompt without the text; those with it stand in the first segment"""
