@@ -3,7 +3,8 @@
     python -m benchmarks.resume [--quick | --full]
 
 `rubricem ask` runs as a process against a loopback server that is both its model (three turns
-in 20 pieces each) and its SearXNG, and counts every request. The process is killed (SIGKILL)
+and the check of the answer's citation, in 20 pieces each) and its SearXNG, and counts every
+request. The process is killed (SIGKILL)
 when the server has sent the k-th piece, at points spread over the whole run, those at the end
 of each turn among them; then `rubricem ask --resume` goes on. A call is finished when its
 reply is in the journal. Calls after the kill, as the server counts them, beyond those that were
@@ -31,6 +32,10 @@ from benchmarks.report import emit
 
 POINTS, QUICK = 20, 5
 CHUNKS, DELAY = 20, 0.4
+CALLS = len(TURNS) + 1
+"""of the model: its turns, and one that checks the answer"""
+PIECES = CALLS * (CHUNKS + 1)
+"""each call's end is a piece, too"""
 SEARCHES = 2
 JITTER = DELAY / CHUNKS
 """seconds that a kill may come after its piece: into the time when a reply is being kept"""
@@ -50,16 +55,15 @@ class Trial:
 
     @property
     def repeated(self) -> int:
-        turns = self.turns_after - (len(TURNS) - self.turns_kept)
+        turns = self.turns_after - (CALLS - self.turns_kept)
         searches = self.searches_after - (SEARCHES - self.searches_kept)
         return max(turns, 0) + max(searches, 0)
 
 
 def points(count: int) -> list[int]:
     """Numbers of pieces after which to kill, from the first to the last of the run."""
-    pieces = len(TURNS) * CHUNKS
-    spread = {1 + round(i * (pieces - 1) / (count - 1)) for i in range(count)}
-    ends = [CHUNKS * (turn + 1) for turn in range(len(TURNS))]
+    spread = {1 + round(i * (PIECES - 1) / (count - 1)) for i in range(count)}
+    ends = [PIECES // CALLS * (call + 1) for call in range(CALLS)]
     kept = sorted(spread, key=lambda at: min(abs(at - end) for end in ends), reverse=True)
     return sorted({*kept[: count - len(ends)], *ends})[:count]
 
@@ -81,8 +85,7 @@ def trial(at: int, wait: float) -> Trial:
     """Kill after piece `at` and a little, then go on."""
     with tempfile.TemporaryDirectory() as folder, serving(DELAY, CHUNKS) as address:
         data = Path(folder)
-        environment = {**os.environ, "RUBRICEM_DATA_DIR": folder, "RUBRICEM_MEMORY": "off",
-                       "RUBRICEM_VERIFY": "off"}  # fmt: skip
+        environment = {**os.environ, "RUBRICEM_DATA_DIR": folder, "RUBRICEM_MEMORY": "off"}
         searxng = f"searxng:{address.removesuffix('/v1')}"
         where = ("Which rule?", "--base-url", address, "--source", searxng, "--thread", "t")
         begun = subprocess.Popen([*COMMAND, *where, "--quiet"], env=environment,
@@ -107,7 +110,7 @@ def trial(at: int, wait: float) -> Trial:
 
 
 def finished(report: Mapping[str, Any]) -> bool:
-    return bool(report["status"] == "finished" and report["usage"]["calls"] == len(TURNS))
+    return bool(report["status"] == "finished" and report["usage"]["calls"] == CALLS)
 
 
 def wait_for(address: str, pieces: int, process: "subprocess.Popen[bytes]") -> None:
@@ -141,7 +144,7 @@ def main() -> None:
         },
         {"finished_calls_repeated": "0", "resumed_to_the_end": "all"},
         repeated == 0 and resumed == len(trials),
-        f"SIGKILL after pieces {chosen} of {len(TURNS) * CHUNKS} and up to {JITTER * 1000:.0f} ms, "
+        f"SIGKILL after pieces {chosen} of {PIECES} and up to {JITTER * 1000:.0f} ms, "
         f"seed 0; model and SearXNG on loopback count; {os.cpu_count()} cores",
     )
 
