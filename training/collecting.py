@@ -31,6 +31,8 @@ from training.groups import (
     steps_of,
 )
 from training.run_directory import Question, RunDirectory
+from training.scaffolded_groups import scaffolds
+from training.scaffolding import Scaffold
 
 
 @dataclass
@@ -93,10 +95,11 @@ class Collector:
 
     async def _group(self, step: int, number: int, question: Question) -> Group:
         name = f"s{step:03d}-q{number:03d}"
+        shown = await scaffolds(self.run, self.buffers, step, name, question)
         async with asyncio.TaskGroup() as tasks:
             rollouts = [
-                tasks.create_task(self._rollout(name, question, member))
-                for member in range(self._manifest.group_size)
+                tasks.create_task(self._rollout(name, question, member, scaffold))
+                for member, scaffold in enumerate(shown)
             ]
         ended = [task.result() for task in rollouts]
         group = TrajectoryGroup(
@@ -111,13 +114,21 @@ class Collector:
             made = replace(made, reflected=await self._reflected(step, made, self.reflecting))
         return made
 
-    async def _rollout(self, group: str, question: Question, member: int) -> Trajectory:
+    async def _rollout(
+        self, group: str, question: Question, member: int, scaffold: Scaffold
+    ) -> Trajectory:
         """One rollout to its end; one that ended before is read back."""
         thread = f"{group}-r{member}"
         if (ended := await asyncio.to_thread(self._ended, thread)) is not None:
             return ended
         seed = rollout_seed(self._manifest.seed, group, member)
-        ask = replace(self.researcher.template, question=question.question, seed=seed)
+        ask = replace(
+            self.researcher.template,
+            question=question.question,
+            seed=seed,
+            scaffold=scaffold.text,
+            criteria_shown=scaffold.shown,
+        )
         async with self._places:
             trajectory = await self.researcher.ask(ask, thread)
         self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"

@@ -34,6 +34,7 @@ from memory.schema import (
     TrajectoryGroup,
     Value,
 )
+from training.scaffolding import ScaffoldRule
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
 PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
@@ -71,6 +72,8 @@ class Manifest(Value):
     settings: dict[str, Any]
     """the policy's and the sources' settings, without keys"""
     questions_sha256: str
+    scaffold: ScaffoldRule | None = None
+    """how much of its question's rubric a rollout is shown; None: nothing"""
 
 
 class GroupRecord(Value):
