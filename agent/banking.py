@@ -5,6 +5,7 @@ from pathlib import Path
 from agent.events import Listener, SourceProgress, ignore
 from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from agent.settings import Settings
+from agent.weights.catalogue import DEFAULT_EMBEDDER
 from memory.bank import RubricBank
 from memory.interfaces import Embedder
 
@@ -13,21 +14,22 @@ def open_bank(settings: Settings, listener: Listener = ignore) -> RubricBank:
     """The data directory's bank; its embedding model is fetched when it is first needed."""
 
     async def open_embedder() -> Embedder:
-        return await embedder_in(settings.weights_dir, listener)
+        return await embedder_in(settings.weights_dir, listener, settings.embedder)
 
     return RubricBank(settings.data_dir, open_embedder)
 
 
-async def embedder_in(weights_dir: Path, listener: Listener = ignore) -> Embedder:
-    """The default embedder, fetched where it is not on disk and loaded when first used."""
-    from agent.weights.resolving import resolve_embedder
-    from memory.embedder import SentenceEmbedder
+async def embedder_in(
+    weights_dir: Path, listener: Listener = ignore, name: str = DEFAULT_EMBEDDER
+) -> Embedder:
+    """The embedder of a name, fetched where it is not on disk and loaded when first used."""
+    from agent.weights.embedders import open_embedder
 
     def tell(done: int, total: int, doing: str) -> None:
         share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
         listener(SourceProgress(f"{doing}{share}"))
 
-    return SentenceEmbedder(await resolve_embedder(directory=weights_dir, on_progress=tell))
+    return await open_embedder(name, directory=weights_dir, on_progress=tell)
 
 
 def recaller_of(

@@ -21,7 +21,7 @@ from agent.check import Check, fault_of
 from agent.choice import EmbeddedChoice, PolicyChoice, ServerChoice, choose_policy
 from agent.settings import Settings, unknown_variables
 from agent.source_checks import check_sources
-from agent.weights.catalogue import DEFAULT_EMBEDDER, Weights, known
+from agent.weights.catalogue import Weights, known
 from memory.errors import RubricemError
 
 SERVER_TIMEOUT = 3.0
@@ -208,10 +208,21 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
     return held, Check("bank", "ok", found)
 
 
-def check_embedder(settings: Settings, held: int = 0) -> Check:
-    """Whether the embedding model is there; `held` reflections are recalled by it."""
-    if settings.retrieval == "lexical" and (not held or settings.memory == "off"):
+def check_embedder(settings: Settings, recallable: int = 0) -> Check:
+    """Whether the embedding model is there, by which so many reflections can be recalled."""
+    from agent.weights.embedders import held_embedder, repo_of
+
+    if settings.retrieval == "lexical" and (not recallable or settings.memory == "off"):
         return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
-    weights = known(DEFAULT_EMBEDDER)
-    assert weights is not None, "the default embedder is in the catalogue"
-    return _check_published("embedder", weights, settings.weights_dir)
+    try:
+        held = held_embedder(settings.embedder, settings.weights_dir)
+    except RubricemError as error:
+        return fault_of("embedder", error)
+    if isinstance(held, Path):
+        return Check("embedder", "ok", f"the model in {held}")
+    if held is not None:
+        return _check_published("embedder", held, settings.weights_dir)
+    repo = repo_of(settings.embedder)
+    found = f"{repo} is not fetched; the hub may have it."
+    remedy = f"It is fetched when first needed, or now: rubricem models fetch {repo}"
+    return Check("embedder", "note", found, remedy)

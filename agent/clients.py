@@ -197,10 +197,9 @@ async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
     """The named sources; folders and libraries are indexed by their first search."""
     embedder = None
     if settings.retrieval == "hybrid":
-        from agent.weights.resolving import resolve_embedder
-        from memory.embedder import SentenceEmbedder
+        from agent.banking import embedder_in
 
-        embedder = SentenceEmbedder(await resolve_embedder(directory=settings.weights_dir))
+        embedder = await embedder_in(settings.weights_dir, listener, settings.embedder)
     return await asyncio.to_thread(_combined, settings, embedder, listener)
 
 

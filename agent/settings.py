@@ -25,6 +25,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
+from agent.weights.catalogue import DEFAULT_EMBEDDER
 from memory.errors import SettingsError
 from memory.schema import AnswerFormat
 
@@ -75,6 +76,8 @@ class Settings(BaseSettings):
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
+    embedder: str = DEFAULT_EMBEDDER
+    """of the bank and of hybrid retrieval: a name that sentence-transformers knows, or a folder"""
     verify: Literal["off", "mark", "repair"] = "mark"
     """claims against their sources: said in the report, or also rewritten or removed there"""
     checker: Literal["auto", "lexical"] = "auto"

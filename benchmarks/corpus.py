@@ -22,7 +22,7 @@ from agent.sources.hybrid import HybridIndex
 from agent.sources.lexical import LexicalIndex, build_index, matched_text
 from agent.sources.stdlib_docs import library_passages
 from agent.weights.catalogue import DEFAULT_EMBEDDER, known
-from agent.weights.resolving import resolve_embedder
+from agent.weights.embedders import resolve_embedder
 from agent.weights.stored import weights_dir
 from benchmarks.report import Value, emit
 from memory.embedder import SentenceEmbedder
@@ -49,7 +49,7 @@ def main() -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="embed 200 passages (default)")
     size.add_argument("--full", action="store_true", help="embed 2,000 passages")
-    parser.add_argument("--model", help="folder of the embedding model (MiniLM)")
+    parser.add_argument("--model", type=Path, help="folder of the embedding model (MiniLM)")
     args = parser.parse_args()
     rng = np.random.default_rng(SEED)
     values: dict[str, Value] = {}
@@ -158,7 +158,7 @@ def _percentile(times: list[float], percent: int) -> float:
     return round(float(np.percentile(times, percent)), 2)
 
 
-def _embedding_rate(model: str | None, count: int) -> dict[str, Value]:
+def _embedding_rate(model: Path | None, count: int) -> dict[str, Value]:
     """Passages of the standard library's documentation embedded in a second, or None."""
     unknown: dict[str, Value] = {"embedding_passages_per_s": None, "embedded_passages": 0}
     try:

@@ -1,7 +1,8 @@
-"""Embeddings by sentence-transformers: MiniLM by default, from a folder, without a network.
+"""Embeddings by sentence-transformers, from a model's folder, without a network.
 
-The model is loaded by the first call that embeds something, as loading it takes seconds and
-most runs of the program never need it.
+Code that a model brings is never run (`trust_remote_code` stays off). The model is loaded by
+the first call that embeds something, as loading it takes seconds and most runs of the program
+never need it.
 """
 
 import threading
@@ -24,10 +25,10 @@ _BATCH = 32
 class SentenceEmbedder:
     """Unit vectors of texts. Safe to share between threads, which then take turns."""
 
-    def __init__(self, model: str | Path, name: str = "") -> None:
-        """`model` is a folder, or a name that the hub (or its local cache) knows."""
-        self._model = str(model)
-        self._name = name or Path(self._model).name
+    def __init__(self, folder: Path, name: str = "") -> None:
+        """`name` tells its vectors from those of any other model; by default the folder's."""
+        self._folder = folder
+        self._name = name or folder.name
         self._loaded: SentenceTransformer | None = None
         self._lock = threading.Lock()
 
@@ -60,11 +61,18 @@ class SentenceEmbedder:
         from transformers.utils.logging import disable_progress_bar
 
         disable_progress_bar()  # type: ignore[no-untyped-call]
-        local = Path(self._model).is_dir()
         try:
-            return SentenceTransformer(self._model, device="cpu", local_files_only=local)
+            return SentenceTransformer(
+                str(self._folder),
+                device="cpu",
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"dtype": "float32"},
+            )
         except Exception as cause:
+            said = " ".join(str(cause).split())
             raise WeightsError(
-                f"The embedding model {self._model} could not be loaded: {cause}",
-                "Name a folder with the whole model, or set retrieval to lexical.",
+                f"The embedding model in {self._folder} could not be loaded: {said}",
+                "Set embedder to the folder of a whole model, or do without: retrieval lexical, "
+                "memory off.",
             ) from cause

@@ -270,3 +270,13 @@ def test_the_embedder_matters_to_hybrid_retrieval_only() -> None:
     hybrid = check_embedder(Settings(retrieval="hybrid"))
     assert states(hybrid) == ["note"]
     assert "all-minilm-l6-v2 is not fetched yet" in hybrid.found
+
+
+def test_the_embedder_that_is_set_is_looked_for(tmp_path: Path) -> None:
+    other = check_embedder(Settings(retrieval="hybrid", embedder="qwen3-0.6b"))
+    assert states(other) == ["note"]
+    assert other.remedy.endswith("models fetch Qwen/Qwen3-Embedding-0.6B")
+    assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["fault"]
+    kind = "sentence_transformers.models.Transformer"
+    (tmp_path / "modules.json").write_text(f'[{{"type": "{kind}"}}]')
+    assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["ok"]

@@ -12,9 +12,10 @@ from rich.console import Console
 
 from agent.commands.models import models
 from agent.weights.catalogue import CATALOGUE
+from agent.weights.embedders import resolve_embedder
 from agent.weights.fetch_view import shown_fetch
 from agent.weights.fetching import fetch
-from agent.weights.resolving import fetch_named, obtain, resolve_embedder, resolve_model
+from agent.weights.resolving import fetch_named, obtain, resolve_model
 from agent.weights.stored import listed, remove, weights_dir
 from agent.weights.verified import recorded, verify
 from memory.errors import SettingsError, WeightsError

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 
 from memory.errors import SettingsError
 
+MODULES = "modules.json"
+"""the file that every sentence-transformers model has, and nothing else"""
+
 OnProgress = Callable[[int, int, str], None]
 """Called with bytes done, bytes in all, and what is being done."""
 
@@ -52,7 +55,6 @@ class Weights:
     files: tuple[WeightFile, ...]
     pieces: Pieces | None = None
     aliases: tuple[str, ...] = ()
-    embedder: bool = False
     checks_claims: bool = True
     """whether its yes or no on a claim is worth more than the rules alone, as measured"""
 
@@ -61,12 +63,18 @@ class Weights:
         return sum(file.size for file in self.files)
 
     @property
+    def embedder(self) -> bool:
+        return any(file.path == MODULES for file in self.files)
+
+    @property
     def folder(self) -> str:
         return f"{self.name.replace('/', '--')}-{self.files[0].sha256[:12]}"
 
 
 DEFAULT_MODEL = "qwen2.5-coder-1.5b"
 DEFAULT_EMBEDDER = "all-minilm-l6-v2"
+SHORT_NAMES = {"qwen3-0.6b": "Qwen/Qwen3-Embedding-0.6B"}
+"""of models of the hub whose hashes are taken from there when they are fetched"""
 
 CATALOGUE = (
     Weights(
@@ -102,7 +110,6 @@ CATALOGUE = (
     ),
     Weights(
         name=DEFAULT_EMBEDDER,
-        embedder=True,
         licence="Apache-2.0",
         repo="sentence-transformers/all-MiniLM-L6-v2",
         revision="1110a243fdf4706b3f48f1d95db1a4f5529b4d41",

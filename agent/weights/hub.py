@@ -14,7 +14,8 @@ from typing import Any
 
 import httpx
 
-from agent.weights.catalogue import OnProgress, WeightFile, Weights, unknown
+from agent.weights.catalogue import SHORT_NAMES, OnProgress, WeightFile, Weights, unknown
+from agent.weights.hub_folder import embedder_files, is_embedder
 from memory.errors import WeightsError
 
 PUBLIC_HUB = "https://huggingface.co"
@@ -32,25 +33,32 @@ def hub_url() -> str:
 
 
 def hub_name(name: str) -> tuple[str, str | None]:
-    """Repository and file of `org/repo` or `org/repo:file.gguf`; raises SettingsError."""
-    match = _NAME.fullmatch(name)
+    """Repository and file of `org/repo`, a short name, or `org/repo:file.gguf`.
+
+    Raises SettingsError for any other.
+    """
+    match = _NAME.fullmatch(SHORT_NAMES.get(name.lower(), name))
     if match is None:
         raise unknown(name)
     return match["repo"], match["file"]
 
 
 async def look_up(repo: str, file: str | None = None) -> Weights:
-    """The GGUF weights that a hub name stands for: the named file, else the q4_k_m one."""
+    """What a hub name stands for: the named GGUF file, an embedder, else the q4_k_m file."""
     async with _client() as http, _hub_boundary(repo):
         reply = await http.get(f"/api/models/{repo}", params={"blobs": "true"})
         reply.raise_for_status()
         info = reply.json()
         listed = {entry["rfilename"]: entry for entry in info["siblings"]}
-        path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
         revision = str(info.get("sha") or "main")
-        published = await _published(http, f"/{repo}/resolve/{revision}/{path}", listed[path])
+        if file is None and is_embedder(listed):
+            files = await embedder_files(http, repo, revision, listed)
+        else:
+            path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
+            url = f"/{repo}/resolve/{revision}/{path}"
+            files = (WeightFile(path, *await _published(http, url, listed[path])),)
     licence = str((info.get("cardData") or {}).get("license", "unknown"))
-    return Weights(repo, licence, repo, revision, (WeightFile(path, *published),))
+    return Weights(repo, licence, repo, revision, files)
 
 
 async def download(weights: Weights, into: Path, on_progress: OnProgress) -> None:
@@ -97,7 +105,7 @@ def _choose(repo: str, paths: list[str], file: str | None) -> str:
     fitting = [path for path in whole if "q4_k_m" in path.lower()]
     if file is None and fitting:
         return fitting[0]
-    wanted = f"no single file {file}" if file else "no single q4_k_m .gguf file"
+    wanted = f"no single file {file}" if file else "no single q4_k_m .gguf file and is no embedder"
     remedy = f"Name one as {repo}:FILE, of {', '.join(whole)}." if whole else "Name another."
     raise WeightsError(f"{repo} has {wanted}.", remedy)
 

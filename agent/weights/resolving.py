@@ -15,7 +15,6 @@ from pathlib import Path
 from agent.weights import hub
 from agent.weights.catalogue import (
     CATALOGUE,
-    DEFAULT_EMBEDDER,
     DEFAULT_MODEL,
     OnProgress,
     Weights,
@@ -52,11 +51,11 @@ async def resolve_model(
     """
     directory = directory or weights_dir()
     weights = known(name)
-    if weights is not None and weights.embedder:
-        raise SettingsError(f"{weights.name} is an embedder and writes no text.", "Name a model.")
     if weights is None and (path := _local(name)) is not None:
         return path
     weights = weights or await _of_hub(name, directory)
+    if weights.embedder:
+        raise SettingsError(f"{weights.name} is an embedder and writes no text.", "Name a model.")
     folder = await obtain(weights, directory=directory, on_progress=on_progress)
     return _checked_gguf(folder / weights.files[0].path)
 
@@ -89,15 +88,6 @@ async def base_sha256(name: str, path: Path) -> str:
     if weights is not None:
         return weights.files[0].sha256
     return await asyncio.to_thread(_hashed, path)
-
-
-async def resolve_embedder(
-    *, directory: Path | None = None, on_progress: OnProgress = unseen
-) -> Path:
-    """The folder of the default embedder, fetched when it is not on disk."""
-    weights = known(DEFAULT_EMBEDDER)
-    assert weights is not None, "the default embedder is in the catalogue"
-    return await obtain(weights, directory=directory, on_progress=on_progress)
 
 
 async def obtain(
