@@ -26,6 +26,7 @@ from training.collecting import Collector
 from training.groups import Reflected
 from training.judges import NONE, collecting_judge, known_judge
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
+from training.scaffolding import ScaffoldRule
 
 Tell = Callable[[str], None]
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
@@ -45,6 +46,7 @@ class CollectOptions:
     judge_base_url: str | None = None
     reflections: int = 8
     """candidates for each judged group; 0: none"""
+    scaffold: ScaffoldRule | None = None
 
 
 @asynccontextmanager
@@ -237,6 +239,7 @@ def _manifest(
         memory=settings.memory,
         seed=settings.seed,
         tool_calls=settings.tool_calls,
+        scaffold=options.scaffold,
         settings={**choices_of(settings), **shaping, "context_tokens": settings.context_tokens},
         questions_sha256=hash_of(questions),
     )

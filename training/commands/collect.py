@@ -76,6 +76,24 @@ if TYPE_CHECKING:
     metavar="X",
     help="Keep the best reflection from this score on (0.5; 0.4 with an embedded judge).",
 )
+@click.option(
+    "--scaffold",
+    metavar="SHARE",
+    help="Show rollouts a part of their rubric (RuscaRL): linear, or binary:N for the first N.",
+)
+@click.option(
+    "--scaffold-decay",
+    default="sigmoid",
+    metavar="DECAY",
+    help="Over the training: sigmoid[:ALPHA[:T0]], linear, power:N or constant (sigmoid:125:0.2).",
+)
+@click.option(
+    "--progress",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    metavar="T",
+    help="How far the training is, for the scaffold's decay (0).",
+)
 @click.option("--seed", type=int)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def collect(questions: Path, out: Path, quiet: bool, **flags: Any) -> None:
@@ -85,9 +103,11 @@ def collect(questions: Path, out: Path, quiet: bool, **flags: Any) -> None:
     """
     from agent.settings import load_settings
     from training.opening import CollectOptions
+    from training.scaffold_flags import scaffold_rule
 
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections")
-    options = CollectOptions(**{name: flags.pop(name) for name in own})
+    rule = scaffold_rule(flags.pop("scaffold"), flags.pop("scaffold_decay"), flags.pop("progress"))
+    options = CollectOptions(scaffold=rule, **{name: flags.pop(name) for name in own})
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
