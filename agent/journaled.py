@@ -31,42 +31,57 @@ from memory.schema import Segment
 from memory.text import storable
 
 _COMPLETION = TypeAdapter(Completion)
-_scope: ContextVar[str] = ContextVar("scope")
+_scope: ContextVar[tuple[str, Counter[str]]] = ContextVar("scope")
+"""its name, and how often each call was asked in it"""
+
+MakeCall = Callable[[], Awaitable[dict[str, Any]]]
+
+
+async def at_once(call: MakeCall) -> dict[str, Any]:
+    return await call()
 
 
 class Calls:
-    """The calls that are made beside the transcripts of runs."""
+    """The calls that are made beside the transcripts of runs.
 
-    def __init__(self, journal: Journal) -> None:
+    `gate` makes each call that the journal does not hold, when it sees fit; what it is given
+    asks and keeps the reply.
+    """
+
+    def __init__(
+        self, journal: Journal, gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once
+    ) -> None:
         self._journal = journal
-        self._asked: dict[str, Counter[str]] = {}
+        self._gate = gate
 
     @contextmanager
     def scope(self, name: str) -> Iterator[None]:
         """Calls made inside belong to `name`; a scope that is entered again begins anew."""
-        self._asked[name] = Counter()
-        token = _scope.set(name)
+        token = _scope.set((name, Counter()))
         try:
             yield
         finally:
             _scope.reset(token)
-            del self._asked[name]
 
     def forget(self, name: str) -> None:
         """Drop a finished scope's replies from memory."""
         self._journal.forget(name)
 
-    async def once(self, call: str, ask: Callable[[], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+    async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The journal's reply to a call, or a new one, which is on disk when this returns."""
-        scope = _scope.get()
+        scope, asked = _scope.get()
         digest = hashlib.sha256(storable(call).encode()).hexdigest()[:32]
-        number = self._asked[scope][digest]
-        self._asked[scope][digest] += 1
-        key = CallKey(scope, 0, number, digest)
-        if (reply := self._journal.find(key)) is None:
+        key = CallKey(scope, 0, asked[digest], digest)
+        asked[digest] += 1
+
+        async def kept() -> dict[str, Any]:
             reply = await ask()
             await self._journal.append(key, reply)
-        return reply
+            return reply
+
+        if (reply := self._journal.find(key)) is not None:
+            return reply
+        return await self._gate(kept)
 
     async def completion(self, call: str, ask: Callable[[], Awaitable[Completion]]) -> Completion:
         async def asked() -> dict[str, Any]:

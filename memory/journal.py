@@ -13,6 +13,7 @@ import asyncio
 import fcntl
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,12 +30,26 @@ class CallKey(NamedTuple):
     digest: str
 
 
+Reply = dict[str, Any]
+
+
 class Journal:
     """An open journal file. Raises StoreError where it cannot be read or written."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self,
+        path: Path,
+        hear: Callable[[Reply], None] = lambda reply: None,
+        wanted: Callable[[str], bool] = lambda thread: True,
+    ) -> None:
+        """`hear` is told every reply: those in the file now, each new one once it is on disk.
+
+        Of the file only the replies of `wanted` threads are held, to be found again.
+        """
         self.path = path
-        self._replies: dict[CallKey, dict[str, Any]] = {}
+        self._hear = hear
+        self._wanted = wanted
+        self._replies: dict[str, dict[CallKey, Reply]] = {}
         self._pending: list[tuple[str, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
         try:
@@ -49,11 +64,11 @@ class Journal:
             os.close(self._fd)
             raise
 
-    def find(self, key: CallKey) -> dict[str, Any] | None:
+    def find(self, key: CallKey) -> Reply | None:
         """The reply of a finished call, or None if it is still to be made."""
-        return self._replies.get(key)
+        return self._replies.get(key.thread, {}).get(key)
 
-    async def append(self, key: CallKey, reply: dict[str, Any]) -> None:
+    async def append(self, key: CallKey, reply: Reply) -> None:
         """Return once the reply is on disk."""
         # As ASCII, which can write anything: a line that cannot be encoded would hold up all.
         line = json.dumps({"key": key, "reply": reply}) + "\n"
@@ -62,7 +77,8 @@ class Journal:
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         await done
-        self._replies[key] = reply
+        self._replies.setdefault(key.thread, {})[key] = reply
+        self._hear(reply)
 
     def close(self) -> None:
         """Release the lock, once what is being written is on disk; not to be used afterwards."""
@@ -73,7 +89,7 @@ class Journal:
 
     def forget(self, thread: str) -> None:
         """Drop a finished run's replies from this process's memory; the file keeps them."""
-        self._replies = {k: v for k, v in self._replies.items() if k.thread != thread}
+        self._replies.pop(thread, None)
 
     async def _flush(self) -> None:
         while self._pending:
@@ -114,19 +130,27 @@ class Journal:
             ) from None
 
     def _load(self) -> None:
-        block = self.path.read_bytes()
-        whole = block.rfind(b"\n") + 1
-        if whole < len(block):
-            os.ftruncate(self._fd, whole)
-        for number, line in enumerate(block[:whole].splitlines(), start=1):
-            try:
-                record = json.loads(line)
-                self._replies[CallKey(*record["key"])] = record["reply"]
-            except (ValueError, KeyError, TypeError):
-                raise StoreError(
-                    f"line {number} of the journal {self.path.name} is damaged",
-                    "Move that run's folder away and ask again; nothing was overwritten.",
-                ) from None
+        whole = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    os.ftruncate(self._fd, whole)
+                    return
+                whole += len(line)
+                self._take(line, number)
+
+    def _take(self, line: bytes, number: int) -> None:
+        try:
+            record = json.loads(line)
+            key, reply = CallKey(*record["key"]), record["reply"]
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(
+                f"line {number} of the journal {self.path.name} is damaged",
+                "Move that run's folder away and ask again; nothing was overwritten.",
+            ) from None
+        if self._wanted(key.thread):
+            self._replies.setdefault(key.thread, {})[key] = reply
+        self._hear(reply)
 
 
 def in_use(path: Path) -> bool:
