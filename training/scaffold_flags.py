@@ -1,4 +1,4 @@
-"""How a scaffold is asked for on the command line: `--scaffold`, `--scaffold-decay`, `--progress`."""
+"""A scaffold as it is asked for: `--scaffold`, `--scaffold-decay`, `--progress`."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The scaffolds of a collecting step: each question's criteria as its step began, and who sees which.
+"""The scaffolds of a step: each question's criteria as it began, and who is shown which.
 
 Criteria come from the question's rubric, persistent and active; where it has none yet, from the
 questions file. They are written down before the first rollout, so that a step that goes on shows
