@@ -53,3 +53,17 @@ class Reflection(Value):
     """sentences that say why it stands in quarantine: with any it is not recalled until a person
     releases it"""
     written_at: datetime
+
+
+class Recollection(Value):
+    """What a run was given of the bank, as it stood then; earlier versions kept the id alone."""
+
+    id: str
+    question: str = ""
+    """that it was learnt from"""
+    own: bool = False
+    """it is the run's own question"""
+    similarity: float | None = None
+    """of the two questions, a cosine; None for its own, and where nobody kept it"""
+    score: float | None = None
+    """of the reflection"""

@@ -13,6 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from memory.reflections import Recollection as Recollection
 from memory.reflections import Reflection as Reflection
 from memory.reflections import ReflectionScore as ReflectionScore
 from memory.values import NO_USAGE as NO_USAGE
@@ -171,6 +172,8 @@ class Trajectory(Value):
     """None: nobody checked the citations"""
     recalled: tuple[str, ...] = ()
     """ids of the bank items put before the question"""
+    recollections: tuple[Recollection, ...] = ()
+    """the same items, in their order"""
     scaffold: ScaffoldedPrompt | None = None
     rubric_version: str = ""
     seed: int = 0
