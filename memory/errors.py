@@ -43,6 +43,9 @@ class WeightsError(RubricemError):
 class PolicyError(RubricemError):
     """The model or server that writes the policy's text failed."""
 
+    away = False
+    """it serves nobody now: the same call can succeed later"""
+
 
 class SourceError(RubricemError):
     """A source of passages could not be read or searched."""

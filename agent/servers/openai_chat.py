@@ -98,7 +98,9 @@ class OpenAIChat:
             self._limiter.pause(wait)
         if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
             times = f", also at try {tried}" if tried > 1 else ""
-            raise PolicyError(f"{failed}{times}", failed.remedy, spent) from None
+            error = PolicyError(f"{failed}{times}", failed.remedy, spent)
+            error.away = failed.away
+            raise error from None
         log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)
         return wait
 

@@ -48,6 +48,8 @@ class AttemptError(Exception):
         again: bool,
         asked: float | None = None,
         crowded: bool = False,
+        silent: bool = False,
+        away: bool = False,
         usage: Usage = NO_USAGE,
     ) -> None:
         super().__init__(message)
@@ -57,6 +59,10 @@ class AttemptError(Exception):
         """seconds that the server wants to be left alone"""
         self.crowded = crowded
         """the server limits its callers, so all of them should wait"""
+        self.silent = silent
+        """the server took the call and never answered it"""
+        self.away = away
+        """the server serves nobody now, whatever it is asked"""
         self.usage = usage
         """what the try cost all the same"""
 

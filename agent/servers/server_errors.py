@@ -43,6 +43,7 @@ class Server:
             f"no model server answers at {self.endpoint.url}",
             "Start the server, or correct its address (base_url).",
             again=True,
+            away=True,
         )
 
     def silent(self, seconds: float) -> AttemptError:
@@ -50,6 +51,8 @@ class Server:
             f"the model server at {self.endpoint.url} sent nothing for {seconds:g} s",
             "Look whether it is overloaded, or allow it a longer time-out.",
             again=True,
+            silent=True,
+            away=True,
         )
 
     def cut(self, why: str) -> AttemptError:
@@ -154,4 +157,5 @@ class Server:
             again=True,
             asked=asked,
             crowded=crowded,
+            away=True,
         )
