@@ -14,6 +14,7 @@ from agent.events import Listener, SourceProgress, ignore
 from agent.reflection_text import harmless
 from memory.bank import FLOOR, NEAREST, RubricBank
 from memory.errors import RubricemError
+from memory.items import Recalled
 from memory.journal import CallKey, Journal
 from memory.schema import Reflection
 from memory.text import storable
@@ -65,18 +66,16 @@ class BankRecaller:
         self._listener = listener
 
     async def recall(self, question: str) -> Recall:
-        own = similar = None
         try:
-            own = await self._bank.within(question, self._generation)
-            wanted = self._k - (own is not None)
-            matches = await self._bank.across(question, wanted, self._floor, self._generation)
-            similar = [match.reflection for match in matches]
+            recalled = await self._bank.recall(question, self._k, self._floor, self._generation)
         except RubricemError as error:
+            recalled = Recalled(fault=error)
+        if recalled.fault:
             # A question is answered without its memory rather than not at all.
-            self._listener(SourceProgress(f"the memory is left out: {error}"))
-        found = [reflection for reflection in (own, *(similar or ())) if reflection]
-        ids = tuple(reflection.id for reflection in found)
-        return Recall(ids, own is not None, reference_block(own, similar or [], self._characters))
+            self._listener(SourceProgress(f"the memory is left out: {recalled.fault}"))
+        own, similar = recalled.own, [match.reflection for match in recalled.similar]
+        ids = tuple(reflection.id for reflection in (own, *similar) if reflection)
+        return Recall(ids, own is not None, reference_block(own, similar, self._characters))
 
 
 def reference_block(own: Reflection | None, similar: Sequence[Reflection], characters: int) -> str:

@@ -1,28 +1,36 @@
 """The rubric bank: what judged runs have taught, found again by question.
 
-    bank/journal.jsonl    every reflection put into it: the truth
-    bank/index/           the questions' embeddings (Chroma), derived from the journal
+    bank/journal.jsonl    every event of the bank: the truth
+    bank/uses.jsonl       which runs were given which items, and how they were scored
+    bank/catalogue.db     where everything stands in the journal (SQLite), derived from it
+    bank/index/           the questions' embeddings (Chroma), derived from it
+    bank/id               the bank's own name
 
 Within a question the latest reflection counts; a new one replaces it, and the old one stays in
 the history (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Across questions the
-nearest are found by the inner product of embeddings. A generation is the number of reflections
-ever put: asked at one, the bank answers as it stood then, so that all the groups of a step see
-the same. A bank without items loads neither Chroma nor an embedding model.
+nearest are found by the inner product of embeddings. A generation is the number of events so
+far: asked at one, the bank answers as it stood then, so that all the groups of a step see
+the same; only what was removed is gone from all of them. A bank without items, or one that knows
+all that is asked for by the question's own words, loads neither Chroma nor an embedding model.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from memory.bank_index import BankIndex, Entry, entries_of, question_key
-from memory.bank_journal import BankJournal
-from memory.errors import SettingsError
+from memory.bank_catalogue import NOW
+from memory.bank_events import question_key
+from memory.bank_index import stats_of
+from memory.bank_merging import bring_in
+from memory.bank_search import BankSearch
+from memory.bank_store import BankStore
+from memory.errors import RubricemError, SettingsError
 from memory.interfaces import Embedder
-from memory.schema import Reflection
+from memory.items import BankItem, BankStats, Imported, Match, Recalled
+from memory.reflections import Reflection
 
 NEAREST = 2
-"""similar questions recalled at most"""
+"""items recalled at most"""
 FLOOR = 0.4
 """similarity below which a question is another matter
 
@@ -33,55 +41,61 @@ subjects none reached 0.35; of the 27 pairs of one subject 81% reached 0.4, and 
 OpenEmbedder = Callable[[], Awaitable[Embedder]]
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
-    """A reflection found by meaning; similarity is a cosine in [-1, 1]."""
-
-    reflection: Reflection
-    similarity: float
-
-
 class RubricBank:
-    """The bank of one data directory. Many processes may use it at once."""
+    """The bank of one data directory. Many processes may use it at once.
+
+    Raises StoreError where its files cannot be used, SettingsError for an id that it does not
+    know and for an embedder that is not its own.
+    """
 
     def __init__(self, data_dir: Path, open_embedder: OpenEmbedder | None = None) -> None:
         """`open_embedder` is called when something is first looked up by meaning."""
         self.folder = data_dir / "bank"
-        self._journal = BankJournal(self.folder / "journal.jsonl")
+        self._store = BankStore(self.folder)
         self._open_embedder = open_embedder
-        self._index: BankIndex | None = None
-        self._lock = asyncio.Lock()
+        self._opened: BankSearch | None = None
 
     async def put(self, reflection: Reflection) -> bool:
-        """Return once it is on disk; False where this very reflection is there already."""
-        async with self._lock:
-            return await asyncio.to_thread(self._journal.append, reflection)
+        """Return once it is on disk; False where this very reflection came before.
+
+        It replaces what stands on its question, unless it has flags or a person pinned that.
+        """
+        return await asyncio.to_thread(self._store.put, reflection)
+
+    async def bring_in(self, reflections: Iterable[Reflection]) -> Imported:
+        """Merge reflections of another bank, which the caller has screened.
+
+        For one question the pinned one wins, else the higher score, else the later one; the
+        loser goes to the history.
+        """
+        return await asyncio.to_thread(bring_in, self._store, reflections)
 
     async def generation(self) -> int:
-        """How many reflections were ever put."""
-        return len(await self._entries())
+        """How many events there were."""
+        return await asyncio.to_thread(self._store.generation)
 
-    async def items(self, generation: int | None = None) -> list[Reflection]:
-        """The reflection that counts for each question, the latest last."""
-        entries = await self._entries()
-        at = len(entries) if generation is None else generation
-        return [entry.reflection for entry in entries if entry.shown_at(at)]
+    async def items(self, generation: int | None = None, *, every: bool = False) -> list[BankItem]:
+        """The item that counts for each question, in the order in which they came.
 
-    async def find(self, identifier: str) -> list[Reflection]:
-        """Every reflection ever put whose id begins so."""
-        found = [e.reflection for e in await self._entries()]
-        return [r for r in found if identifier and r.id.startswith(identifier)]
+        `every`: also those that are replaced, disabled or in quarantine.
+        """
+        return await asyncio.to_thread(lambda: list(self._store.shown(_at(generation), every)))
 
-    async def history(self, question: str) -> list[Reflection]:
-        """Every reflection ever put for the question; the last one counts."""
-        key = question_key(question)
-        return [e.reflection for e in await self._entries() if e.key == key]
+    async def export(self) -> Iterator[BankItem]:
+        """Every item that is not removed, read from disk one by one."""
+        return await asyncio.to_thread(self._store.shown, NOW, True)
+
+    async def find(self, prefix: str) -> list[BankItem]:
+        """Every item whose id begins so; none for ""."""
+        return await asyncio.to_thread(self._store.find, prefix)
+
+    async def history(self, question: str) -> list[BankItem]:
+        """Every item on the question, in the order in which they came."""
+        return await asyncio.to_thread(self._store.history, question)
 
     async def within(self, question: str, generation: int | None = None) -> Reflection | None:
         """What was learnt from this very question."""
-        key = question_key(question)
-        shown = await self.items(generation)
-        return next((r for r in shown if question_key(r.question) == key), None)
+        return await asyncio.to_thread(self._store.within, question, _at(generation))
 
     async def across(
         self,
@@ -91,35 +105,96 @@ class RubricBank:
         generation: int | None = None,
     ) -> list[Match]:
         """What was learnt from the k nearest other questions, the nearest first."""
-        nearest = await self._nearest(question, k, generation, besides=question_key(question))
-        return [match for match in nearest if match.similarity >= floor]
+        at, key = _at(generation), question_key(question)
+        if not await self._has_others(k, key, at):
+            return []
+        search = await self._search()
+        return await asyncio.to_thread(search.nearest, question, k, floor, at, key)
 
     async def search(self, text: str, k: int = 10) -> list[Match]:
         """The k items whose questions are nearest to a text, however far they are."""
-        return await self._nearest(text, k, None)
-
-    async def _entries(self) -> list[Entry]:
-        async with self._lock:
-            return entries_of(await asyncio.to_thread(self._journal.read))
-
-    async def _nearest(
-        self, text: str, k: int, generation: int | None, besides: str = ""
-    ) -> list[Match]:
-        entries = await self._entries()
-        at = len(entries) if generation is None else generation
-        held = {e.reflection.id: e.reflection for e in entries if e.shown_at(at)}
-        if k < 1 or all(question_key(r.question) == besides for r in held.values()):
+        if not await self._has_others(k, "", NOW):
             return []
-        index = await self._opened()
-        found = await asyncio.to_thread(index.nearest, entries, text, k, at, besides)
-        return [Match(held[i], similarity) for i, similarity in found]
+        search = await self._search()
+        return await asyncio.to_thread(search.nearest, text, k, -1.0, NOW)
 
-    async def _opened(self) -> BankIndex:
-        if self._index is None:
+    async def recall(
+        self,
+        question: str,
+        k: int = NEAREST,
+        floor: float = FLOOR,
+        generation: int | None = None,
+    ) -> Recalled:
+        """At most k items that are worth knowing before a question.
+
+        Its own comes first. Of the others no two are about the same question, and each adds to
+        those before it.
+        """
+        at = _at(generation)
+        own = await self.within(question, generation) if k > 0 else None
+        left = k - (own is not None)
+        try:
+            if not await self._has_others(left, question_key(question), at):
+                return Recalled(own)
+            search = await self._search()
+            similar = await asyncio.to_thread(
+                search.diverse, question, left, floor, at, own is not None
+            )
+        except RubricemError as error:
+            return Recalled(own, fault=error)
+        return Recalled(own, tuple(similar))
+
+    async def edit(self, identifier: str, rubrics: str, takeaways: str) -> BankItem:
+        """A new version in a person's words; the old one goes to the history."""
+        return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways)
+
+    async def pin(self, identifier: str, on: bool = True) -> None:
+        """Have no run's reflection replace it, or allow that again."""
+        await asyncio.to_thread(self._store.decide, "pin", identifier, on)
+
+    async def disable(self, identifier: str, on: bool = True) -> None:
+        """Have it recalled no more, or again."""
+        await asyncio.to_thread(self._store.decide, "disable", identifier, on)
+
+    async def release(self, identifier: str) -> None:
+        """Let it out of quarantine: it counts, unless a newer or a pinned one does."""
+        await asyncio.to_thread(self._store.decide, "release", identifier)
+
+    async def remove(self, identifier: str) -> None:
+        """Have it gone from every view and its text from the journal."""
+        await asyncio.to_thread(self._store.remove, identifier)
+
+    async def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
+        """Write down that a run was given these items; again for the same run changes nothing."""
+        await asyncio.to_thread(self._store.used, trajectory_id, ids, question)
+
+    async def scored(self, trajectory_id: str, mean: float) -> None:
+        """Write down a run's mean score over its scored stages, in [0, 1]; the last counts."""
+        await asyncio.to_thread(self._store.scored, trajectory_id, mean)
+
+    async def stats(self) -> BankStats:
+        return await asyncio.to_thread(stats_of, self._store)
+
+    async def rebuild(self) -> None:
+        """Make the catalogue and the embeddings again, with the embedder of this bank."""
+        search = await self._search()
+        await asyncio.to_thread(self._store.catalogue.drop)
+        await asyncio.to_thread(search.index.rebuild)
+
+    async def _has_others(self, k: int, key: str, generation: int) -> bool:
+        """Whether there is anything to be found by meaning."""
+        return k > 0 and await asyncio.to_thread(self._store.has_others, key, generation)
+
+    async def _search(self) -> BankSearch:
+        if self._opened is None:
             if self._open_embedder is None:
                 raise SettingsError(
                     "The bank was opened without an embedding model, so it cannot be searched.",
                     "Look a question up by its own words.",
                 )
-            self._index = BankIndex(self.folder / "index", await self._open_embedder())
-        return self._index
+            self._opened = BankSearch(self._store, await self._open_embedder())
+        return self._opened
+
+
+def _at(generation: int | None) -> int:
+    return NOW if generation is None else generation

@@ -1,99 +1,161 @@
-"""The bank's journal: every reflection ever put into it, one fsynced JSON line each.
+"""The bank's journal: every event of the bank, one fsynced JSON line each.
 
 It is the truth of the rubric bank; whatever else there is of it can be built again from here.
-Line n makes generation n. Several processes may share the file: each append takes a lock for as
-long as it lasts, and what others have written is read on. A last line cut by a crash was never
-acknowledged to anybody: readers pass over it and the next append removes it.
+Line n makes generation n. Several processes may share the file: who writes holds its lock, and
+what others have written is read on. A last line cut by a crash was never acknowledged to
+anybody: readers pass over it and the next append removes it.
+
+What is removed is blanked in a copy that takes the journal's place, with spaces to its old
+length, so that the other lines stay where they are.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-
-from pydantic import ValidationError
+from typing import NamedTuple
 
 from memory.errors import StoreError
 from memory.runs import unusable, writable
-from memory.schema import Reflection
+
+_BLOCK = 2**20
+
+
+class State(NamedTuple):
+    """Which file it is, and its size in bytes."""
+
+    device: int
+    inode: int
+    size: int
 
 
 class BankJournal:
-    """The file and what was read of it. Nothing is opened or created before it is needed."""
+    """A file of lines. Nothing is opened or created before it is needed."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._records: list[Reflection] = []
-        self._offset = 0
-        self._file: tuple[int, int] | None = None
 
-    def read(self) -> tuple[Reflection, ...]:
-        """Everything on disk by now, in order. Raises StoreError for a damaged line."""
+    def state(self) -> State | None:
+        """None where there is no journal yet."""
         try:
-            with open(self.path, "rb") as file:
-                self._read_on(file.fileno())
+            status = os.stat(self.path)
         except FileNotFoundError:
-            self._records, self._offset = [], 0
-        except StoreError:
-            raise
+            return None
         except OSError as error:
             raise unusable(self.path, error) from error
-        return tuple(self._records)
+        return State(status.st_dev, status.st_ino, status.st_size)
 
-    def append(self, reflection: Reflection) -> bool:
-        """Return once it is on disk; False where a reflection of this id is there already."""
-        line = reflection.model_dump_json().encode() + b"\n"
-        with writable(self.path), self._locked() as descriptor:
-            self._read_on(descriptor)
-            if any(record.id == reflection.id for record in self._records):
-                return False
-            os.ftruncate(descriptor, self._offset)
-            _write(descriptor, line)
-            self._read_on(descriptor)
-        return True
+    def lines(self, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+        """The whole lines from an offset on, each with its own offset and its line break."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    yield offset, line
+                    offset += len(line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unusable(self.path, error) from error
+
+    def line_at(self, offset: int) -> bytes:
+        """The line that begins there; b"" beyond the end."""
+        return next((line for _, line in self.lines(offset)), b"")
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
+    def locked(self) -> Iterator[int]:
+        """The file's descriptor, with nobody else writing; it is created where there is none."""
+        with writable(self.path):
+            descriptor = self._open()
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def append(self, descriptor: int, block: bytes) -> None:
+        """Write lines after the last whole one; they are on disk on return."""
+        end = _whole(descriptor)
+        os.ftruncate(descriptor, end)
+        view = memoryview(block)
+        try:
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        except OSError:
+            # Half a line would join with the next one into a line that nobody can read.
+            with suppress(OSError):
+                os.ftruncate(descriptor, end)
+            raise
+
+    def rewrite(self, changed: Callable[[int, bytes], bytes], more: bytes) -> None:
+        """Put a copy in the journal's place: each line as `changed` gives it, then `more`.
+
+        The lock must be held.
+        """
+        temporary = self._temporary
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb", _BLOCK) as file:
+                for offset, line in self.lines():
+                    file.write(changed(offset, line))
+                file.write(more)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(self.path.parent)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.new")
+
+    def _open(self) -> int:
+        """A locked descriptor of the file that has the journal's name now."""
+        new = not self.path.exists()
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        try:
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield descriptor
-        finally:
+            held, named = os.fstat(descriptor), os.stat(self.path)
+            if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino):
+                break
             os.close(descriptor)
-
-    def _read_on(self, descriptor: int) -> None:
-        """Take up the whole lines that were not read yet."""
-        state = os.fstat(descriptor)
-        if self._file != (state.st_dev, state.st_ino) or state.st_size < self._offset:
-            # Another file has taken its place: nothing that was read is known to be in it.
-            self._records, self._offset = [], 0
-            self._file = (state.st_dev, state.st_ino)
-        block = os.pread(descriptor, state.st_size - self._offset, self._offset)
-        for line in block[: block.rfind(b"\n") + 1].splitlines(keepends=True):
-            self._records.append(self._record(line))
-            self._offset += len(line)
-
-    def _record(self, line: bytes) -> Reflection:
-        try:
-            return Reflection.model_validate_json(line)
-        except ValidationError as error:
-            raise StoreError(
-                f"line {len(self._records) + 1} of the bank's journal {self.path} is damaged",
-                "Remove that line, or move the file away to begin an empty bank.",
-            ) from error
+        # What a process that was killed left of a copy holds text that was to be removed.
+        self._temporary.unlink(missing_ok=True)
+        if new:
+            sync_folder(self.path.parent)
+        return descriptor
 
 
-def _write(descriptor: int, line: bytes) -> None:
-    size = os.fstat(descriptor).st_size
-    view = memoryview(line)
+def _whole(descriptor: int) -> int:
+    """Where the last whole line ends."""
+    end = os.fstat(descriptor).st_size
+    while end:
+        start = max(0, end - _BLOCK)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def damaged(path: Path, number: int) -> StoreError:
+    """The sentence for a line that is no event."""
+    return StoreError(
+        f"line {number} of the bank's journal {path} is damaged",
+        "Remove that line, or move the file away to begin an empty bank.",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        while view:
-            view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
-    except OSError:
-        # Half a line would join with the next one into a line that nobody can read.
-        with suppress(OSError):
-            os.ftruncate(descriptor, size)
-        raise
+    finally:
+        os.close(descriptor)

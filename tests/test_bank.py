@@ -5,56 +5,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from memory.bank import RubricBank
-from memory.bank_journal import BankJournal
 from memory.errors import SettingsError, StoreError
-from memory.schema import Reflection
+from tests.bank_parts import WordEmbedder, bank_in, reflection
 from tests.conftest import ROOT
-
-WORDS = ("cache", "heap", "path", "rome")
-
-
-class WordEmbedder:
-    """A unit vector with one part for each known word that the text holds."""
-
-    def __init__(self, name: str = "words") -> None:
-        self.name = name
-        self.embedded: list[str] = []
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
-        self.embedded += texts
-        rows = [[float(text.count(word)) for word in WORDS] + [1e-3] for text in texts]
-        matrix = np.array(rows, dtype=np.float32)
-        return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
-
-
-def reflection(question: str, identifier: str, takeaways: str = "- read the source") -> Reflection:
-    return Reflection(
-        id=identifier,
-        question=question,
-        rubrics="Pitfalls: guessing",
-        takeaways=takeaways,
-        score=0.75,
-        trajectory_id="t",
-        written_at=datetime(2026, 1, 1, tzinfo=UTC),
-    )
-
-
-def bank_in(folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:
-    held = embedder or WordEmbedder()
-
-    async def open_embedder() -> WordEmbedder:
-        return held
-
-    return RubricBank(folder, open_embedder)
 
 
 async def test_an_empty_bank_loads_nothing_and_writes_nothing(tmp_path: Path):
@@ -119,9 +77,9 @@ async def test_a_reencounter_replaces_and_the_old_one_stays_in_the_history(tmp_p
     assert [m.reflection.id for m in await bank.across("cache heap")] == ["old"]
     await bank.put(reflection("cache", "new"))
     assert [m.reflection.id for m in await bank.across("cache heap")] == ["new"]
-    assert [r.id for r in await bank.items()] == ["new"]
-    assert [r.id for r in await bank.history("cache")] == ["old", "new"]
-    assert [r.id for r in await bank.find("ol")] == ["old"]
+    assert [i.reflection.id for i in await bank.items()] == ["new"]
+    assert [i.reflection.id for i in await bank.history("cache")] == ["old", "new"]
+    assert [i.reflection.id for i in await bank.find("ol")] == ["old"]
 
 
 async def test_the_same_reflection_is_put_once(tmp_path: Path):
@@ -141,7 +99,7 @@ async def test_asked_at_a_generation_the_bank_answers_as_it_stood_then(tmp_path:
     query = "cache cache heap"
     assert [m.reflection.id for m in await bank.across(query, generation=2)] == ["other", "old"]
     assert [m.reflection.id for m in await bank.across(query)] == ["other", "new"]
-    assert [r.id for r in await bank.items(1)] == ["old"]
+    assert [i.reflection.id for i in await bank.items(1)] == ["old"]
     assert await bank.across(query, generation=0) == []
 
 
@@ -156,14 +114,14 @@ async def test_only_what_is_new_is_embedded(tmp_path: Path):
     assert embedder.embedded == ["cache heap", "cache", "cache heap", "heap", "cache heap"]
 
 
-@pytest.mark.parametrize("damage", ["missing", "garbage", "embedder", "journal"])
+@pytest.mark.parametrize("damage", ["missing", "garbage", "journal"])
 async def test_an_index_that_does_not_fit_is_built_again(tmp_path: Path, damage: str):
     bank = bank_in(tmp_path)
     await bank.put(reflection("cache", "a"))
     await bank.put(reflection("rome", "b"))
     assert len(await bank.search("cache")) == 2
     index = tmp_path / "bank" / "index"
-    embedder = WordEmbedder("other words" if damage == "embedder" else "words")
+    embedder = WordEmbedder()
     if damage == "missing":
         for path in sorted(index.rglob("*"), reverse=True):
             path.unlink() if path.is_file() else path.rmdir()
@@ -192,7 +150,7 @@ async def test_two_banks_see_what_the_other_puts(tmp_path: Path):
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from tests.test_bank import bank_in, reflection
+from tests.bank_parts import bank_in, reflection
 
 async def put():
     bank = bank_in(Path(sys.argv[1]))
@@ -219,7 +177,7 @@ async def test_two_processes_lose_nothing_and_both_are_found(tmp_path: Path):
         assert process.returncode == 0
     bank = bank_in(tmp_path)
     wanted = {f"{name}{number}" for name in "ab" for number in range(6)}
-    assert {r.id for r in await bank.items()} == wanted
+    assert {i.reflection.id for i in await bank.items()} == wanted
     assert {m.reflection.id for m in await bank.search("cache", 12)} == wanted
 
 
@@ -235,32 +193,51 @@ async def test_a_process_killed_in_the_middle_loses_nothing_it_was_told_is_kept(
     told += process.communicate()[0].split()
     bank = bank_in(tmp_path)
     await bank.put(reflection("cache after", "after"))
-    kept = [r.id for r in await bank.items()]
+    kept = [i.reflection.id for i in await bank.items()]
     assert kept[: len(told)] == told and kept[-1] == "after"
     assert len(kept) <= len(told) + 2
     assert {m.reflection.id for m in await bank.search("cache", len(kept))} == set(kept)
 
 
-def test_a_line_cut_by_a_crash_is_passed_over_and_removed(tmp_path: Path):
-    path = tmp_path / "journal.jsonl"
-    BankJournal(path).append(reflection("cache", "a"))
+async def test_a_line_cut_by_a_crash_is_passed_over_and_removed(tmp_path: Path):
+    path = tmp_path / "bank" / "journal.jsonl"
+    bank = bank_in(tmp_path)
+    await bank.put(reflection("cache", "a"))
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:-20])
-    journal = BankJournal(path)
-    assert [r.id for r in journal.read()] == ["a"]
-    journal.append(reflection("heap", "b"))
-    assert [r.id for r in BankJournal(path).read()] == ["a", "b"]
-    assert [r.id for r in journal.read()] == ["a", "b"]
+    assert [i.reflection.id for i in await bank_in(tmp_path).items()] == ["a"]
+    await bank.put(reflection("heap", "b"))
+    assert path.read_bytes().startswith(whole) and path.read_bytes().count(b"\n") == 2
+    assert [i.reflection.id for i in await bank_in(tmp_path).items()] == ["a", "b"]
+    assert [i.reflection.id for i in await bank.items()] == ["a", "b"]
 
 
-def test_a_damaged_line_is_told_with_its_number(tmp_path: Path):
-    path = tmp_path / "journal.jsonl"
-    BankJournal(path).append(reflection("cache", "a"))
-    with path.open("a") as file:
+async def test_a_damaged_line_is_told_with_its_number(tmp_path: Path):
+    await bank_in(tmp_path).put(reflection("cache", "a"))
+    with (tmp_path / "bank" / "journal.jsonl").open("a") as file:
         file.write("{}\n")
     with pytest.raises(StoreError, match="line 2 of the bank's journal") as caught:
-        BankJournal(path).read()
+        await bank_in(tmp_path).items()
     assert "Remove that line" in caught.value.remedy
+    with pytest.raises(StoreError, match="line 2"):
+        await bank_in(tmp_path).put(reflection("heap", "b"))
+
+
+async def test_another_embedder_is_refused_until_the_bank_is_rebuilt(tmp_path: Path):
+    await bank_in(tmp_path).put(reflection("cache", "a"))
+    await bank_in(tmp_path).search("heap")
+    other = WordEmbedder("other")
+    bank = bank_in(tmp_path, other)
+    with pytest.raises(SettingsError, match="indexed by words, not by other") as caught:
+        await bank.search("heap")
+    assert "rubricem bank rebuild" in caught.value.remedy
+    recalled = await bank.recall("cache heap")
+    assert (recalled.similar, type(recalled.fault)) == ((), SettingsError)
+    await bank.rebuild()
+    assert [m.reflection.id for m in await bank.search("heap")] == ["a"]
+    assert "cache" in other.embedded
+    with pytest.raises(SettingsError, match="indexed by other, not by words"):
+        await bank_in(tmp_path).search("heap")
 
 
 async def test_a_bank_without_an_embedder_says_so(tmp_path: Path):

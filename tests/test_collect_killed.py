@@ -49,6 +49,6 @@ async def test_a_run_killed_at_random_moments_repeats_nothing_and_leaves_no_half
         # One thing is done at a time, so each kill finds at most one reply not yet in the journal.
         calls = Counter((folder / "calls.log").read_text().splitlines())
         assert sum(calls.values()) - len(calls) <= times, f"finished calls were repeated {told}"
-        kept = [r.question for r in await RubricBank(folder).items()]
+        kept = [i.reflection.question for i in await RubricBank(folder).items()]
         assert kept == [q.question for q in QUESTIONS], told
     assert kills >= KILLS - 1, "nothing was killed"

@@ -14,10 +14,10 @@ from agent.run import Run
 from memory.bank import RubricBank
 from memory.journal import Journal
 from memory.schema import Decoding
+from tests.bank_parts import bank_in, reflection
 from tests.fakes import QUESTION, FixedSearch, ScriptedPolicy
 from tests.flow import RUN, contents, researching
 from tests.scripted_server import Fault, ScriptedServer
-from tests.test_bank import bank_in, reflection
 
 
 class FixedRecaller:

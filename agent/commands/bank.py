@@ -27,7 +27,7 @@ def bank() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_(as_json: bool) -> None:
     """List the reflection that counts for each question, the latest last."""
-    items = asyncio.run(_bank().items())
+    items = [item.reflection for item in asyncio.run(_bank().items())]
     if as_json:
         _print_json({"reflections": [item.model_dump(mode="json") for item in items]})
         return
@@ -77,11 +77,12 @@ def search(text: Sequence[str], count: int, as_json: bool) -> None:
 
 
 async def _found(bank: RubricBank, identifier: str) -> tuple[Reflection, list[Reflection]]:
-    items = await bank.find(identifier)
+    items = [item.reflection for item in await bank.find(identifier)]
     if len(items) != 1:
         many = f"{len(items)} reflections begin" if items else "no reflection begins"
         raise SettingsError(f"{many} with {identifier!r}.", "Give an id from: rubricem bank list")
-    return items[0], await bank.history(items[0].question)
+    history = await bank.history(items[0].question)
+    return items[0], [item.reflection for item in history]
 
 
 def _line(item: Reflection) -> str:

@@ -1,0 +1,213 @@
+"""The bank on disk: its journal and its catalogue as one, blocking.
+
+It is used from worker threads, which take turns; other processes may use the folder at once.
+"""
+
+import hashlib
+import threading
+import uuid
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from memory.bank_catalogue import Catalogue
+from memory.bank_events import Blank, Decided, Decision, Event, Put, event_of, line_of, question_key
+from memory.bank_journal import BankJournal, damaged
+from memory.bank_rules import Version, standing
+from memory.bank_tables import Question
+from memory.bank_uses import BankUses
+from memory.errors import SettingsError
+from memory.items import NEVER, BankItem
+from memory.reflections import Reflection
+from memory.runs import unusable, write_atomically
+
+
+class BankStore:
+    """Everything of a bank but its embeddings."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lock = threading.RLock()
+        self.journal = BankJournal(folder / "journal.jsonl")
+        self.uses = BankUses(folder / "uses.jsonl")
+        self.catalogue = Catalogue(folder / "catalogue.db", self.journal)
+
+    def identity(self) -> str:
+        """The bank's own id, which it gets when it is first asked for."""
+        path = self.folder / "id"
+        with self.lock, self.journal.locked():
+            try:
+                return path.read_text(encoding="ascii").strip()
+            except FileNotFoundError:
+                write_atomically(path, uuid.uuid4().hex)
+                return path.read_text(encoding="ascii").strip()
+            except OSError as error:
+                raise unusable(path, error) from error
+
+    def generation(self) -> int:
+        with self.lock:
+            return self.catalogue.position()[0]
+
+    def put(self, reflection: Reflection) -> bool:
+        """Return once it is on disk; False where this very reflection came before."""
+        with self.lock, self.journal.locked() as descriptor:
+            if self.catalogue.by_id(reflection.id) is not None:
+                return False
+            self.journal.append(descriptor, line_of(Put(reflection=reflection)))
+        return True
+
+    def edit(self, identifier: str, rubrics: str, takeaways: str) -> BankItem:
+        """Put a version that a person wrote in the place of the one that is current."""
+        with self.lock, self.journal.locked() as descriptor:
+            old = self.read(self._current(identifier))
+            assert old is not None, "nothing is removed while the lock is held"
+            new = _edited(old, rubrics, takeaways)
+            if self.catalogue.by_id(new.id) is None:
+                self.journal.append(descriptor, line_of(Put(reflection=new)))
+        return self.item(new.id)
+
+    def decide(self, decision: Decision, identifier: str, on: bool = True) -> None:
+        """Write down what a person decided; nothing where it is so already."""
+        with self.lock, self.journal.locked() as descriptor:
+            version = self._current(identifier)
+            if decision == "pin" and version.quarantined:
+                raise SettingsError(
+                    f"The reflection {identifier} is in quarantine.",
+                    f"Read it, then: rubricem bank release {identifier}",
+                )
+            if _is_so(version, decision, on):
+                return
+            self.journal.append(descriptor, line_of(Decided(event=decision, id=identifier, on=on)))
+
+    def remove(self, identifier: str) -> None:
+        """Blank the text of a reflection, and have it gone."""
+        with self.lock, self.journal.locked():
+            version = self.known(identifier)
+
+            def changed(offset: int, line: bytes) -> bytes:
+                return blanked(line) if offset == version.offset else line
+
+            self.journal.rewrite(changed, line_of(Decided(event="remove", id=identifier)))
+
+    def shown(self, generation: int, every: bool) -> Iterator[BankItem]:
+        """The live item of each question at a generation, or every item there is."""
+        with self.lock:
+            catalogue = self.catalogue
+            versions = catalogue.everything() if every else catalogue.shown(generation)
+        return self.items(versions)
+
+    def find(self, prefix: str) -> list[BankItem]:
+        with self.lock:
+            versions = self.catalogue.by_prefix(prefix) if prefix else []
+        return list(self.items(versions))
+
+    def history(self, question: str) -> list[BankItem]:
+        with self.lock:
+            versions = self.catalogue.by_key(question_key(question))
+        return list(self.items(versions))
+
+    def within(self, question: str, generation: int) -> Reflection | None:
+        with self.lock:
+            version = self.catalogue.shown_of(question_key(question), generation)
+            return self.read(version) if version else None
+
+    def has_others(self, key: str, generation: int) -> bool:
+        with self.lock:
+            return self.catalogue.shown_besides(key, generation)
+
+    def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
+        with self.lock:
+            self.uses.used(trajectory_id, ids, question)
+
+    def scored(self, trajectory_id: str, mean: float) -> None:
+        with self.lock:
+            self.uses.scored(trajectory_id, mean)
+
+    def item(self, identifier: str) -> BankItem:
+        with self.lock:
+            version = self.known(identifier)
+            return next(self.items([version]))
+
+    def items(self, versions: Sequence[Version]) -> Iterator[BankItem]:
+        """Read from the journal one by one; what is removed in the meantime is left out."""
+        with self.lock:
+            uses = self.uses.by_item()
+        for version in versions:
+            read = self.read(version)
+            if read is not None:
+                recalled, mean_score = uses.get(version.id, (0, None))
+                yield BankItem(
+                    reflection=read,
+                    since=version.since,
+                    until=version.until,
+                    pinned=version.pinned,
+                    disabled=version.disabled,
+                    released=version.released,
+                    recalled=recalled,
+                    mean_score=mean_score,
+                )
+
+    def read(self, version: Version) -> Reflection | None:
+        """None where its text was removed in the meantime."""
+        event = self._event(version.offset)
+        return event.reflection if isinstance(event, Put) and event.id == version.id else None
+
+    def question(self, question: Question) -> str | None:
+        """The words of a question; None where they were removed in the meantime."""
+        event = self._event(question.offset)
+        return event.reflection.question if isinstance(event, Put) else None
+
+    def known(self, identifier: str) -> Version:
+        version = self.catalogue.by_id(identifier)
+        if version is None or version.removed:
+            raise SettingsError(
+                f"There is no reflection {identifier!r} in the bank.",
+                "Give an id from: rubricem bank list",
+            )
+        return version
+
+    def _current(self, identifier: str) -> Version:
+        """The version of this id, if nothing has replaced it."""
+        version = self.known(identifier)
+        if version.until != NEVER:
+            held = standing(self.catalogue.by_key(version.key))
+            by = f" by {held.id}" if held else ""
+            raise SettingsError(
+                f"The reflection {identifier} was replaced{by}.",
+                f"Decide on {held.id if held else 'another one'} instead.",
+            )
+        return version
+
+    def _event(self, offset: int) -> Event:
+        try:
+            return event_of(self.journal.line_at(offset))
+        except ValueError as error:
+            raise damaged(self.journal.path, offset) from error
+
+
+def _edited(old: Reflection, rubrics: str, takeaways: str) -> Reflection:
+    text = "\0".join((old.id, rubrics, takeaways))
+    return old.model_copy(
+        update={
+            "id": hashlib.sha256(text.encode()).hexdigest()[:12],
+            "rubrics": rubrics,
+            "takeaways": takeaways,
+            "origin": "hand",
+            "replaces": old.id,
+            "flags": (),
+            "written_at": datetime.now(UTC),
+        }
+    )
+
+
+def blanked(line: bytes) -> bytes:
+    """A put's line without its text, and as long as it was."""
+    event = event_of(line)
+    assert not isinstance(event, Decided), "only what was put has a text"
+    return line_of(Blank.of(event)).rstrip(b"\n").ljust(len(line) - 1) + b"\n"
+
+
+def _is_so(version: Version, decision: Decision, on: bool) -> bool:
+    if decision == "release":
+        return not version.quarantined
+    return on == (version.pinned if decision == "pin" else version.disabled)

@@ -1,0 +1,48 @@
+"""What the tests of the bank share: an embedder that counts words, reflections, a bank."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memory.bank import RubricBank
+from memory.schema import Reflection
+
+WORDS = ("cache", "heap", "path", "rome")
+
+
+class WordEmbedder:
+    """A unit vector with one part for each known word that the text holds."""
+
+    def __init__(self, name: str = "words") -> None:
+        self.name = name
+        self.embedded: list[str] = []
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        self.embedded += texts
+        rows = [[float(text.count(word)) for word in WORDS] + [1e-3] for text in texts]
+        matrix = np.array(rows, dtype=np.float32)
+        return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
+
+
+def reflection(question: str, identifier: str, takeaways: str = "- read the source") -> Reflection:
+    return Reflection(
+        id=identifier,
+        question=question,
+        rubrics="Pitfalls: guessing",
+        takeaways=takeaways,
+        score=0.75,
+        trajectory_id="t",
+        written_at=datetime(2026, 1, 1, tzinfo=UTC),
+    )
+
+
+def bank_in(folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:
+    held = embedder or WordEmbedder()
+
+    async def open_embedder() -> WordEmbedder:
+        return held
+
+    return RubricBank(folder, open_embedder)
