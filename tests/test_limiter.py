@@ -134,13 +134,16 @@ async def test_a_server_that_never_answers_halves_and_one_that_is_down_does_not(
 def test_no_more_are_let_through_while_calls_take_far_longer_than_they_once_did() -> None:
     allowance = Allowance(8)
     for _ in range(8):
-        allowance.succeeded(1.0)
-    allowance.failed(time.monotonic())
+        allowance.succeeded(time.monotonic(), 1.0)
+    allowance.failed(before := time.monotonic())
+    for _ in range(4):
+        allowance.succeeded(before, 1.0)
+    assert allowance.now == 4, "what began before the cut says nothing of what came after it"
     for seconds in [2.5] * 4 + [0.1] + [2.1] * 3:
-        allowance.succeeded(seconds)
+        allowance.succeeded(time.monotonic(), seconds)
     assert allowance.now == 4, "both windows had a median above twice the best"
     for _ in range(4):
-        allowance.succeeded(2.0)
+        allowance.succeeded(time.monotonic(), 2.0)
     assert allowance.now == 5
 
 

@@ -47,8 +47,10 @@ class Allowance:
             self._cut_at = time.monotonic()
             self._seconds.clear()
 
-    def succeeded(self, seconds: float) -> None:
+    def succeeded(self, began: float, seconds: float) -> None:
         """A call took so long; a full window of them may let one more through."""
+        if began <= self._cut_at:
+            return
         self._seconds.append(seconds)
         if len(self._seconds) < self.now:
             return
@@ -85,7 +87,7 @@ class Limiter:
                 if failed.crowded or failed.silent:
                     self.allowance.failed(began)
                 raise
-            self.allowance.succeeded(time.monotonic() - began)
+            self.allowance.succeeded(began, time.monotonic() - began)
         finally:
             self._in_flight -= 1
             self._let_in()
