@@ -94,7 +94,7 @@ def test_groups_are_collected_judged_reflected_upon_and_kept(folder: Path):
 
 
 def banked(folder: Path) -> list[Reflection]:
-    return asyncio.run(RubricBank(folder / "data").items())
+    return [i.reflection for i in asyncio.run(RubricBank(folder / "data").items())]
 
 
 def test_what_was_accepted_is_in_the_bank(folder: Path):
@@ -111,9 +111,10 @@ def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
 
 
 def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(folder: Path):
-    (folder / "questions.txt").write_text(f"{QUESTION}\n{QUESTION}\n")
+    (folder / "questions.txt").write_text(f"{QUESTION}\n{QUESTION} Be brief.\n")
     with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on")
+        collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on",
+                "--step-size", "1")  # fmt: skip
     first, second = RunDirectory(folder / "run").groups()
     (earlier, _) = banked_ever(folder)
     assert (first.step, first.recalled) == (0, ())
@@ -124,8 +125,30 @@ def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(f
     ]  # fmt: skip
 
 
+def test_what_is_asked_what_is_dropped_and_what_is_held_out_is_kept_with_the_run(folder: Path):
+    lines = [f"What is {n}?" for n in range(8)]
+    (folder / "questions.txt").write_text("\n".join([*lines, "WHAT is  0?", "x" * 300]))
+    with ScriptedServer(scripted) as server:
+        chosen = ("--held-out", "0.5", "--filter", "length<=20")
+        done = collect(folder, server, "--judge", "none", "--group-size", "1", *chosen)
+        other = collect(folder, server, "--judge", "none", "--group-size", "1")
+    assert done.exit_code == 0, done.output
+    run = RunDirectory(folder / "run")
+    selection = run.manifest().selection
+    assert selection is not None and (selection.filtered, selection.duplicates) == (1, 1)
+    held = (folder / "run" / "held_out.jsonl").read_text().splitlines()
+    asked = {question.question for question in run.questions()}
+    assert 0 < len(held) < 8 and selection.held_out == len(held)
+    assert asked.isdisjoint(json.loads(line)["question"] for line in held)
+    assert asked == {trajectory.question for trajectory in run.trajectories()}
+    assert done.stderr.startswith(
+        f"10 questions read, 1 filtered out, 1 duplicates dropped, {len(held)}"
+    )
+    assert other.exit_code == 2 and "another questions_sha256, selection" in other.stderr
+
+
 def banked_ever(folder: Path) -> list[Reflection]:
-    return asyncio.run(RubricBank(folder / "data").history(QUESTION))
+    return [i.reflection for i in asyncio.run(RubricBank(folder / "data").history(QUESTION))]
 
 
 def test_the_same_command_again_asks_the_server_for_nothing(folder: Path):

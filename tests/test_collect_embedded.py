@@ -9,11 +9,13 @@ from memory.schema import Author, Decoding
 from tests.collected import judgement
 from training.compiling import policy_rows
 from training.opening import CollectOptions, open_collector
+from training.questions_selecting import Selected
 from training.returns import identity
 from training.run_directory import Question, RunDirectory, group_of
 from training.sequences import token_sequence
 
 QUESTION = Question(id="0", question="What is an LRU cache?")
+ASKED = Selected((QUESTION,))
 
 
 @pytest.mark.model
@@ -38,7 +40,7 @@ async def test_free_rollouts_of_the_embedded_model_are_fit_to_train_on(
     )
     options = CollectOptions(group_size=2, judge="none")
     run = RunDirectory(tmp_path / "run")
-    async with open_collector(settings, options, run, [QUESTION], lambda line: None) as collector:
+    async with open_collector(settings, options, run, ASKED, lambda line: None) as collector:
         assert collector.at_once == 2
         await collector.collect()
         (record,) = run.groups()

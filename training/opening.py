@@ -1,7 +1,7 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges."""
 
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,7 +25,8 @@ from memory.schema import Judgement, Reflection, Trajectory
 from training.collecting import Collector
 from training.groups import Reflected
 from training.judges import NONE, collecting_judge, known_judge
-from training.run_directory import Manifest, Question, RunDirectory, hash_of
+from training.questions_selecting import Selected
+from training.run_directory import Manifest, RunDirectory, hash_of
 from training.scaffolding import ScaffoldRule
 
 Tell = Callable[[str], None]
@@ -54,7 +55,7 @@ async def open_collector(
     settings: Settings,
     options: CollectOptions,
     run: RunDirectory,
-    questions: Sequence[Question],
+    asked: Selected,
     tell: Tell,
 ) -> AsyncIterator[Collector]:
     """A collector that begins a run, or goes on with it; its models are freed at the end.
@@ -73,7 +74,8 @@ async def open_collector(
             judged_by = judge_settings(settings, options)
             async with _judge_model(judged_by, settings, options, researcher.policy) as model:
                 name = model.name if model else ""
-                run.begin(_manifest(settings, options, researcher, name, questions), questions)
+                manifest = _manifest(settings, options, researcher, name, asked)
+                run.begin(manifest, asked.questions, asked.held_out)
                 calls = Calls(journal)
                 collector = Collector(
                     run=run,
@@ -224,7 +226,7 @@ def _manifest(
     options: CollectOptions,
     researcher: Researcher,
     judge: str,
-    questions: Sequence[Question],
+    asked: Selected,
 ) -> Manifest:
     shaping = {"answer_format": settings.answer_format.value, "max_tokens": settings.max_tokens}
     return Manifest(
@@ -241,5 +243,6 @@ def _manifest(
         tool_calls=settings.tool_calls,
         scaffold=options.scaffold,
         settings={**choices_of(settings), **shaping, "context_tokens": settings.context_tokens},
-        questions_sha256=hash_of(questions),
+        questions_sha256=hash_of(asked.questions),
+        selection=asked.selection,
     )

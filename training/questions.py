@@ -1,67 +1,102 @@
-"""Questions files: one question a line, as text or as JSON."""
+"""Questions as they are read: from lines, JSONL, CSV, Parquet or a Hugging Face dataset.
+
+A row has the question in the column `question`, or in the one that is named, and may have an
+`id` and `criteria`, what a good answer says. Without an id a question is called by the number
+of its row, from 0. Which of them are asked is chosen afterwards (`questions_selecting`).
+"""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
 from agent.question import checked
 from memory.errors import SettingsError
 from memory.text import storable
+from training.questions_rows import COLUMN, HUB, Row, lacking, utf8_lines
 from training.run_directory import Question
 
+KINDS = (".txt", ".jsonl", ".csv", ".parquet")
 
-def read_questions(path: Path) -> list[Question]:
-    """The questions of a .txt (one a line) or .jsonl file (`question`, and `id`, `criteria`).
 
-    Blank lines are skipped; without an id a question is called by its number from 0. Raises
-    SettingsError that names the line at fault.
+def read_rows(named: str, column: str = COLUMN) -> list[Row]:
+    """All rows of what is named: a file, a folder that `datasets` saved, or `hf:org/name[:split]`.
+
+    Raises SettingsError that names the line or row at fault, and where there is none.
     """
-    if path.suffix not in (".txt", ".jsonl"):
+    rows = list(_rows(named, column))
+    if not rows:
+        raise SettingsError(f"{named} holds no question.", "Write one question a line.")
+    return rows
+
+
+def question_of(row: Row, column: str = COLUMN) -> Question:
+    """The question of a row. Raises SettingsError, with the row's place, if it has none."""
+    if column not in row.fields:
+        raise lacking(row.place, column, row.fields)
+    text, identifier = row.fields[column], row.fields.get("id")
+    if not isinstance(text, str):
         raise SettingsError(
-            f"{path} is not a .txt or .jsonl file.",
-            "Write one question a line, or one JSON object with a question a line.",
+            f"{row.place}: its {column} is no text but {_kind(text)}.",
+            "Correct it, or leave it out with --filter.",
         )
-    questions: list[Question] = []
-    for number, line in enumerate(_text(path).split("\n"), start=1):
-        if line.strip():
-            read = _json if path.suffix == ".jsonl" else _plain
-            questions.append(read(line, len(questions), f"line {number} of {path}"))
-    if not questions:
-        raise SettingsError(f"{path} holds no question.", "Write one question a line.")
-    return questions
-
-
-def _text(path: Path) -> str:
+    fields = {
+        "id": storable(str(row.number if identifier is None else identifier)),
+        "question": _checked(text, row.place),
+        "criteria": row.fields.get("criteria") or (),
+    }
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as cause:
-        raise SettingsError(
-            f"{path} cannot be read: {cause}.", "Name a UTF-8 text file."
-        ) from cause
-
-
-def _plain(line: str, count: int, place: str) -> Question:
-    return Question(id=str(count), question=_checked(line, place))
-
-
-def _json(line: str, count: int, place: str) -> Question:
-    try:
-        fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError("it is no JSON object")
-        question = Question.model_validate({"id": str(count), **fields})
+        return Question.model_validate(fields)
     except ValidationError as cause:
         first = cause.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise SettingsError(
-            f"{place}: {where}: {first['msg']}.", 'Write it as {"question": "..."}.'
+            f"{row.place}: {where}: {first['msg']}.", 'Write criteria as ["says ...", "names ..."].'
         ) from cause
-    except ValueError as cause:
+
+
+def _rows(named: str, column: str) -> Iterator[Row]:
+    path = Path(named)
+    if named.startswith(HUB) or path.is_dir():
+        from training.questions_tables import dataset_rows
+
+        yield from dataset_rows(named, column)
+    elif path.suffix == ".parquet":
+        from training.questions_tables import parquet_rows
+
+        yield from parquet_rows(path, column)
+    elif path.suffix == ".csv":
+        from training.questions_tables import csv_rows
+
+        yield from csv_rows(path, column)
+    elif path.suffix in KINDS:
+        yield from _line_rows(path, column)
+    else:
+        raise SettingsError(
+            f"{named} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, nor a dataset.",
+            "Name such a file, a folder saved by datasets, or hf:org/name.",
+        )
+
+
+def _line_rows(path: Path, column: str) -> Iterator[Row]:
+    number = 0
+    for place, line in utf8_lines(path):
+        if line.strip():
+            fields = _object(line, place) if path.suffix == ".jsonl" else {column: line}
+            yield Row(number, place, fields)
+            number += 1
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+        if not isinstance(fields, dict):
+            raise ValueError("it is no JSON object")
+    except (ValueError, RecursionError) as cause:
         raise SettingsError(f"{place}: {cause}.", 'Write it as {"question": "..."}.') from cause
-    return question.model_copy(
-        update={"id": storable(question.id), "question": _checked(question.question, place)}
-    )
+    return fields
 
 
 def _checked(text: str, place: str) -> str:
@@ -69,3 +104,7 @@ def _checked(text: str, place: str) -> str:
         return checked(text)
     except SettingsError as cause:
         raise SettingsError(f"{place}: {cause}", cause.remedy) from cause
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -2,6 +2,7 @@
 
     manifest.json           the settings that shape the run, written once
     questions.jsonl         the questions, as they were when it began
+    held_out.jsonl          those that are never collected, where some are held out
     journal.jsonl           every finished call of a model or tool
     runs/THREAD/            each rollout, as `rubricem ask` keeps its own
     steps/NNN/*.json        the finished parts of a step: the bank's state, judged groups with the
@@ -50,6 +51,25 @@ class Question(Value):
     """what a good answer says, where whoever asks knows it; kept for evaluation"""
 
 
+class Selection(Value):
+    """How the questions of a run were chosen from those that were read."""
+
+    read: int
+    filtered: int
+    duplicates: int
+    """dropped: the same text, but for spaces and case, came before"""
+    held_out: int
+    filters: tuple[str, ...] = ()
+    held_out_share: float = 0.0
+
+    def sentence(self) -> str:
+        asked = self.read - self.filtered - self.duplicates - self.held_out
+        return (
+            f"{self.read} questions read, {self.filtered} filtered out, {self.duplicates} "
+            f"duplicates dropped, {self.held_out} held out, {asked} asked"
+        )
+
+
 class Manifest(Value):
     """What shapes a run; going on with it under another manifest is refused."""
 
@@ -74,6 +94,8 @@ class Manifest(Value):
     questions_sha256: str
     scaffold: ScaffoldRule | None = None
     """how much of its question's rubric a rollout is shown; None: nothing"""
+    selection: Selection | None = None
+    """None: all that were given are asked"""
 
 
 class GroupRecord(Value):
@@ -106,7 +128,12 @@ class RunDirectory:
     def exists(self) -> bool:
         return (self.folder / "manifest.json").exists()
 
-    def begin(self, manifest: Manifest, questions: Sequence[Question]) -> None:
+    def begin(
+        self,
+        manifest: Manifest,
+        questions: Sequence[Question],
+        held_out: Sequence[Question] = (),
+    ) -> None:
         """Write down what is collected, or go on with the same; another run is refused."""
         if self.exists:
             if fields := _differing(self.manifest(), manifest):
@@ -115,8 +142,9 @@ class RunDirectory:
                     "Go on with the flags it was begun with, or name another --out.",
                 )
         else:
-            lines = "".join(question.model_dump_json() + "\n" for question in questions)
-            write_atomically(self.folder / "questions.jsonl", lines)
+            if held_out:
+                write_atomically(self.folder / "held_out.jsonl", _lines(held_out))
+            write_atomically(self.folder / "questions.jsonl", _lines(questions))
             write_atomically(self.folder / "manifest.json", manifest.model_dump_json(indent=1))
         self._cut_uncommitted()
 
@@ -216,6 +244,10 @@ def hash_of(questions: Sequence[Question]) -> str:
     """SHA-256 of what is asked, in order."""
     lines = "\n".join(question.model_dump_json() for question in questions)
     return hashlib.sha256(lines.encode()).hexdigest()
+
+
+def _lines(questions: Sequence[Question]) -> str:
+    return "".join(question.model_dump_json() + "\n" for question in questions)
 
 
 def _differing(old: Manifest, new: Manifest) -> list[str]:

@@ -9,11 +9,29 @@ import click
 if TYPE_CHECKING:
     from agent.settings import Settings
     from training.opening import CollectOptions
+    from training.questions_selecting import Selected
 
 
 @click.command()
-@click.argument("questions", type=click.Path(path_type=Path))
+@click.argument("questions")
 @click.option("--out", type=Path, required=True, metavar="RUN", help="The run's folder.")
+@click.option(
+    "--column", default="question", metavar="NAME", help="What holds the question (question)."
+)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="CONDITION",
+    help="Ask only where it holds: level=hard, source!=web, length<=300; repeatable.",
+)
+@click.option(
+    "--held-out",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.0,
+    metavar="SHARE",
+    help="Never collect this share of the questions, by the hash of their text (0).",
+)
 @click.option(
     "--group-size",
     type=click.IntRange(1, 256),
@@ -96,31 +114,35 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
-def collect(questions: Path, out: Path, quiet: bool, **flags: Any) -> None:
-    """Collect judged groups of rollouts of QUESTIONS (.txt or .jsonl) into a run's folder.
+def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
+    """Collect judged groups of rollouts of QUESTIONS into a run's folder.
 
-    The same command goes on with an interrupted run; what is finished is not repeated.
+    QUESTIONS is a .txt, .jsonl, .csv or .parquet file, a folder saved by datasets, or
+    hf:org/name[:split]; of the same question twice, one is asked. The same command goes on with
+    an interrupted run; what is finished is not repeated.
     """
     from agent.settings import load_settings
     from training.opening import CollectOptions
+    from training.questions_selecting import select_questions
     from training.scaffold_flags import scaffold_rule
 
+    choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections")
     rule = scaffold_rule(flags.pop("scaffold"), flags.pop("scaffold_decay"), flags.pop("progress"))
     options = CollectOptions(scaffold=rule, **{name: flags.pop(name) for name in own})
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
-    for line in asyncio.run(_collected(settings, options, questions, out, quiet)):
+    asked = select_questions(questions, **choice)
+    for line in asyncio.run(_collected(settings, options, asked, out, quiet)):
         click.echo(line)
     click.echo(f"in {out}")
 
 
 async def _collected(
-    settings: "Settings", options: "CollectOptions", questions: Path, out: Path, quiet: bool
+    settings: "Settings", options: "CollectOptions", asked: "Selected", out: Path, quiet: bool
 ) -> list[str]:
     from training.opening import open_collector
-    from training.questions import read_questions
     from training.run_directory import RunDirectory
     from training.tally import tally
 
@@ -129,6 +151,8 @@ async def _collected(
             click.echo(line, err=True)
 
     run = RunDirectory(out)
-    async with open_collector(settings, options, run, read_questions(questions), tell) as collector:
+    if asked.selection:
+        tell(asked.selection.sentence())
+    async with open_collector(settings, options, run, asked, tell) as collector:
         await collector.collect()
     return tally(run).lines()

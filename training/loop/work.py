@@ -26,6 +26,7 @@ from training.local.training_run import Trained, train
 from training.loop.plan import LoopPlan, Use
 from training.loop.steps import Result, Tell
 from training.opening import CollectOptions, open_collector
+from training.questions_selecting import Selected
 from training.run_directory import GroupRecord, Question, RunDirectory
 from training.tokenising import compiled_run
 
@@ -167,7 +168,8 @@ class Loop:
         run = RunDirectory(folder)
         if run.exists and run.finished_steps() == len(asked):
             return run
-        async with open_collector(settings, options, run, questions, self.tell) as collector:
+        chosen = Selected(tuple(questions))
+        async with open_collector(settings, options, run, chosen, self.tell) as collector:
             await collector.collect()
         return run
 
