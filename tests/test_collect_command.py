@@ -16,9 +16,10 @@ from memory.buffers import BufferStore
 from memory.schema import Reflection, Stage
 from tests.flow import answer, plan
 from tests.scripted_server import Fault, Scripted, ScriptedServer
-from training.opening import CollectOptions, at_once, judge_settings
+from training.opening import CollectOptions, at_once, judge_settings, open_collector
+from training.questions_selecting import Selected
 from training.rows import TrainRow
-from training.run_directory import RunDirectory
+from training.run_directory import Question, RunDirectory
 
 QUESTION = "What does functools.lru_cache do with maxsize=None?"
 REFLECTION = (
@@ -111,10 +112,18 @@ def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
 
 
 def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(folder: Path):
-    (folder / "questions.txt").write_text(f"{QUESTION}\n{QUESTION} Be brief.\n")
+    twice = Selected(tuple(Question(id=number, question=QUESTION) for number in ("0", "1")))
     with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on",
-                "--step-size", "1")  # fmt: skip
+        flags = {"base_url": server.base_url, "source": (str(folder / "documents"),)}
+        settings = load_settings({**flags, "memory": "on", "decoding": "free"})
+
+        async def collected() -> None:
+            options = CollectOptions(group_size=2, reflections=1)
+            run = RunDirectory(folder / "run")
+            async with open_collector(settings, options, run, twice, lambda line: None) as opened:
+                await opened.collect()
+
+        asyncio.run(collected())
     first, second = RunDirectory(folder / "run").groups()
     (earlier, _) = banked_ever(folder)
     assert (first.step, first.recalled) == (0, ())
