@@ -44,6 +44,7 @@ def recaller_of(
     characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
     return BankRecaller(
         open_bank(settings, listener),
+        floor=settings.similarity_floor,
         characters=characters,
         generation=generation,
         listener=listener,

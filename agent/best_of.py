@@ -12,11 +12,13 @@ from agent.clients import open_researcher, reserve
 from agent.events import Listener, SourceProgress, ignore
 from agent.judged_runs import find_run
 from agent.judging import open_judge_model
-from agent.learning import learn, local_model
+from agent.learnable import Mark, set_mark
+from agent.learning import local_model
 from agent.settings import Settings
 from judge.building import LocalModel, Wanted, group_judge
 from memory.errors import RubricemError
 from memory.rubrics import RubricBuffer
+from memory.runs import RunStore
 from memory.schema import Judgement, Stage, Status, Trajectory, TrajectoryGroup
 
 
@@ -30,6 +32,8 @@ async def ask_best(
         reserve(settings.model_copy(update={"seed": seed}), name, question)
         for name, seed in zip(names, seeds, strict=True)
     ]
+    passed_over = Mark(state="skipped", reason="another run of its question was chosen")
+    store = RunStore(settings.data_dir)
     async with open_researcher(settings, listener) as researcher:
         runs = []
         for number, (ask, name) in enumerate(zip(wanted, names, strict=True), start=1):
@@ -37,8 +41,9 @@ async def ask_best(
             runs.append(await researcher.ask(ask, name, listener))
         own = local_model(researcher.policy)
         best = await _best(settings, runs, own, listener)
-        if settings.memory == "on":
-            await learn(settings, researcher.policy, best, listener)
+        for run in runs:
+            if run is not best:
+                await asyncio.to_thread(set_mark, store.folder / run.thread, passed_over)
         return best
 
 

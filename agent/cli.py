@@ -50,10 +50,12 @@ COMMANDS = {
         "training.commands.export:export", "Compile a collected run into training rows."
     ),
     "judge": Lazy("agent.commands.judging:judge", "Score runs stage by stage, with their rubrics."),
+    "learn": Lazy("agent.commands.learn:learn", "Learn from the runs that wait for it."),
     "loop": Lazy(
         "training.commands.loop:loop", "Show the whole line once: collect, judge, train, ask."
     ),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
+    "rate": Lazy("agent.commands.rate:rate", "Rate an answer, for whoever judges what it taught."),
     "runs": Lazy("agent.commands.runs:runs", "List the runs of this data directory, show one."),
     "train": Lazy("training.commands.train:train", "Train the embedded policy on rows."),
 }

@@ -43,6 +43,16 @@ class Judgeable:
         write_atomically(self.folder / FILE, text)
         return self.folder / FILE
 
+    def judgement(self) -> Judgement | None:
+        """What a lone run was judged to be; None where that was never scored, or cannot be read."""
+        try:
+            kept = Judgement.model_validate_json((self.folder / FILE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+        same = kept.trajectory_id == self.groups[0].trajectories[0].id
+        scored = any(stage.score is not None for stage in kept.stages)
+        return kept if same and scored else None
+
 
 def find_run(name: str, data_dir: Path) -> Judgeable:
     """What the name stands for: a file or folder that exists, else a thread.

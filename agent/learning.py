@@ -1,75 +1,80 @@
-"""What `--memory on` adds to an answer: the run is judged, reflected on, and the best is kept.
+"""Learning from a run that has ended: it is judged, reflected on, and the best is kept.
 
-It comes after the answer and can only fail by itself: whatever goes wrong, or is interrupted,
-the answer stands and a sentence says what was not learnt. What was written is kept beside the
-run in reflections.json; a run that has that file was learnt from and is not again.
+It comes after the answer and can only fail by itself: whatever goes wrong, the answer stands
+and the run waits to be learnt from later, with the reason. Every finished call is in a journal
+beside the run until the learning is done, so a learning that was killed repeats none. A run
+that is learnt from again, because somebody rated it, is reflected on no second time: what was
+written on it is scored anew, now with the rating shown to the judge.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import TypeAdapter
+from typing import Any
 
 from agent.banking import open_bank
+from agent.choice import choose_policy
+from agent.clients import open_policy
 from agent.events import Listener, SourceProgress, ignore
+from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from agent.judged_runs import find_run
 from agent.judging import open_judge_model
+from agent.learnable import (
+    JOURNAL,
+    Mark,
+    candidates_in,
+    clear_mark,
+    mark_in,
+    save_candidates,
+    set_mark,
+    was_learnt,
+    why_not,
+)
+from agent.lessons import Lesson, failed, lesson_of, skipped
 from agent.policy import Policy, TokenWriter
-from agent.reflecting import CANDIDATES, accepted, reflect
+from agent.recalling import note_scores
+from agent.reflecting import CANDIDATES, accepted, mark_best, write_candidates
 from agent.settings import Settings
 from judge.building import JudgeModel, LocalModel, reflection_judge, stage_judge
+from memory.asking import told
+from memory.bank import RubricBank
 from memory.buffers import BufferStore
-from memory.errors import RubricemError
-from memory.runs import write_atomically
+from memory.errors import JudgeError, RubricemError
+from memory.journal import Journal
+from memory.ratings import ratings_in
+from memory.runs import RunStore
 from memory.schema import Judgement, ReflectionCandidate, Status, Trajectory
 
 EMBEDDED_CANDIDATES = 2
 """a model on a few cores writes each for a minute or more"""
-_CANDIDATES = TypeAdapter(list[ReflectionCandidate])
 
 
-async def learn(
-    settings: Settings, policy: Policy, trajectory: Trajectory, listener: Listener = ignore
-) -> str:
-    """Judge, reflect and keep; returns what came of it in a sentence. Raises nothing."""
-    try:
-        said = await _learn(settings, policy, trajectory, listener)
-    except RubricemError as error:
-        said = f"nothing was learnt from this run: {error}"
-    except asyncio.CancelledError:
-        # An interruption ends the learning alone: the answer is there and is to be shown.
-        said = "nothing was learnt from this run: it was interrupted"
-    listener(SourceProgress(said))
-    return said
+@dataclass(frozen=True, slots=True)
+class Learner:
+    """What is opened once to learn from many runs."""
+
+    settings: Settings
+    policy: Policy
+    model: JudgeModel
+    bank: RubricBank
+    tell: Listener = ignore
+
+    @property
+    def local(self) -> bool:
+        """The policy runs in this process, and judges too."""
+        return local_model(self.policy) is not None
 
 
-async def _learn(
-    settings: Settings, policy: Policy, trajectory: Trajectory, listener: Listener
-) -> str:
-    written = _folder(settings, trajectory) / "reflections.json"
-    if trajectory.status is Status.FAILED:
-        return "a failed run teaches nothing"
-    if written.exists():
-        return "this run was learnt from before"
-    own = local_model(policy)
-    async with open_judge_model(settings, own, listener) as model:
-        listener(SourceProgress("judging this run"))
-        judgement = await _judged(settings, trajectory, model)
-        listener(SourceProgress("reflecting on this run"))
-        count = CANDIDATES if own is None else EMBEDDED_CANDIDATES
-        judge = reflection_judge(model)
-        least = settings.least_reflection_score
-        candidates = await reflect(
-            policy, trajectory, judgement, judge, count, settings.seed, minimum=least
-        )
-    said = await _kept(settings, policy, candidates)
-    await asyncio.to_thread(_save, written, candidates)
-    return said
-
-
-def _folder(settings: Settings, trajectory: Trajectory) -> Path:
-    return settings.data_dir / "runs" / trajectory.thread
+@asynccontextmanager
+async def open_learner(settings: Settings, tell: Listener = ignore) -> AsyncIterator[Learner]:
+    """The policy and the judge that the settings name; their models are freed at the end."""
+    async with (
+        open_policy(settings, choose_policy(settings), tell) as policy,
+        open_judge_model(settings, local_model(policy), tell) as model,
+    ):
+        yield Learner(settings, policy, model, open_bank(settings, tell), tell)
 
 
 def local_model(policy: Policy) -> LocalModel | None:
@@ -78,33 +83,139 @@ def local_model(policy: Policy) -> LocalModel | None:
     return held if isinstance(held, LocalModel) else None
 
 
-async def _judged(settings: Settings, trajectory: Trajectory, model: JudgeModel) -> Judgement:
-    """The run's judgement; it and the question's rubrics are saved."""
-    found = await asyncio.to_thread(find_run, str(_folder(settings, trajectory)), settings.data_dir)
-    store = BufferStore(settings.data_dir / "buffers")
-    buffer = await asyncio.to_thread(store.load, trajectory.question)
-    judged = await stage_judge(model).judge(found.groups[0], buffer)
-    await asyncio.to_thread(store.save, judged.buffer)
-    await asyncio.to_thread(found.save, list(judged.judgements))
-    return judged.judgements[0]
+async def learn(learner: Learner, thread: str) -> Lesson:
+    """Judge, reflect and keep. What fails is said in the lesson, and the run stays queued."""
+    store = RunStore(learner.settings.data_dir)
+    try:
+        trajectory = await asyncio.to_thread(store.load, thread)
+        if trajectory.status is Status.FAILED:
+            return skipped(thread, why_not(trajectory))
+        folder = store.folder / thread
+        journal = await asyncio.to_thread(Journal, folder / JOURNAL)
+        with closing(journal):
+            return await _learnt(learner, trajectory, folder, journal)
+    except RubricemError as error:
+        return failed(thread, error)
 
 
-async def _kept(
-    settings: Settings, policy: Policy, candidates: Sequence[ReflectionCandidate]
-) -> str:
-    best = accepted(candidates, policy.name, policy.version)
-    if best is None:
-        scores = [c.score.total for c in candidates if c.score and not c.fault]
-        why = f"the best scored {max(scores):.2f}" if scores else _why_none(candidates)
-        return f"no reflection on this run was good enough to be kept: {why}"
-    await open_bank(settings).put(best)
-    return f"kept reflection {best.id}, which scored {best.score:.2f}"
+async def _learnt(
+    learner: Learner, trajectory: Trajectory, folder: Path, journal: Journal
+) -> Lesson:
+    if await asyncio.to_thread(was_learnt, folder, trajectory):
+        await asyncio.to_thread(journal.path.unlink)
+        return skipped(trajectory.thread, "this run was learnt from before")
+    work = _Work(learner, trajectory, folder, Calls(journal), mark_in(folder) or Mark())
+    try:
+        lesson = await work.done()
+    except RubricemError as error:
+        waits = {"state": "queued", "reason": told(error)}
+        await asyncio.to_thread(set_mark, folder, work.mark.model_copy(update=waits))
+        raise
+    await asyncio.to_thread(clear_mark, folder)
+    await asyncio.to_thread(journal.path.unlink)
+    return lesson
 
 
-def _why_none(candidates: Sequence[ReflectionCandidate]) -> str:
-    reasons = [c.unscored_reason or c.fault for c in candidates]
-    return reasons[0] if reasons else "none was written"
+@dataclass(slots=True)
+class _Work:
+    """One run on its way to a lesson."""
 
+    learner: Learner
+    trajectory: Trajectory
+    folder: Path
+    calls: Calls
+    mark: Mark
 
-def _save(path: Path, candidates: Sequence[ReflectionCandidate]) -> None:
-    write_atomically(path, _CANDIDATES.dump_json(list(candidates)).decode())
+    async def done(self) -> Lesson:
+        written = await asyncio.to_thread(self._written_before)
+        judgement = await self._judgement(again=bool(written))
+        if self.trajectory.recalled:
+            await note_scores(self.learner.bank, [judgement])
+        candidates = await self._scored(judgement, written or await self._write())
+        lesson = await self._kept(judgement, candidates)
+        await asyncio.to_thread(save_candidates, self.folder, candidates)
+        return lesson
+
+    @contextmanager
+    def _step(self, name: str, doing: str) -> Iterator[None]:
+        """A judge's step: where it gives nothing of use, the next time it is asked anew."""
+        self.learner.tell(SourceProgress(doing))
+        with self.calls.scope(f"{name} {self.mark.failed.count(name)}"):
+            try:
+                yield
+            except JudgeError:
+                self.mark = self.mark.model_copy(update={"failed": (*self.mark.failed, name)})
+                raise
+
+    async def _judgement(self, *, again: bool) -> Judgement:
+        """The run's judgement; it and the question's rubrics are saved."""
+        settings = self.learner.settings
+        found = await asyncio.to_thread(find_run, str(self.folder), settings.data_dir)
+        if again and (before := await asyncio.to_thread(found.judgement)):
+            return before
+        store = BufferStore(settings.data_dir / "buffers")
+        with self._step("stages", "judging this run"):
+            buffer = await asyncio.to_thread(store.load, self.trajectory.question)
+            judged = await stage_judge(self._model()).judge(found.groups[0], buffer)
+            [judgement] = judged.judgements
+            if all(stage.score is None for stage in judgement.stages):
+                reasons = [*judged.notes, judgement.stages[-1].unscored_reason]
+                raise JudgeError(f"nothing could be scored: {reasons[0]}")
+        await asyncio.to_thread(store.save, judged.buffer)
+        await asyncio.to_thread(found.save, [judgement])
+        return judgement
+
+    def _written_before(self) -> list[ReflectionCandidate]:
+        """What was written on this very run, without its scores."""
+        return [
+            candidate.model_copy(update={"score": None, "accepted": False})
+            for candidate in candidates_in(self.folder)
+            if candidate.trajectory_id == self.trajectory.id
+        ]
+
+    async def _write(self) -> list[ReflectionCandidate]:
+        self.learner.tell(SourceProgress("reflecting on this run"))
+        count = EMBEDDED_CANDIDATES if self.learner.local else CANDIDATES
+        policy = JournaledPolicy(self.learner.policy, self.calls)
+        with self.calls.scope("reflections"):
+            return await write_candidates(
+                policy, self.trajectory, count, self.learner.settings.seed
+            )
+
+    async def _scored(
+        self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
+    ) -> list[ReflectionCandidate]:
+        settings, judge = self.learner.settings, reflection_judge(self._model())
+        ratings = await asyncio.to_thread(ratings_in, self.folder)
+        with self._step("scores", "scoring what was written"):
+            scored = await judge.score(
+                self.trajectory,
+                judgement,
+                candidates,
+                settings.seed,
+                rating=ratings[-1] if ratings else None,
+            )
+            for before, after in zip(candidates, scored, strict=True):
+                if after.unscored_reason != before.unscored_reason:
+                    raise JudgeError(after.unscored_reason)
+        least = settings.least_reflection_score
+        return mark_best(scored, judge.minimum if least is None else least)
+
+    async def _kept(
+        self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
+    ) -> Lesson:
+        policy, bank = self.learner.policy, self.learner.bank
+        texts = [source.text for source in self.trajectory.sources]
+        best = accepted(
+            candidates, policy.name, policy.version, judgement=judgement, source_texts=texts
+        )
+        if best is not None:
+            await bank.put(best)
+        standing = await bank.within(self.trajectory.question)
+        return lesson_of(self.trajectory, best, candidates, standing)
+
+    def _model(self) -> Any:
+        model = self.learner.model
+        if isinstance(model, LocalModel):
+            return JournaledReader(model, model, self.calls)
+        return JournaledChat(model, self.calls)

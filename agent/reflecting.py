@@ -24,6 +24,7 @@ from memory.schema import (
     Segment,
     Trajectory,
 )
+from memory.screening import screened
 from memory.text import storable
 
 CANDIDATES = 8
@@ -67,9 +68,20 @@ async def reflect(
 ) -> list[ReflectionCandidate]:
     """Write m candidates, scored, in order; at most one of them is marked accepted.
 
+    `minimum` None: the judge's own. Raises PolicyError where the policy fails.
+    """
+    candidates = await write_candidates(policy, trajectory, m, seed)
+    scored = await reflection_judge.score(trajectory, judgement, candidates, seed)
+    return mark_best(scored, reflection_judge.minimum if minimum is None else minimum)
+
+
+async def write_candidates(
+    policy: Policy, trajectory: Trajectory, m: int = CANDIDATES, seed: int = 0
+) -> list[ReflectionCandidate]:
+    """So many candidates, not scored. The policy is shown the question and the run, no more.
+
     Where a model that continues tokens gives none of valid form, one more is written under a
     grammar, for the bank: its ids are marked, as they were not the policy's own choice alone.
-    `minimum` None: the judge's own. Raises PolicyError where the policy fails.
     """
     prompt = await _prompt(policy, trajectory)
 
@@ -88,8 +100,7 @@ async def reflect(
     candidates = await _all([write(number) for number in range(m)])
     if not policy.retokenised and all(candidate.fault for candidate in candidates):
         candidates.append(await write(m, form_grammar()))
-    scored = await reflection_judge.score(trajectory, judgement, candidates, seed)
-    return mark_best(scored, reflection_judge.minimum if minimum is None else minimum)
+    return candidates
 
 
 def mark_best(
@@ -105,22 +116,38 @@ def mark_best(
 
 
 def accepted(
-    candidates: Sequence[ReflectionCandidate], policy: str = "", policy_version: str = ""
+    candidates: Sequence[ReflectionCandidate],
+    policy: str = "",
+    policy_version: str = "",
+    *,
+    judgement: Judgement | None = None,
+    source_texts: Sequence[str] = (),
 ) -> Reflection | None:
-    """The marked candidate as an item for the bank; the same one always has the same id."""
+    """The marked candidate as an item for the bank, screened, with where it comes from.
+
+    `judgement` and `source_texts` are of the run: who scored it and how, and what it read. The
+    same candidate with the same score always has the same id.
+    """
     best = next((c for c in candidates if c.accepted and c.score), None)
     if best is None or best.score is None:
         return None
-    text = "\0".join((best.trajectory_id, best.question, best.rubrics, best.takeaways))
+    total = f"{best.score.total:.6f}"
+    text = "\0".join((best.trajectory_id, best.question, best.rubrics, best.takeaways, total))
+    safe = screened(best.rubrics, best.takeaways, source_texts)
     return Reflection(
         id=hashlib.sha256(text.encode()).hexdigest()[:12],
         question=best.question,
-        rubrics=best.rubrics,
-        takeaways=best.takeaways,
+        rubrics=safe.rubrics,
+        takeaways=safe.takeaways,
         score=best.score.total,
         trajectory_id=best.trajectory_id,
         policy=policy,
         policy_version=policy_version,
+        judge=judgement.judge if judgement else "",
+        judge_version=judgement.rubric_version if judgement else "",
+        stage_scores=tuple(stage.score for stage in judgement.stages) if judgement else (),
+        reflection_score=best.score,
+        flags=safe.flags,
         written_at=datetime.now(UTC),
     )
 

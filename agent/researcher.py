@@ -7,7 +7,7 @@ a trajectory that says why, saved like every other, and its journal lets it go o
 import asyncio
 import uuid
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -155,8 +155,10 @@ class Researcher:
 
     async def finish(self, run: Run) -> Trajectory:
         """Keep the ended run in the data directory and release what it held."""
-        trajectory = run.trajectory(uuid.uuid4().hex)
-        await asyncio.to_thread(self.store.save, trajectory)
+        trajectory = await asyncio.to_thread(self._kept, run)
+        used = trajectory.recalled and trajectory.status is not Status.FAILED
+        if used and self.recaller is not None:
+            await self.recaller.used(trajectory)
         self._release(run)
         if run.journal is self.journal and trajectory.status is not Status.FAILED:
             run.journal.forget(run.thread)
@@ -197,6 +199,19 @@ class Researcher:
         )
         self._runs[thread] = run
         return run
+
+    def _kept(self, run: Run) -> Trajectory:
+        """The ended run, saved; one that repeats what was kept of it word for word is the same."""
+        trajectory = run.trajectory(uuid.uuid4().hex)
+        # What is kept may be damaged, and is about to be replaced.
+        with suppress(RubricemError):
+            if self.store.ended(run.thread):
+                before = self.store.load(run.thread)
+                same = before.transcript() == trajectory.transcript()
+                if same and before.status is trajectory.status:
+                    trajectory = trajectory.model_copy(update={"id": before.id})
+        self.store.save(trajectory)
+        return trajectory
 
     def _release(self, run: Run) -> None:
         if self._runs.get(run.thread) is run:

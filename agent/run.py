@@ -29,7 +29,7 @@ from agent.events import (
 )
 from agent.evidence import Evidence
 from agent.policy import Policy, tokens_between
-from agent.recalling import Recaller, journalled
+from agent.recalling import Recall, Recaller, journalled
 from agent.verifying.pairs import Verifying
 from memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
 from memory.journal import CallKey, Journal
@@ -64,8 +64,8 @@ class Run:
     recaller: Recaller | None = None
     pages: PageReader | None = None
     """None: no page can be opened"""
-    recalled: tuple[str, ...] = ()
-    """ids of the bank items that stand before the question"""
+    recalled: Recall = field(default_factory=Recall)
+    """the bank items that stand before the question"""
     scaffold: ScaffoldedPrompt | None = None
     doubt: str = ""
     """what the policy wants to ask the person before it plans"""
@@ -100,10 +100,9 @@ class Run:
         if self.recaller is None:
             return ""
         key = self.key(f"recall\0{self.ask.question}")
-        found = await journalled(self.recaller, self.ask.question, self.journal, key)
-        self.recalled = found.ids
-        self.listener(Recalled(len(found.ids), found.own))
-        return found.block
+        self.recalled = await journalled(self.recaller, self.ask.question, self.journal, key)
+        self.listener(Recalled(len(self.recalled.items), self.recalled.own))
+        return self.recalled.block
 
     async def open(self, system: str, message: str) -> None:
         """Put the system prompt and the user's message before everything else."""
@@ -268,7 +267,8 @@ class Run:
             usage=self.usage,
             tool_calls=self.tool_calls,
             verification=self.verifying.result,
-            recalled=self.recalled,
+            recalled=self.recalled.ids,
+            recollections=self.recalled.items,
             scaffold=self.scaffold,
             seed=self.ask.seed,
             started_at=self.started_at,

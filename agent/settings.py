@@ -26,6 +26,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from agent.weights.catalogue import DEFAULT_EMBEDDER
+from memory.bank import FLOOR
 from memory.errors import SettingsError
 from memory.schema import AnswerFormat
 
@@ -107,6 +108,8 @@ class Settings(BaseSettings):
     """tokens the policy may write in one turn"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
+    similarity_floor: float = Field(default=FLOOR, ge=-1, le=1)
+    """below which what another question taught is not recalled: a cosine of the two questions"""
     attempts: int = Field(default=3, ge=1, le=10)
     """tries of a turn in free mode that breaks the scaffold"""
     timeout: float = Field(default=120.0, gt=0)

@@ -13,7 +13,7 @@ from agent.recalling import BankRecaller, Recall, reference_block
 from agent.run import Run
 from memory.bank import RubricBank
 from memory.journal import Journal
-from memory.schema import Decoding
+from memory.schema import Decoding, Recollection, Trajectory
 from tests.bank_parts import bank_in, reflection
 from tests.fakes import QUESTION, FixedSearch, ScriptedPolicy
 from tests.flow import RUN, contents, researching
@@ -24,10 +24,15 @@ class FixedRecaller:
     def __init__(self, *blocks: str) -> None:
         self.blocks = list(blocks)
         self.asked: list[str] = []
+        self.told: list[str] = []
 
     async def recall(self, question: str) -> Recall:
         self.asked.append(question)
-        return Recall(("r1",), True, self.blocks[len(self.asked) - 1])
+        given = Recollection(id="r1", question="What is kept?", own=True, score=0.8)
+        return Recall((given,), self.blocks[len(self.asked) - 1])
+
+    async def used(self, trajectory: Trajectory) -> None:
+        self.told.append(trajectory.id)
 
 
 async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k(tmp_path: Path):

@@ -176,6 +176,7 @@ def test_json_holds_exactly_what_programs_are_promised():
         "trajectory_id",
         "thread",
         "recalled",
+        "recollections",
     ]
     assert report["answer"] == "With maxsize None the cache grows [1]. No [no source]."
     assert report["dropped_citations"] == 1

@@ -10,7 +10,7 @@ import click
 
 from agent.asking import Ask
 from agent.commands.interrupting import Interrupts
-from agent.events import Event, Listener, SourceProgress
+from agent.events import Event, Listener
 from agent.settings import Settings
 from memory.schema import Trajectory
 
@@ -81,11 +81,4 @@ async def _researched(
             saver = open_saver(settings.checkpoints.get_secret_value())
             researcher.saver = await stack.enter_async_context(saver)
         with interrupts.running() as stop:
-            trajectory = await researcher.ask(wanted, thread, listener, stop)
-        if settings.memory == "on" and trajectory.ended_by != "interrupt":
-            from agent.learning import learn
-
-            await learn(settings, researcher.policy, trajectory, listener)
-        elif settings.memory == "on":
-            listener(SourceProgress("nothing was learnt from this run: it was interrupted"))
-        return trajectory
+            return await researcher.ask(wanted, thread, listener, stop)

@@ -103,6 +103,10 @@ def ask(
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     _deliver(trajectory, out, as_json)
+    if settings.memory == "on":
+        from agent.commands.after_asking import learn_after
+
+        learn_after(settings, trajectory, quiet=quiet or as_json)
     _tell_end(trajectory)
 
 

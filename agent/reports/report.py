@@ -16,6 +16,7 @@ from agent.reports.cited import Citation, Cited, CitedAnswer, Mark, Uncited, bra
 from agent.reports.conflicts import told
 from agent.reports.markdown_text import link, literal, prose
 from agent.reports.printable import one_line
+from agent.reports.recalled import TITLE, recalled_lines
 from agent.reports.verified import checked, doubts, verified_json
 from memory.errors import SettingsError, StoreError
 from memory.runs import write_atomically
@@ -42,6 +43,8 @@ def markdown(trajectory: Trajectory) -> str:
     parts = [f"# {literal(trajectory.question)}", *map(literal, notes(trajectory, answer)), body]
     if answer.sources:
         parts += ["## Sources", *(_source(answer, source) for source in answer.sources)]
+    if recalled := recalled_lines(trajectory):
+        parts += [f"## {TITLE}", "\n".join(f"- {literal(line)}" for line in recalled)]
     parts += ["---", literal(" · ".join(facts(trajectory)))]
     if answer.bare:
         parts.append(prose(answer.bare))
@@ -68,6 +71,7 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "trajectory_id": trajectory.id,
         "thread": trajectory.thread,
         "recalled": list(trajectory.recalled),
+        "recollections": [item.model_dump(mode="json") for item in trajectory.recollections],
     }
 
 

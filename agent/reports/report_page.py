@@ -21,6 +21,7 @@ from agent.reports.cited import Citation, Cited, CitedAnswer, Uncited, doubt
 from agent.reports.markdown_text import web_address
 from agent.reports.page_stages import rubric_section, stages_section
 from agent.reports.printable import one_line, printable
+from agent.reports.recalled import recalled_section
 from agent.reports.report import NO_ANSWER, duration, marked_in, notes, quotes, whereabouts
 from agent.reports.verified import check_counts, removed_section
 from memory.schema import Source, Trajectory
@@ -53,7 +54,7 @@ def page(trajectory: Trajectory) -> str:
         ),
         "answer": _answer(answer),
         "sources": _sources(answer) + removed_section(trajectory),
-        "rubric": rubric_section(trajectory),
+        "rubric": rubric_section(trajectory) + recalled_section(trajectory),
         "stages": stages_section(trajectory),
         "numbers": "\n".join(_numbers(trajectory)),
         "footer": escape(f"Run {trajectory.id}, thread {trajectory.thread}. Made by rubricem."),

@@ -32,6 +32,7 @@ from agent.reports.citations import cited_answer
 from agent.reports.cited import CitedAnswer
 from agent.reports.printable import one_line
 from agent.reports.progress import STAGES, Call, Progress, advance
+from agent.reports.recalled import TITLE, recalled_lines
 from agent.reports.report import NO_ANSWER, duration, facts, notes, quotes, whereabouts
 from memory.schema import Source, Stage, Status, Trajectory
 
@@ -215,6 +216,7 @@ def print_report(trajectory: Trajectory, console: Console | None = None) -> None
         *(Text(note, style="yellow") for note in notes(trajectory, answer)),
         body,
         *_sources(answer),
+        _recalled(trajectory),
         Text(", ".join(facts(trajectory)), style="dim"),
         Text(answer.bare, style="bold"),
     ]
@@ -236,6 +238,12 @@ def _sources(answer: CitedAnswer) -> Iterator[Text]:
         yield Text("Sources", style="bold")
     for source in answer.sources:
         yield _source(answer, source)
+
+
+def _recalled(trajectory: Trajectory) -> Text:
+    lines = recalled_lines(trajectory)
+    shown = "".join(f"\n  - {line}" for line in lines)
+    return Text.assemble((TITLE, "bold"), (shown, "dim")) if lines else Text()
 
 
 def _source(answer: CitedAnswer, source: Source) -> Text:
