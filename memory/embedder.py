@@ -6,7 +6,7 @@ never need it.
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memory.errors import WeightsError
+from memory.interfaces import Embedder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -76,3 +77,22 @@ class SentenceEmbedder:
                 "Set embedder to the folder of a whole model, or do without: retrieval lexical, "
                 "memory off.",
             ) from cause
+
+
+class CountedEmbedder:
+    """Another embedder, which tells how many texts it has embedded so far."""
+
+    def __init__(self, embedder: Embedder, on_embedded: Callable[[int], None]) -> None:
+        self._embedder = embedder
+        self._on_embedded = on_embedded
+        self._count = 0
+
+    @property
+    def name(self) -> str:
+        return self._embedder.name
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        vectors = self._embedder.embed(texts, query=query)
+        self._count += len(texts)
+        self._on_embedded(self._count)
+        return vectors

@@ -1,107 +1,153 @@
-"""`rubricem bank`: what earlier runs have taught."""
+"""`rubricem bank`: what earlier runs have taught, to be read, corrected, carried and rebuilt."""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
-from agent.settings import load_settings
-from memory.bank import RubricBank
-from memory.errors import SettingsError
-from memory.schema import Reflection
+from agent.commands import bank_files, bank_keeping, bank_words
+from agent.commands.bank_view import (
+    counted,
+    found,
+    heading,
+    history_view,
+    item_json,
+    line,
+    opened,
+    opened_to_embed,
+    print_facts,
+    print_json,
+    provenance,
+    text,
+)
+from memory.items import BankItem, BankStats
 
-
-def _bank() -> RubricBank:
-    from agent.banking import open_bank
-
-    return open_bank(load_settings())
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+SORTS = {
+    "written": lambda item: item.reflection.written_at.timestamp(),
+    "score": lambda item: item.reflection.score,
+    "recalled": lambda item: item.recalled,
+}
 
 
 @click.group()
 def bank() -> None:
-    """List, show and search what earlier runs have taught."""
+    """Read and correct what earlier runs have taught.
+
+    An ID may be cut short, as long as no other one begins so.
+    """
+
+
+for _command in (*bank_keeping.COMMANDS, bank_words.edit, bank_files.export, bank_files.import_):
+    bank.add_command(_command)
 
 
 @bank.command("list")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def list_(as_json: bool) -> None:
-    """List the reflection that counts for each question, the latest last."""
-    items = [item.reflection for item in asyncio.run(_bank().items())]
+@click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
+@click.option("--sort", type=click.Choice(list(SORTS)), help="Which comes last (written).")
+@AS_JSON
+def list_(every: bool, sort: str | None, as_json: bool) -> None:
+    """List the reflection that counts for each question."""
+    items, stats = asyncio.run(_listed(every))
+    items.sort(key=SORTS[sort or "written"])
     if as_json:
-        _print_json({"reflections": [item.model_dump(mode="json") for item in items]})
+        print_json({"reflections": [item_json(item) for item in items]})
         return
+    if items:
+        click.echo(heading())
     for item in items:
-        click.echo(_line(item))
-    click.echo(f"{len(items)} reflection{'' if len(items) == 1 else 's'}")
+        click.echo(line(item))
+    click.echo(_count(len(items), stats, every))
 
 
 @bank.command()
-@click.argument("identifier")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.argument("identifier", metavar="ID")
+@AS_JSON
 def show(identifier: str, as_json: bool) -> None:
-    """Show the reflection whose id begins with IDENTIFIER, and what it replaced."""
-    item, history = asyncio.run(_found(_bank(), identifier))
+    """Show the reflection ID: where it comes from, what became of it, what it replaced."""
+    item, history = asyncio.run(_shown(identifier))
     if as_json:
-        earlier = [r.model_dump(mode="json") for r in history]
-        _print_json({"reflection": item.model_dump(mode="json"), "history": earlier})
+        versions = [item_json(version) for version in history]
+        print_json({"reflection": item_json(item), "history": versions})
         return
-    click.echo(_line(item))
-    click.echo(f"written by {_one_line(item.policy)} on {item.written_at:%Y-%m-%d %H:%M} UTC")
-    click.echo(f"\n{_text(item.rubrics)}\n\n{_text(item.takeaways)}")
-    others = [r for r in history if r.id != item.id]
-    if others:
-        click.echo("\nof the same question:")
-    for other in others:
-        click.echo(_line(other))
+    print_facts(provenance(item))
+    click.echo(f"\n{text(item.reflection.rubrics)}\n\n{text(item.reflection.takeaways)}")
+    for version in history_view(item, history):
+        click.echo(version)
 
 
 @bank.command()
-@click.argument("text", nargs=-1, required=True)
+@click.argument("words", metavar="TEXT", nargs=-1, required=True)
 @click.option("-k", "count", type=click.IntRange(1), default=5, help="Reflections at most (5).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def search(text: Sequence[str], count: int, as_json: bool) -> None:
+@AS_JSON
+def search(words: Sequence[str], count: int, as_json: bool) -> None:
     """Find the reflections whose questions are nearest to TEXT in meaning."""
-    matches = asyncio.run(_bank().search(" ".join(text), count))
+    with opened_to_embed("looking it up") as bank:
+        matches = asyncio.run(bank.search(" ".join(words), count))
     if as_json:
-        found = [
+        nearest = [
             {"similarity": m.similarity, "reflection": m.reflection.model_dump(mode="json")}
             for m in matches
         ]
-        _print_json({"matches": found})
+        print_json({"matches": nearest})
         return
     for match in matches:
-        click.echo(f"{match.similarity:5.2f}  {_line(match.reflection)}")
+        reflection = match.reflection
+        click.echo(f"{match.similarity:5.2f}  {reflection.id}  {text(reflection.question, 80)}")
     if not matches:
-        click.echo("The bank is empty.")
+        click.echo("There is nothing in the bank that could be recalled.")
 
 
-async def _found(bank: RubricBank, identifier: str) -> tuple[Reflection, list[Reflection]]:
-    items = [item.reflection for item in await bank.find(identifier)]
-    if len(items) != 1:
-        many = f"{len(items)} reflections begin" if items else "no reflection begins"
-        raise SettingsError(f"{many} with {identifier!r}.", "Give an id from: rubricem bank list")
-    history = await bank.history(items[0].question)
-    return items[0], [item.reflection for item in history]
+@bank.command()
+@AS_JSON
+def stats(as_json: bool) -> None:
+    """Count what the bank holds, how often it was used and what it takes on disk."""
+    import dataclasses
+
+    held = asyncio.run(opened().stats())
+    if as_json:
+        print_json(dataclasses.asdict(held))
+        return
+    print_facts(
+        [
+            ("live", f"{held.live:,}"),
+            ("disabled", f"{held.disabled:,}"),
+            ("in quarantine", f"{held.quarantined:,}"),
+            ("replaced", f"{held.replaced:,}"),
+            ("removed", f"{held.removed:,}"),
+            ("uses", counted(held.uses, "run") + " given something"),
+            ("embedder", text(held.embedder, 80) or "none yet: nothing was looked up"),
+            ("generation", f"{held.generation:,}"),
+            (
+                "on disk",
+                f"{_size(held.journal_bytes)} journal, {_size(held.index_bytes)} index",
+            ),
+        ]
+    )
 
 
-def _line(item: Reflection) -> str:
-    return f"{item.id}  {item.score:.2f}  {_one_line(item.question)}"
+async def _listed(every: bool) -> tuple[list[BankItem], BankStats]:
+    bank = opened()
+    return await bank.items(every=every), await bank.stats()
 
 
-def _one_line(text: str) -> str:
-    from agent.reports.printable import one_line
-
-    return one_line(text)
-
-
-def _text(text: str) -> str:
-    from agent.reports.printable import printable
-
-    return printable(text)
+async def _shown(identifier: str) -> tuple[BankItem, list[BankItem]]:
+    bank = opened()
+    item = await found(bank, identifier)
+    return item, await bank.history(item.reflection.question)
 
 
-def _print_json(value: dict[str, Any]) -> None:
-    import json
+def _count(shown: int, stats: BankStats, every: bool) -> str:
+    """How many are listed, and what is not."""
+    said = counted(shown, "reflection")
+    hidden = (
+        (stats.replaced, "replaced"),
+        (stats.disabled, "disabled"),
+        (stats.quarantined, "in quarantine"),
+    )
+    others = ", ".join(f"{count} {what}" for count, what in hidden if count)
+    return f"{said}; with --every also {others}" if others and not every else said
 
-    click.echo(json.dumps(value, ensure_ascii=False, indent=1))
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:,.1f} MB"

@@ -1,13 +1,10 @@
 """The person at the terminal: shown a plan or a question, answering on standard input.
 
 Input is read by the event loop and not by a thread, so that ^C ends the waiting; text of the
-model is printed as text. An editor is `$VISUAL`, `$EDITOR` or `vi`.
+model is printed as text.
 """
 
 import asyncio
-import os
-import shlex
-import shutil
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -17,6 +14,7 @@ from typing import Any
 import click
 
 from agent.approval import Plan
+from agent.commands.editor import edited_in_place
 from agent.commands.interrupting import Interrupts
 from agent.person import Nobody, Person
 from agent.reports.printable import one_line, printable
@@ -72,15 +70,11 @@ class TerminalPerson:
 
     async def _edited(self, plan: Plan) -> Plan | None:
         """The plan as the editor left it; None where it cannot be used, which is said."""
-        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or shutil.which("vi")
-        if not editor:
-            click.echo("There is no editor: set EDITOR.", err=True)
-            return None
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "plan.md")
             path.write_text(as_text(plan), encoding="utf-8")
             with self._interrupts.left_to(cancelled=False):
-                failed = await _run([*shlex.split(editor), str(path)])
+                failed = await edited_in_place(path)
             text = path.read_text(encoding="utf-8", errors="replace")
         edited = from_text(text)
         if failed or not edited.rubric:
@@ -112,13 +106,3 @@ def from_text(text: str) -> Plan:
         research_plan="\n".join(parts.get(RESEARCH, [])).strip(),
         query=" ".join(" ".join(parts.get(QUERY, [])).split()),
     )
-
-
-async def _run(command: list[str]) -> str:
-    """Run a program in the terminal; what went wrong, or ""."""
-    try:
-        process = await asyncio.create_subprocess_exec(*command)
-    except OSError as error:
-        return f"{command[0]} cannot be started: {error.strerror}."
-    status = await process.wait()
-    return f"{command[0]} ended with status {status}." if status else ""

@@ -1,0 +1,184 @@
+"""`rubricem bank export` and `import`: a bank as a file of JSON lines.
+
+    {"rubricem_bank": 1, "items": 2}      the header: the version of the form, how many follow
+    {"id": ..., "question": ..., ...}     one reflection and its standing, as `show --json` has it
+
+What a person decided is not carried over, as it is about another bank: pins and releases are
+passed over, and what was disabled there is left out.
+"""
+
+import asyncio
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from pydantic import ValidationError
+
+from agent.commands.bank_view import counted, item_json, opened
+from memory.bank import RubricBank
+from memory.errors import SettingsError
+from memory.items import BankItem, Imported
+from memory.reflections import Reflection
+from memory.values import Value
+
+HEADER, VERSION = "rubricem_bank", 1
+RULE = (
+    "For one question the pinned one wins, else the higher score, else the later one; "
+    "the other goes to the history."
+)
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a file holds: reflections screened anew, and how many of its lines are left out."""
+
+    reflections: tuple[Reflection, ...]
+    disabled: int
+
+
+class _Standing(Value):
+    """What an exported line says of a reflection beyond it, as far as an import heeds it."""
+
+    disabled: bool = False
+
+
+@click.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path), required=False)
+@click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
+def export(file: Path | None, every: bool) -> None:
+    """Write the reflections to FILE, or to standard output: one JSON object a line."""
+    items = asyncio.run(_exported(every))
+    lines = [{HEADER: VERSION, "items": len(items)}, *map(item_json, items)]
+    text = "".join(json.dumps(entry) + "\n" for entry in lines)
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    from memory.runs import write_atomically
+
+    write_atomically(file, text)
+    click.echo(f"{counted(len(items), 'reflection')} exported to {file}")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--dry-run", is_flag=True, help="Say what would become of them; change nothing.")
+def import_(file: Path, dry_run: bool) -> None:
+    """Bring in the reflections of an exported FILE; of one with a damaged line, nothing.
+
+    For one question the pinned one wins, else the higher score, else the later one; the other
+    goes to the history. Whatever looks wrong stays in quarantine until it is released.
+    """
+    bundle = read_bundle(file)
+    done = asyncio.run(_brought_in(bundle.reflections, dry_run))
+    would = "would be " if dry_run else ""
+    click.echo(
+        f"{counted(len(bundle.reflections), 'reflection')} of {file}: {done.added} {would}added, "
+        f"{done.replaced} {would}put in the place of the bank's own, {done.kept} {would}kept for "
+        f"the history or known already, {done.quarantined} {would}put in quarantine; "
+        f"{bundle.disabled} left out, as disabled there"
+    )
+    click.echo(RULE)
+
+
+def read_bundle(file: Path) -> Bundle:
+    """Everything in an exported file; raises SettingsError that numbers the line at fault."""
+    try:
+        lines = file.read_text(encoding="utf-8").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} cannot be read as text: {error}.", "Export it again.") from (
+            error
+        )
+    promised = _check_header(file, lines[0])
+    entries = [(n, line) for n, line in enumerate(lines[1:], start=2) if line.strip()]
+    if len(entries) != promised:
+        raise _damaged(file, f"it has {len(entries)} reflections, not {promised}, and was cut")
+    read = [_reflection(file, number, line) for number, line in entries]
+    kept = tuple(reflection for reflection, disabled in read if not disabled)
+    return Bundle(kept, len(read) - len(kept))
+
+
+def _check_header(file: Path, line: str) -> int:
+    """How many reflections are said to follow."""
+    try:
+        header: Any = json.loads(line)
+        version, items = header[HEADER], header["items"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SettingsError(
+            f"{file} does not begin with the header of an exported bank.",
+            "Name a file written by: rubricem bank export FILE",
+        ) from error
+    if version != VERSION:
+        raise SettingsError(
+            f"{file} is an export of version {version!r}; this program reads version {VERSION}.",
+            "Import it with the version of rubricem that wrote it, or a later one.",
+        )
+    return items if isinstance(items, int) else -1
+
+
+def _reflection(file: Path, number: int, line: str) -> tuple[Reflection, bool]:
+    """A line's reflection, screened as if it had been written here; whether it was disabled."""
+    try:
+        read = Reflection.model_validate_json(line)
+        disabled = _Standing.model_validate_json(line).disabled
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        what = ": ".join(part for part in (f"line {number}", where, first["msg"]) if part)
+        raise _damaged(file, what) from error
+    if not _ID.fullmatch(read.id):
+        raise _damaged(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
+    return _screened(file, number, read), disabled
+
+
+def _screened(file: Path, number: int, read: Reflection) -> Reflection:
+    from agent.question import checked
+    from memory.orders import orders
+    from memory.screening import screened
+
+    clean = screened(read.rubrics, read.takeaways, ())
+    if not (clean.rubrics.strip() and clean.takeaways.strip()):
+        raise _damaged(file, f"line {number}: its rubrics or takeaways say nothing")
+    try:
+        question = checked(read.question)
+    except SettingsError as error:
+        raise _damaged(file, f"line {number}: {str(error).rstrip('.')}") from error
+    flags = dict.fromkeys((*read.flags, *clean.flags, *orders(question)))
+    return read.model_copy(
+        update={
+            "question": question,
+            "rubrics": clean.rubrics,
+            "takeaways": clean.takeaways,
+            "flags": tuple(flags),
+        }
+    )
+
+
+async def _exported(every: bool) -> list[BankItem]:
+    bank = opened()
+    return list(await bank.export()) if every else await bank.items()
+
+
+async def _brought_in(reflections: Sequence[Reflection], dry_run: bool) -> Imported:
+    if not dry_run:
+        return await opened().bring_in(reflections)
+    with tempfile.TemporaryDirectory() as folder:
+        await asyncio.to_thread(_copy_journal, opened().folder, Path(folder, "bank"))
+        return await RubricBank(Path(folder)).bring_in(reflections)
+
+
+def _copy_journal(bank: Path, copy: Path) -> None:
+    """The journal is all that decides what becomes of an import."""
+    if (bank / "journal.jsonl").exists():
+        copy.mkdir()
+        shutil.copy(bank / "journal.jsonl", copy)
+
+
+def _damaged(file: Path, what: str) -> SettingsError:
+    return SettingsError(f"{file} is damaged: {what}.", "Nothing was imported. Export it again.")
