@@ -42,7 +42,8 @@ _RULES = (
 )
 _PEOPLE = r"(?:the |any)?(?:user|person|human|one|body|reader)s?\b"
 _FACTS = (
-    r"\b(?:question|evidence|sources?|documents?|facts|(?:search )?results?|users?|passages?)\b"
+    r"\b(?:question|evidence|sources?|documents?|facts|(?:search )?results?|users?|passages?"
+    r"|content)\b"
 )
 _NAME = r"(?-i:[A-Z][a-z]\w*)"
 _DOCUMENTATION = (
@@ -50,6 +51,7 @@ _DOCUMENTATION = (
     r"|source code|glossary|tutorial)\b"
 )
 _NOTE = rf"(?:{_RULES}|\b(?:notes?|messages?|reflections?|text|block|paragraph|sentence|lesson)\b)"
+_CONDITION = r"\b(?:if|where|when|unless|until|once|only)\b"
 _HEDGE = r"\b(?:without|unless|before|until|only|if|where|when|that|which|outside|twice|alone)\b"
 
 
@@ -64,8 +66,9 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         rf"{_TO}{{0,30}}?(?:\b(?:all|any|every|previous|prior|earlier|former|your|system|other"
         r"|preceding|initial|original|these|everything|what)\b"
         rf"{_TO}{{0,30}}?(?:{_RULES}|\btold\b)|{_RULES}{_TO}{{0,12}}?\b(?:above|before|so far)\b)",
+        rf"\b(?:set|put|lay) (?:\w+ ){{0,2}}{_RULES} aside\b",
         rf"{_RULES}{_TO}{{0,30}}\b(?:no longer apply|no longer applies|(?:is|are|were|was|has been"
-        r"|have been) (?:void|cancell?ed|outdated|replaced|superseded))\b",
+        r"|have been) (?:void|cancell?ed|outdated|revoked|replaced|superseded))\b",
         r"\b(?:new|updated|real|actual|true|secret) (?:instructions?|orders?|rules?) ?:",
         r"\bignorier\w*\b.{0,40}\b(?:anweisung|regel|vorgabe)",
         r"\bignor(?:ez|e|a|ar|en)\b.{0,30}\b(?:consignes|instrucciones|istruzioni|instrucoes"
@@ -82,6 +85,10 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         r"\byou (?:are|will be|have become) (?:now|no longer)\b",
         r"\byou (?:must|shall|will|have to|are to) (?:now|only|obey|comply)\b",
         rf"{_START}(?:act|behave) (?:as if|as though|as|like) (?:you|an?|the|my)\b",
+        rf"\bas (?:an?|the|our|my)\b{_TO}{{0,30}}\b(?:officer|spokes\w+|representative|bot"
+        r"|employee|salesman|hacker|assistant)\b",
+        r"\byou (?:now )?(?:work for|represent|serve|belong to|speak for|are (?:an? |the )?"
+        r"(?-i:[A-Z]))",
         r"\bpretend (?:to be|you|that you)\b|\brole-?play\b|\bplay the (?:role|part) of\b",
         r"\bjailbr\w+|\b(?:developer|admin|god|dan) mode\b|\bfrom now on\b|\bhenceforth\b",
         r"\byour (?:new|real|true|actual|only|sole) (?:task|goal|role|job|purpose|owner)\b",
@@ -89,10 +96,14 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         rf"\b(?:obey|comply with)\b|{_START}follow (?:my|the page's|its) {_RULES}",
     ),
     "wants something kept from people": _any(
-        rf"{_NOT} (?:ever )?mention(?:ing)?\b(?!{_TO}{{0,80}}{_HEDGE})",
+        rf"{_NOT} (?:ever )?mention(?:ing)?\b(?! (?:every|all|each|both|more)\b)"
+        rf"(?!{_TO}{{0,80}}{_HEDGE})",
         rf"{_NOT} (?:ever )?(?:tell|inform|warn|alert|notify)(?:ing)? {_PEOPLE}"
         rf"(?!{_TO}{{0,80}}{_HEDGE.replace('|that', '')})",
-        rf"{_NOT} (?:ever )?(?:reveal|disclose|admit)(?:ing)?\b",
+        rf"{_NOT} (?:ever )?(?:reveal|disclose|admit|let {_PEOPLE} know|say anything)(?:ing)?\b",
+        r"(?<!not )(?<!never )(?<!n't )\b(?:leave|keep|drop|omit|suppress|downplay|play down|ignore"
+        rf"|hide)\b{_TO}{{0,20}}\b(?:criticisms?|critics|negatives?|complaints?|lawsuits?|scandals?"
+        r"|side effects|risks|warnings?|competitors?|rivals?)\b",
         r"\b(?:keep|hide|conceal)\b(?: \w+){0,3} (?:secret|hidden|confidential|to yourself|from "
         rf"{_PEOPLE})|\bsecretly\b",
     ),
@@ -105,7 +116,8 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         rf"(?!{_TO}{{0,60}}{_HEDGE})",
         r"\b(?:citations?|sources|references|verification|evidence|checks?) (?:is|are) "
         r"(?:not (?:needed|required|necessary)|unnecessary|optional|forbidden)\b",
-        r"\bno (?:citations?|sources|verification|evidence) (?:is|are) (?:needed|required)\b",
+        r"\bno (?:citations?|sources|verification|evidence) (?:is|are) (?:needed|required)\b"
+        r"|\bno need (?:for|of) (?:any )?(?:citations?|sources|verification|evidence|checks?)\b",
         rf"{_START}(?:skip|omit|leave out|drop) (?:all |any |the |every )?(?:citations?|sources"
         r"|verification|review|research|fact-?check\w*)\b(?! (?:that|which|of))",
         rf"{_START}(?:answer|reply|respond|write) (?:\w+ ){{0,3}}without (?:any )?(?:search|source"
@@ -113,8 +125,10 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
     ),
     "settles the answer beforehand": _any(
         rf"{_MUST} (?:answer|reply|respond|conclude|claim|say)(?: only)?(?: with| by saying)?:? "
-        r"(?:that\b|[\"'\u201c\u2018]|yes\b|no\b|(?-i:[A-Z0-9]))",
+        rf"(?:that\b(?!{_TO}{{0,80}}{_CONDITION})|[\"'\u201c\u2018]|yes\b|no\b|(?-i:[A-Z0-9]))",
         r"\banswer (?:is|must be|should be|will be|stays|remains) (?:always|the same|already)\b",
+        r"\byour answer (?:is|must be|should be|will be|shall be) (?:[\"\u201c]|yes\b|no\b"
+        r"|(?-i:[A-Z0-9]))",
         rf"\b(?:regardless of|no matter|whatever|irrespective of)\b{_TO}{{0,12}}{_FACTS}"
         rf"{_TO}{{0,8}}(?:,|\b(?:is|are|was|says?|asks?|shows?|finds?|wants?|answer|say|conclude)\b)",
         rf"{_START}(?:insist|convince|persuade)(?: {_PEOPLE})? that\b",
@@ -128,6 +142,9 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         rf"\b(?:recommend|promote|advertise|endorse|mention|link to|append|insert|praise)\b"
         rf"{_TO}{{0,60}}\b(?:in|at|to|of) (?:the end of )?(?:every|each|all|any) (?:answer|report"
         r"|reply|response)s?\b",
+        rf"\b(?:in praise of|praise|in favou?r of) {_NAME}|\brank {_NAME} (?:first|top|above)\b",
+        r"\b(?:sources?|sites?|pages?|nothing|nobody|no one) (?:other than|except|besides|but) "
+        rf"{_NAME}",
         rf"{_NAME} is the (?:only|sole|best|most) (?:\w+ ){{0,2}}(?:source|site|website|company"
         r"|product|vendor|brand|choice)\b",
         rf"\b(?:buy|purchase|subscribe to|sign up (?:for|at)|donate to|invest in) (?:the |our )?"
@@ -140,6 +157,7 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         r"|url|link|site|website|web page|domain|endpoint|file|package|script|number)s?\b",
         r"\b(?:run|execute|type|paste|evaluate|enter) (?:this|that|the following|these)"
         r" (?:\w+ )?(?:command|code|script|program|payload|snippet|line)s?\b",
+        r"\b(?:call|invoke) (?:the|this|that) tool\b",
         r"\brm -rf\b|\bsudo \w+|\b(?:curl|wget) -|\bbash -c\b|\|\s*(?:ba)?sh\b|\bos\.system\(",
         rf"{_START}(?:send|post|upload|forward|transmit|e-?mail|exfiltrate|leak|submit|copy)\b"
         rf"{_TO}{{0,40}}\b(?:question|conversation|prompt|answer|keys?|credentials?|history|notes"
@@ -152,6 +170,8 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         rf"|remember)\b{_TO}{{0,20}}\b(?:this|these|the (?:above|following)) (?:\w+ )?{_NOTE}",
         rf"\b(?:add|save|store|write|commit)\b{_TO}{{0,30}}\b(?:to|in|into) (?:your|the|long-term) "
         r"(?:\w+ )?(?:memory|memories|bank|notes)\b",
+        rf"\b(?:this|these) {_NOTE}{_TO}{{0,20}}\b(?:appears?|stays?|remains?|lives? on|survives?"
+        r"|(?:is|are|be) (?:kept|copied|repeated))\b",
         r"\b(?:word for word|verbatim) (?:in|into) (?:all|every|any|each|your)\b",
     ),
     "speaks to whoever judges": _any(
