@@ -1,5 +1,6 @@
 """The bank as the settings name it, and what of it is recalled before a question."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from agent.events import Listener, SourceProgress, ignore
@@ -7,14 +8,23 @@ from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from agent.settings import Settings
 from agent.weights.catalogue import DEFAULT_EMBEDDER
 from memory.bank import RubricBank
+from memory.embedder import CountedEmbedder
 from memory.interfaces import Embedder
 
 
-def open_bank(settings: Settings, listener: Listener = ignore) -> RubricBank:
-    """The data directory's bank; its embedding model is fetched when it is first needed."""
+def open_bank(
+    settings: Settings,
+    listener: Listener = ignore,
+    on_embedded: Callable[[int], None] | None = None,
+) -> RubricBank:
+    """The data directory's bank; its embedding model is fetched when it is first needed.
+
+    `on_embedded` is called with the number of texts that were embedded so far.
+    """
 
     async def open_embedder() -> Embedder:
-        return await embedder_in(settings.weights_dir, listener, settings.embedder)
+        embedder = await embedder_in(settings.weights_dir, listener, settings.embedder)
+        return CountedEmbedder(embedder, on_embedded) if on_embedded else embedder
 
     return RubricBank(settings.data_dir, open_embedder)
 
