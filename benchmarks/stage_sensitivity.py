@@ -8,7 +8,8 @@ of each in which one stage alone is damaged: the plan is another question's, the
 the review boasts, the answer has lost its citations. All are scored on criteria that were written
 with the runs, two for each stage (`given`); `--full` also has the judge propose its own by
 contrasting a run with its copies (`proposed`). Counted is how often the damaged stage's score
-falls (`lower`), falls while no other does (`only`), and falls by more than any other (`most`).
+falls (`lower`), falls while no other does (`only`), and falls by more than any other (`most`), over the
+runs in which the judge had criteria for that stage.
 """
 
 import argparse

@@ -72,6 +72,10 @@ def test_lower_only_and_most_by_hand():
     assert found.change[Stage.RESEARCH] == pytest.approx((-0.1 - 0.6) / 3)
 
 
-def test_a_run_with_an_unscored_stage_does_not_count():
-    found = sensitivity({"a": judged(1, 1, 1, 1)}, {Stage.PLAN: {"a": judged(0, None, 1, 1)}})
-    assert (found[Stage.PLAN].lower.n, found[Stage.PLAN].change) == (0, {})
+def test_an_unscored_stage_is_unknown_and_says_nothing_of_the_others():
+    hurt = judged(0.2, None, 1, 1)
+    found = sensitivity({"a": judged(1, 1, 1, 1)}, {s: {"a": hurt} for s in list(Stage)[:2]})
+    plan, research = found[Stage.PLAN], found[Stage.RESEARCH]
+    assert (plan.only.hits, plan.only.n, research.lower.n) == (1, 1, 0)
+    assert plan.change == pytest.approx({Stage.PLAN: -0.8, Stage.REVIEW: 0, Stage.ANSWER: 0})
+    assert research.change == {}

@@ -7,6 +7,7 @@ other: the rest of the run is word for word the same.
 
 import re
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from judge.evaluation.shares import Share, share_of
 from judge.transcripts import stage_text
@@ -40,16 +41,16 @@ def damaged(run: Trajectory, stage: Stage, other: Trajectory) -> Trajectory:
 
 
 class StageSensitivity(Value):
-    """What damaging one stage did to the scores, over runs of which all stages were scored."""
+    """What damaging one stage did to the scores, over runs in which that stage was scored."""
 
     lower: Share
     """its score fell by more than `LEAST_DROP`"""
     only: Share
-    """and no other stage's did"""
+    """and no other scored stage's did"""
     most: Share
     """its score fell, by more than any other stage's"""
     change: dict[Stage, float]
-    """mean change of every stage's score; empty where no run counts"""
+    """mean change of each stage's score, over the runs that have one before and after"""
 
 
 def sensitivity(
@@ -62,7 +63,7 @@ def sensitivity(
             [
                 changes
                 for name, judgement in judged.items()
-                if (changes := _changes(intact[name], judgement))
+                if stage in (changes := _changes(intact[name], judgement))
             ],
         )
         for stage, judged in hurt.items()
@@ -80,15 +81,14 @@ def _of_stage(stage: Stage, runs: Sequence[Mapping[Stage, float]]) -> StageSensi
                 for run in runs
             ]
         ),
-        change={s: sum(run[s] for run in runs) / len(runs) for s in Stage} if runs else {},
+        change={s: fmean(known) for s in Stage if (known := [r[s] for r in runs if s in r])},
     )
 
 
 def _changes(before: Judgement, after: Judgement) -> dict[Stage, float]:
-    """Of every stage; empty where any is unscored, since then "only it" cannot be told."""
+    """Of each stage that was scored both times; what is unscored is unknown, not unchanged."""
     pairs = {stage: (before.score(stage), after.score(stage)) for stage in Stage}
-    changes = {s: b - a for s, (a, b) in pairs.items() if a is not None and b is not None}
-    return changes if len(changes) == len(Stage) else {}
+    return {s: b - a for s, (a, b) in pairs.items() if a is not None and b is not None}
 
 
 def _replaced(run: Trajectory, stage: Stage, text: str) -> list[Segment]:
