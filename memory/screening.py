@@ -97,7 +97,7 @@ def _found(pattern: re.Pattern[str], text: str, what: str) -> Iterator[str]:
 def _copying(text: str, source_texts: Sequence[str]) -> Iterator[str]:
     found = copied(text, source_texts)
     if found.counts:
-        yield f"It is copied from what the run read: {_quoted(found.passage)}."
+        yield f"It is copied from what the run read: {_quoted(found.order or found.passage)}."
 
 
 def _quoted(words: str) -> str:
