@@ -52,7 +52,7 @@ class OpenAIChat:
         self.name = f"{model}@{endpoint.host}"
         self._server = Server(endpoint, model, key_variable, api_key or "")
         self._limiter = limiter
-        self._price = prices.of(model, endpoint.host)
+        self.price = prices.of(model, endpoint.host)
         self._timeout = timeout
         self._retry = retry or Retry()
         self._http = ChatServer(self._server, Dialect(model, token_detail))
@@ -158,7 +158,7 @@ class OpenAIChat:
         used = tokens_of(reading.usage)
         if not reading.usage:
             return used
-        return used.model_copy(update={"cost": cost(used, self._price)})
+        return used.model_copy(update={"cost": cost(used, self.price)})
 
 
 async def only_model(base_url: str, api_key: str | None) -> str:
