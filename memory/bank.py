@@ -19,10 +19,13 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from memory.bank_catalogue import NOW
+from memory.bank_chroma import Chroma
 from memory.bank_events import question_key
-from memory.bank_index import stats_of
+from memory.bank_folder import folder_chroma
 from memory.bank_merging import bring_in
 from memory.bank_search import BankSearch
+from memory.bank_server import ServerChroma
+from memory.bank_stats import stats_of
 from memory.bank_store import BankStore
 from memory.errors import RubricemError, SettingsError
 from memory.interfaces import Embedder
@@ -48,9 +51,15 @@ class RubricBank:
     know and for an embedder that is not its own.
     """
 
-    def __init__(self, data_dir: Path, open_embedder: OpenEmbedder | None = None) -> None:
-        """`open_embedder` is called when something is first looked up by meaning."""
+    def __init__(
+        self, data_dir: Path, open_embedder: OpenEmbedder | None = None, server: str | None = None
+    ) -> None:
+        """`open_embedder` is called when something is first looked up by meaning.
+
+        `server`: the address of a Chroma server that is to hold the vectors; None: a folder.
+        """
         self.folder = data_dir / "bank"
+        self._server = server
         self._store = BankStore(self.folder)
         self._open_embedder = open_embedder
         self._opened: BankSearch | None = None
@@ -192,8 +201,16 @@ class RubricBank:
                     "The bank was opened without an embedding model, so it cannot be searched.",
                     "Look a question up by its own words.",
                 )
-            self._opened = BankSearch(self._store, await self._open_embedder())
+            embedder = await self._open_embedder()
+            chroma = await asyncio.to_thread(self._chroma)
+            self._opened = BankSearch(self._store, embedder, chroma)
         return self._opened
+
+    def _chroma(self) -> Chroma:
+        folder = self.folder / "index"
+        if self._server is None:
+            return folder_chroma(folder)
+        return ServerChroma(self._server, f"rubricem-{self._store.identity()}", folder)
 
 
 def _at(generation: int | None) -> int:

@@ -128,6 +128,12 @@ class Catalogue:
         sql = "SELECT digest FROM questions WHERE number <= ? ORDER BY number DESC LIMIT 1"
         return next((str(row[0]) for row in self._rows(sql, generation)), "")
 
+    def changed(self) -> int:
+        """The generation in which a question last came or went."""
+        came = "SELECT max(number) FROM questions"
+        went = f"SELECT max(gone) FROM questions WHERE gone < {NEVER}"
+        return max(int(self._rows(sql)[0][0] or 0) for sql in (came, went))
+
     def held(self) -> int:
         """How many questions are not gone."""
         return int(self._rows("SELECT count(*) FROM questions WHERE gone = ?", NEVER)[0][0])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memory.bank_choice import Near, diverse
+from memory.bank_chroma import Chroma
 from memory.bank_events import question_key
 from memory.bank_index import BankIndex
 from memory.bank_rules import Version
@@ -24,8 +25,8 @@ _WIDER = 4
 class BankSearch:
     """Searches one bank with one embedder. Blocking: call it from a worker thread."""
 
-    def __init__(self, store: BankStore, embedder: Embedder) -> None:
-        self.index = BankIndex(store, embedder)
+    def __init__(self, store: BankStore, embedder: Embedder, chroma: Chroma) -> None:
+        self.index = BankIndex(store, embedder, chroma)
         self._store = store
         self._embedder = embedder
 

@@ -115,6 +115,27 @@ class BankStore:
         with self.lock:
             return self.catalogue.shown_besides(key, generation)
 
+    def questions(self) -> int:
+        """How many questions the bank has something on."""
+        with self.lock:
+            return self.catalogue.held()
+
+    def changed(self) -> int:
+        """The generation in which a question last came or went."""
+        with self.lock:
+            return self.catalogue.changed()
+
+    def changes(self, generation: int) -> tuple[int, list[Question], list[int]]:
+        """The generation now, and the questions that came and those that went since one."""
+        with self.lock:
+            now = self.catalogue.position()[0]
+            catalogue = self.catalogue
+            return now, catalogue.questions_after(generation), catalogue.gone_after(generation)
+
+    def digest(self, generation: int) -> str:
+        with self.lock:
+            return self.catalogue.digest(generation)
+
     def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
         with self.lock:
             self.uses.used(trajectory_id, ids, question)
