@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 Json = dict[str, Any]
 
@@ -24,11 +24,7 @@ USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
 @dataclass(frozen=True)
 class Reply:
-    """A reply that is not cut into default pieces, or not plain text alone.
-
-    `token_style` sends one token per piece with ids 1000, 1001, ... and log-probabilities -0.5:
-    `llama` puts the id on each entry, `vllm` beside the delta, `openai` sends none.
-    """
+    """A reply that is not cut into default pieces, or not plain text alone."""
 
     text: str = ""
     pieces: Sequence[str] | None = None
@@ -36,7 +32,6 @@ class Reply:
     reasoning_field: str = "reasoning_content"
     finish: str | None = "stop"
     usage: Mapping[str, Any] | None = field(default_factory=lambda: USAGE)
-    token_style: Literal["llama", "vllm", "openai"] | None = None
     piece_seconds: float = 0.0
     cut_after: int | None = None
     """the connection is dropped after so many pieces"""
@@ -233,10 +228,10 @@ class _Answering(BaseHTTPRequestHandler):
         self.end_headers()
         for i in range(0, len(reply.reasoning), 8):
             self._event({reply.reasoning_field: reply.reasoning[i : i + 8]})
-        if self._pieces(reply, bool(request.get("logprobs"))):
+        if self._pieces(reply):
             self._end(reply, bool((request.get("stream_options") or {}).get("include_usage")))
 
-    def _pieces(self, reply: Reply, detail: bool) -> bool:
+    def _pieces(self, reply: Reply) -> bool:
         """Send the pieces; whether the stream goes on to its end."""
         parts, sent = reply.parts(), 0
         while not self.server.scripted.closing.is_set():
@@ -249,7 +244,7 @@ class _Answering(BaseHTTPRequestHandler):
             if sent >= len(parts) and not reply.endless:
                 return True
             piece = parts[sent % len(parts)]
-            self._event({"content": piece}, _detail(reply, piece, sent) if detail else {})
+            self._event({"content": piece})
             sent += 1
             time.sleep(reply.piece_seconds)
         return False
@@ -274,14 +269,3 @@ class _Answering(BaseHTTPRequestHandler):
     def _chunk(self, data: bytes) -> None:
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
         self.wfile.flush()
-
-
-def _detail(reply: Reply, piece: str, number: int) -> Json:
-    """The token of one piece, in the style of the server that is played."""
-    if reply.token_style is None:
-        return {}
-    entry: Json = {"token": piece, "bytes": list(piece.encode()), "logprob": -0.5}
-    if reply.token_style == "llama":
-        entry["id"] = 1000 + number
-    beside = {"token_ids": [1000 + number]} if reply.token_style == "vllm" else {}
-    return {"logprobs": {"content": [entry]}, **beside}

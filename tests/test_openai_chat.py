@@ -1,6 +1,5 @@
 import asyncio
 import time
-from typing import Literal
 
 import pytest
 
@@ -166,36 +165,6 @@ async def test_a_model_that_wants_the_new_name_of_max_tokens_gets_it() -> None:
             await chat.chat(ASKED, SAMPLING)
     assert "max_tokens" not in server.requests[1].body
     assert server.requests[1].body["max_completion_tokens"] == 64
-
-
-@pytest.mark.parametrize("style", ["llama", "vllm"])
-async def test_token_ids_and_logprobs_follow_the_text_up_to_its_cut(
-    style: Literal["llama", "vllm"],
-) -> None:
-    script = [Reply(pieces=["für ", "ever", "</call>", " no"], token_style=style)]
-    with ScriptedServer(script) as server:
-        async with client(server.base_url, token_detail=True) as chat:
-            reply = await chat.chat(ASKED, SAMPLING, after("</ca"))
-    assert reply.text == "für ever</ca"
-    assert reply.token_ids == (1000, 1001, 1002)
-    assert reply.logprobs == (-0.5, -0.5, -0.5)
-    assert reply.token_ends == (4, 8, 12)
-
-
-async def test_logprobs_without_ids_are_no_token_detail() -> None:
-    with ScriptedServer([Reply("fine", token_style="openai")]) as server:
-        async with client(server.base_url, token_detail=True) as chat:
-            reply = await chat.chat(ASKED, SAMPLING)
-    assert (reply.token_ids, reply.logprobs, reply.token_ends) == (None, None, None)
-
-
-async def test_token_detail_is_asked_for_only_when_wanted() -> None:
-    with ScriptedServer(["a", "b"]) as server:
-        async with client(server.base_url) as chat:
-            assert (await chat.chat(ASKED, SAMPLING)).token_ids is None
-        async with client(server.base_url, token_detail=True) as chat:
-            await chat.chat(ASKED, SAMPLING)
-    assert ["logprobs" in request.body for request in server.requests] == [False, True]
 
 
 @pytest.mark.parametrize("named", ["reasoning_content", "reasoning"])

@@ -6,10 +6,10 @@ in the reasoning. What comes after the end is counted but not kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from agent.servers.chat_delta import Delta, TokenTrace
+from agent.servers.chat_delta import Delta
 from agent.servers.reasoning import split_thinking
 from agent.stops import CHECK_EVERY, looping
 from memory.interfaces import Completion, OnText, StopPredicate, StopReason
@@ -18,7 +18,6 @@ from memory.schema import Usage
 # A model that ends its turn by itself sends its usage at once, and a stream read to its end
 # leaves the connection fit for the next turn. One that goes on writing is cut off.
 LATE_PIECES = 3
-LATE_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -36,7 +35,6 @@ class Reading:
     ended: StopReason | None = None
     after_end: int = 0
     """pieces that came although the text had ended"""
-    _trace: TokenTrace = field(default_factory=TokenTrace)
     _thought: str = ""
     _shown: int = 0
     _unchecked: int = 0
@@ -56,7 +54,6 @@ class Reading:
         if self.ended:
             self.after_end += bool(delta.content or delta.reasoning)
             return
-        self._trace.tokens += delta.tokens
         self.reasoning += delta.reasoning
         if delta.content:
             self._write(delta.content)
@@ -85,16 +82,9 @@ class Reading:
             self.ended = "repetition"
 
     def completion(self, usage: Usage) -> Completion:
-        spans = None
-        if self.raw.startswith(self.text) and not self.reasoning:
-            spans = self._trace.spans(self.raw, len(self.text))
-        ids, logprobs, ends = spans or (None, None, None)
         return Completion(
             text=self.text,
             stop_reason=self.ended or ("length" if self.finish == "length" else "eos"),
-            token_ids=ids,
-            logprobs=logprobs,
-            token_ends=ends,
             reasoning="\n".join(filter(None, (self.reasoning.strip(), self._thought))),
             usage=usage,
         )

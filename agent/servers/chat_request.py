@@ -31,7 +31,6 @@ class Dialect:
     """What one server has refused so far."""
 
     model: str
-    token_detail: bool = False
     refused: set[str] = field(default_factory=set)
 
     def body(self, messages: Sequence[Message], sampling: Sampling) -> dict[str, Any]:
@@ -45,8 +44,6 @@ class Dialect:
             "top_p": sampling.top_p,
         }
         wished |= _sampling_extras(sampling)
-        if self.token_detail:
-            wished |= {"logprobs": True, "return_token_ids": True}
         for name in self.refused & wished.keys():
             value = wished.pop(name)
             if name in RENAMED:
