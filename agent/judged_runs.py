@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from memory.errors import SettingsError, StoreError
 from memory.runs import RunStore, unusable, write_atomically
 from memory.schema import Judgement, Trajectory, TrajectoryGroup, Value
+from memory.versions import read
 
 FILE = "judgement.json"
 V = TypeVar("V", bound=Value)
@@ -109,7 +110,7 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str, kind: type[V], path: Path) -> V:
     try:
-        return kind.model_validate_json(text)
+        return read(text, kind)
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(

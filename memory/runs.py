@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from memory.errors import SettingsError, StoreError
 from memory.journal import Journal, in_use
 from memory.schema import Trajectory
+from memory.versions import read
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
@@ -85,7 +86,7 @@ class RunStore:
         """The ended run of this name; SettingsError if there is none."""
         text = self._read(thread, "trajectory.json")
         try:
-            return Trajectory.model_validate_json(text)
+            return read(text, Trajectory)
         except ValidationError as error:
             raise StoreError(
                 f"the trajectory of {thread!r} cannot be read: {error.errors()[0]['msg']}",

@@ -20,8 +20,7 @@ from memory.values import NO_USAGE as NO_USAGE
 from memory.values import ScaffoldedPrompt as ScaffoldedPrompt
 from memory.values import Usage as Usage
 from memory.values import Value as Value
-
-SCHEMA_VERSION = 1
+from memory.versions import Versioned
 
 
 class Stage(StrEnum):
@@ -144,10 +143,9 @@ class Segment(Value):
     """False: an attempt that was retried; it is no part of the transcript or of training"""
 
 
-class Trajectory(Value):
+class Trajectory(Versioned):
     """One question's way from prompt to answer: the one value that passes between rooms."""
 
-    schema_version: int = SCHEMA_VERSION
     id: str
     thread: str
     question: str

@@ -4,9 +4,12 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Value(BaseModel):
-    """A frozen value; unknown fields of newer versions are ignored when read."""
+    """A frozen value; unknown fields of newer versions are ignored when read.
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    In JSON, what is no finite number is written as a text ("NaN"), and read back from it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
 
 class Usage(Value):

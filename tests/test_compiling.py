@@ -1,7 +1,9 @@
+import math
 from datetime import UTC, datetime
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from judge.scoring import settled
 from memory.rubrics import RubricBuffer
@@ -9,6 +11,7 @@ from memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
+    ScaffoldedPrompt,
     Segment,
     Stage,
     Status,
@@ -27,6 +30,7 @@ from training.compiling import (
     reflection_rows,
 )
 from training.returns import broadcast, identity
+from training.rows import TrainRow
 from training.sequences import retokenised, token_sequence
 
 POLICY, TOOL, PROMPT = Author.POLICY, Author.TOOL, Author.PROMPT
@@ -189,3 +193,31 @@ async def test_text_of_a_chat_server_gets_ids_but_never_a_ratio():
     assert [chr(i) for i, own in zip(tokens.ids, tokens.written, strict=True) if own] == list(
         "abcd"
     )
+
+
+def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without_and_keeps_the_one_with():
+    scaffold = ScaffoldedPrompt(text="!", shown=1, bare_ids=(7, 8, 9))
+    shown = rollout("one", scaffold=scaffold, system="s!")
+    row, other = policy_rows(
+        group(shown, TWO), [judgement(shown, [1.0] * 4), judgement(TWO, [0.0] * 4)], identity()
+    ).rows
+    assert row.ids == (7, 8, 9, ord("a"), ord("b"), 3, ord("c"), ord("d"))
+    assert (row.prompt_tokens, row.scaffolded_prompt, row.recompute_logprobs) == (3, (1, 2), True)
+    assert row.loss_mask == (0, 0, 0, 1, 1, 0, 1, 1)
+    np.testing.assert_allclose(row.behaviour_logprobs[3:5], (-0.97, -0.98))
+    assert (other.prompt_tokens, other.scaffolded_prompt, other.recompute_logprobs) == (
+        2,
+        (),
+        False,
+    )
+    with pytest.raises(ValidationError, match="of another prompt for its own"):
+        TrainRow(**{**row.model_dump(), "recompute_logprobs": False})
+
+
+def test_a_log_probability_that_is_no_number_forms_no_ratio():
+    odd = rollout("one", written("e", Stage.ANSWER, logprobs=(-math.inf,)))
+    row, _ = policy_rows(
+        group(odd, TWO), [judgement(odd, [1.0] * 4), judgement(TWO, [0.0] * 4)], identity()
+    ).rows
+    assert not row.ratio_allowed
+    assert all(map(math.isfinite, row.behaviour_logprobs))

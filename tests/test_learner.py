@@ -125,3 +125,13 @@ def test_the_reference_is_the_adapter_at_the_start(tiny: Path) -> None:
     fresh.start_from(one.adapter.state())
     again = fresh.ss_grpo_step(policy_rows(2), 0.01)
     assert again["kl_reference"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_row_sampled_under_a_scaffold_is_not_corrected_for_another_prompt(tiny: Path) -> None:
+    rows = policy_rows(2)
+    far = [r.model_copy(update={"behaviour_logprobs": tuple(-30.0 * m for m in r.loss_mask)})
+           for r in rows]  # fmt: skip
+    shown = [r.model_copy(update={"scaffolded_prompt": (1,), "recompute_logprobs": True})
+             for r in far]  # fmt: skip
+    assert learner(tiny).ss_grpo_step(far, 0.0)["importance"] == 2.0
+    assert learner(tiny).ss_grpo_step(shown, 0.0)["importance"] == 1.0

@@ -23,6 +23,7 @@ def row(
         objective=objective,
         policy_version="v",
         ids=ids,
+        prompt_tokens=min(1, len(ids)),
         loss_mask=mask,
         advantages=advantages,
         behaviour_logprobs=tuple(-0.5 * m for m in mask),

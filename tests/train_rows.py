@@ -31,7 +31,9 @@ def row(number: int, objective: Objective = "sft", advantage: float = 1.0, **mor
         "behaviour_logprobs": tuple(-4.0 * bit for bit in mask),
         "stages": (-1,) * LENGTH,
     }
-    return TrainRow(**values | more)
+    values |= more
+    prompt = (*values["loss_mask"], 1).index(1)
+    return TrainRow(prompt_tokens=min(prompt, len(values["ids"])), **values)
 
 
 def policy_rows(count: int) -> list[TrainRow]:

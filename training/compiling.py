@@ -24,7 +24,7 @@ from memory.schema import (
 from training.advantages import stage_advantages
 from training.returns import PAPER, Dependence, Flags, Floats, identity, stage_returns
 from training.rows import TrainRow
-from training.sequences import STAGES, TokenSequence, token_sequence
+from training.sequences import STAGES, TokenSequence, token_sequence, without_scaffold
 
 NO_IDS = "it has no token ids"
 NO_SPREAD = "no stage of it differs from its group"
@@ -134,9 +134,10 @@ def _policy_row(
     trajectory: Trajectory, group: str, advantages: Floats, known: Floats
 ) -> TrainRow | str:
     """The row of one trajectory; `advantages` and `known` are (K,). A reason if there is none."""
-    tokens = token_sequence(trajectory.segments)
+    tokens = token_sequence(without_scaffold(trajectory).segments)
     if tokens is None:
         return NO_IDS
+    scaffolded = trajectory.segments[0].token_ids if trajectory.scaffold else None
     stages = [s if there else -1 for s, there in zip(tokens.stages, tokens.written, strict=True)]
     mask = tuple(int(s >= 0 and known[s]) for s in stages)
     values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
@@ -149,11 +150,14 @@ def _policy_row(
         objective="policy",
         policy_version=trajectory.policy_version,
         ids=tokens.ids,
+        prompt_tokens=tokens.prompt,
         loss_mask=mask,
         advantages=values,
         behaviour_logprobs=_masked(tokens, mask),
         stages=tokens.stages,
         ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
+        scaffolded_prompt=scaffolded or (),
+        recompute_logprobs=bool(scaffolded),
     )
 
 
@@ -179,6 +183,7 @@ def _reflection_row(
         objective="reflect",
         policy_version=policy_version,
         ids=tokens.ids,
+        prompt_tokens=tokens.prompt,
         loss_mask=mask,
         advantages=tuple(advantage * on for on in mask),
         behaviour_logprobs=_masked(tokens, mask),

@@ -97,6 +97,7 @@ async def _sft_row(trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int
     message = user_message(trajectory.question, trajectory.answer_format)
     opening = [Message("system", system_prompt(tool_calls)), Message("user", message)]
     ids = list(await tokeniser.render(opening))
+    prompt = len(ids)
     mask, stages = [0] * len(ids), [stage_number(None)] * len(ids)
     spans = stage_spans("".join(turn.text + turn.tool_output for turn in turns))
     at = 0
@@ -115,6 +116,7 @@ async def _sft_row(trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int
         objective="sft",
         policy_version=trajectory.policy_version,
         ids=tuple(ids),
+        prompt_tokens=prompt,
         loss_mask=tuple(mask),
         advantages=tuple(map(float, mask)),
         behaviour_logprobs=(0.0,) * len(ids),

@@ -4,19 +4,28 @@ Position t of every list carries the value for predicting `ids[t]` from what sta
 so position 0 is never trained. Token ids are those that were sampled (token in, token out).
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from memory.schema import Value
+from memory.versions import Fields, Upgrade, Versioned
 
 Objective = Literal["policy", "reflect", "sft"]
 """`policy`: SS-GRPO on a stage's tokens; `reflect`: GRPO on a reflection; `sft`: imitation"""
 
 
-class TrainRow(Value):
+def _with_prompt_tokens(fields: Fields) -> Fields:
+    """Rows of version 1 did not say how long their prompt is: nothing in it has a stage or loss."""
+    pairs = zip(fields.get("loss_mask", ()), fields.get("stages", ()), strict=False)
+    written = (place for place, (on, stage) in enumerate(pairs) if on or stage >= 0)
+    return {**fields, "prompt_tokens": next(written, len(fields.get("ids", ())))}
+
+
+class TrainRow(Versioned):
     """One token sequence with what is to be learnt from each of its tokens."""
 
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens,)
+    schema_version: int = 2
     id: str
     """unique for each attempt, so that no two rows are ever taken for one"""
     group: str
@@ -26,6 +35,8 @@ class TrainRow(Value):
     policy_version: str
     """of the model that sampled the tokens"""
     ids: tuple[int, ...]
+    prompt_tokens: int = Field(ge=0)
+    """how many of the ids, at the beginning, are the prompt"""
     loss_mask: tuple[int, ...]
     """1 where the token is trained; prompts, tool output and forced tags are 0"""
     advantages: tuple[float, ...]
@@ -37,6 +48,11 @@ class TrainRow(Value):
     weight: float = 1.0
     ratio_allowed: bool = True
     """False: retokenised or forced, so no policy-gradient ratio may be formed of it"""
+    scaffolded_prompt: tuple[int, ...] = ()
+    """the prompt that the tokens were sampled under, where a scaffold stood in it: the row's own
+    prompt is the one without. The behaviour log-probabilities hold under this one"""
+    recompute_logprobs: bool = False
+    """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -54,4 +70,8 @@ class TrainRow(Value):
             raise ValueError(f"the lists of row {self.id} differ in length: {sorted(lengths)}")
         if self.ids and self.loss_mask[0]:
             raise ValueError(f"row {self.id} trains its first token, which nothing predicts")
+        if any(self.loss_mask[: self.prompt_tokens]) or self.prompt_tokens > len(self.ids):
+            raise ValueError(f"row {self.id} trains its prompt, or is shorter than that")
+        if self.scaffolded_prompt and not self.recompute_logprobs:
+            raise ValueError(f"row {self.id} takes log-probabilities of another prompt for its own")
         return self

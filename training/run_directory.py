@@ -35,6 +35,7 @@ from memory.schema import (
     TrajectoryGroup,
     Value,
 )
+from memory.versions import Versioned, read
 from training.scaffolding import ScaffoldRule
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
@@ -70,10 +71,9 @@ class Selection(Value):
         )
 
 
-class Manifest(Value):
+class Manifest(Versioned):
     """What shapes a run; going on with it under another manifest is refused."""
 
-    schema_version: int = 1
     policy: str
     policy_version: str
     decoding: Decoding
@@ -272,7 +272,7 @@ def _text(path: Path) -> str:
 
 def _parsed(text: str | bytes, kind: type[V], path: Path) -> V:
     try:
-        return kind.model_validate_json(text)
+        return read(text, kind)
     except ValidationError as error:
         raise _damaged(path, error) from error
 

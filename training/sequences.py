@@ -7,6 +7,7 @@ tokeniser and marks it, so that no policy-gradient ratio is ever formed of it.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 from memory.interfaces import Message
@@ -34,6 +35,8 @@ class TokenSequence:
     """of the sampler; 0 for what it did not write, and where it is not known"""
     stages: tuple[int, ...]
     """0 to 3 as in `Stage`, -1 for none"""
+    prompt: int
+    """how many of them, at the beginning, are the prompt"""
     sampled: bool
     """the policy wrote exactly these ids, and its log-probability of each is known"""
 
@@ -53,17 +56,42 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
         if segment.token_ids is None:
             return None
         count, policy = len(segment.token_ids), segment.author is Author.POLICY
-        known = policy and segment.logprobs is not None
+        known = policy and segment.logprobs is not None and all(map(isfinite, segment.logprobs))
         sampled &= not policy or (known and not segment.retokenised)
         ids += segment.token_ids
         written += [policy] * count
         logprobs += segment.logprobs if known and segment.logprobs else [0.0] * count
         stages += [stage_number(segment.stage)] * count
-    return TokenSequence(tuple(ids), tuple(written), tuple(logprobs), tuple(stages), sampled)
+    prompt = len(segments[0].token_ids or ()) if segments else 0
+    return TokenSequence(
+        tuple(ids), tuple(written), tuple(logprobs), tuple(stages), prompt, sampled
+    )
+
+
+def without_scaffold(trajectory: Trajectory) -> Trajectory:
+    """The same words after the prompt that has no scaffold in it, as training continues it.
+
+    Its log-probabilities are still those under the scaffold.
+    """
+    scaffold = trajectory.scaffold
+    if scaffold is None:
+        return trajectory
+    prompt = trajectory.segments[0].model_copy(update={"token_ids": scaffold.bare_ids})
+    return trajectory.model_copy(
+        update={
+            "system": trajectory.system.removesuffix(scaffold.text),
+            "segments": (prompt, *trajectory.segments[1:]),
+            "scaffold": None,
+        }
+    )
 
 
 async def retokenised(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
-    """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt."""
+    """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt.
+
+    A scaffold is left out of the prompt.
+    """
+    trajectory = without_scaffold(trajectory)
     segments = []
     for segment in trajectory.segments:
         if segment.stage is None:

@@ -110,6 +110,7 @@ def _trained(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tenso
         objective="policy",
         policy_version="",
         ids=(*prompt, *tokens),
+        prompt_tokens=len(prompt),
         loss_mask=(0,) * len(prompt) + (1,) * len(tokens),
         advantages=blank,
         behaviour_logprobs=blank,

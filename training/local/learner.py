@@ -96,10 +96,12 @@ class Learner:
         def result(row: TrainRow) -> ObjectiveResult:
             batch = batches[row.id]
             logprobs = batch_logprobs(self.model, batch)
+            before = old.setdefault(row.id, logprobs.detach())
             return clipped_objective(
                 logprobs,
-                old.setdefault(row.id, logprobs.detach()),
-                batch.behaviour,
+                before,
+                # Sampled under a scaffold that the row has not: no gap of samplers to correct.
+                before if row.recompute_logprobs else batch.behaviour,
                 batch.advantages,
                 batch.mask,
                 normaliser=normaliser,

@@ -13,6 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from memory.errors import SettingsError
+from memory.versions import read
 from training.local.config import Method, TrainConfig
 from training.rows import TrainRow
 
@@ -111,7 +112,7 @@ def _rows_of(path: Path) -> list[TrainRow]:
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(TrainRow.model_validate_json(line))
+            rows.append(read(line, TrainRow))
         except ValidationError as error:
             raise SettingsError(
                 f"line {number} of {file} is not a training row: {error.errors()[0]['msg']}.",
