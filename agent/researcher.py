@@ -25,7 +25,7 @@ from memory.errors import RubricemError, StoreError
 from memory.interfaces import PageReader, SearchTool
 from memory.journal import Journal
 from memory.runs import RunStore
-from memory.schema import AnswerFormat, Decoding, Status, Trajectory
+from memory.schema import NO_USAGE, AnswerFormat, Decoding, Status, Trajectory
 
 # Runs that begin in step stay in step, and wait for one core together at every turn's end.
 STARTING = 4
@@ -168,10 +168,13 @@ class Researcher:
     async def abandon(self, run: Run, error: BaseException) -> None:
         """Let go of a run in which a node failed; it can go on later from its journal.
 
-        Where the policy or a store failed, what there is of it is kept with the reason.
+        Where the policy or a store failed, what there is of it is kept with the reason, unless
+        the store is the one of all runs: then it fails them all.
         """
         self._release(run)
-        if isinstance(error, RubricemError):
+        everyones = isinstance(error, StoreError) and run.journal is self.journal
+        if isinstance(error, RubricemError) and not everyones:
+            run.usage += error.usage or NO_USAGE
             run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED, by="failure")
             await self.finish(run)
 

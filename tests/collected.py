@@ -33,7 +33,9 @@ from memory.schema import (
 from tests.fakes import FixedSearch, ScriptedPolicy
 from tests.flow import answer, plan
 from training.collecting import Collector
+from training.flow import Flow
 from training.groups import Reflected
+from training.meter import Meter
 from training.run_directory import Manifest, Question, RunDirectory, hash_of
 
 QUESTIONS = tuple(
@@ -190,7 +192,9 @@ class Opened:
         **changed: Any,
     ) -> None:
         self.run = RunDirectory(folder / "run")
-        self.journal: Journal = self.run.journal()
+        meter = Meter()
+        self.journal: Journal = self.run.journal(meter.hear)
+        self.flow = Flow(self.journal, meter)
         self.run.begin(manifest(questions, **changed), questions)
         self.policy = policy or ScriptedPolicy(two_turns)
         self.search = FixedSearch()
@@ -212,7 +216,7 @@ class Opened:
             "judge": self.judge, "reflecting": self.reflecting, "memory": self.memory, "at_once": 2,
         }  # fmt: skip
         return Collector(
-            self.run, researcher, Calls(self.journal), self.buffers,
+            self.run, researcher, Calls(self.journal), self.buffers, self.flow,
             tell=self.lines.append, **{**parts, **options},
         )  # fmt: skip
 

@@ -16,7 +16,8 @@ from memory.buffers import BufferStore
 from memory.schema import Reflection, Stage
 from tests.flow import answer, plan
 from tests.scripted_server import Fault, Scripted, ScriptedServer
-from training.opening import CollectOptions, at_once, judge_settings, open_collector
+from training.opening import CollectOptions, judge_settings, open_collector
+from training.opening_flow import at_once
 from training.questions_selecting import Selected
 from training.rows import TrainRow
 from training.run_directory import Question, RunDirectory

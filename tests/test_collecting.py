@@ -10,8 +10,7 @@ from memory.schema import Stage, Status
 from tests.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.fakes import ScriptedPolicy
 from tests.flow import answer, plan
-from training.groups import rollout_seed, steps_of
-from training.run_directory import Question
+from training.groups import rollout_seed
 from training.tally import tally
 
 
@@ -134,12 +133,6 @@ async def test_a_retried_turn_is_kept_outside_the_transcript(tmp_path: Path):
     assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
     assert (tally(opened.run).finished, tally(opened.run).first_try) == (1, 0)
     opened.close()
-
-
-def test_a_step_holds_no_question_twice():
-    one, two = (Question(id=i, question=i) for i in "ab")
-    assert list(steps_of([one, two, one, one, two], 3)) == [[one, two], [one], [one, two]]
-    assert list(steps_of([one, two], 1)) == [[one], [two]]
 
 
 def test_seeds_differ_between_members_groups_and_runs():

@@ -3,36 +3,46 @@
 A step is a batch of different questions. All its groups see one version of the rubrics and one
 state of the bank; what they change is saved at the step's end, in the order of the questions,
 so results do not depend on which group finished first (RubricEM, arXiv:2605.10899, appendix C
-and D). Each finished part is on disk before the next begins: rollouts in their own folders and
-the journal, a judged or reflected group as a file of its step.
+and D). A group is judged as soon as its rollouts have ended, while others still go on. Of a
+rollout nothing is begun before there is a place for it, and of a finished one only its name is
+held: what is in memory does not grow with the step.
 """
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
 
 from agent.journaled import Calls
 from agent.researcher import Researcher
 from judge.stage_judge import GroupJudgement
 from memory.buffers import BufferStore
-from memory.errors import PolicyError, RubricemError, StoreError
-from memory.schema import Status, Trajectory, TrajectoryGroup
+from memory.errors import PolicyError, StoreError
+from memory.schema import Judgement, ReflectionCandidate
+from training.curriculum import Batch, Curriculum
+from training.flow import GO_ON, Flow, RunStopped
+from training.group_work import GroupWork
 from training.groups import (
     Group,
     GroupJudge,
     Memory,
     Reflected,
     Reflecting,
+    Rollout,
     Snapshot,
-    means,
+    group_name,
+    judged_part,
     record_of,
-    rollout_seed,
-    steps_of,
+    reflected_part,
 )
+from training.progress import Progress
 from training.run_directory import Question, RunDirectory
 from training.scaffolded_groups import scaffolds
-from training.scaffolding import Scaffold
+
+TOLD_EVERY = 30.0
+"""seconds between two lines of progress"""
 
 
 @dataclass
@@ -43,30 +53,60 @@ class Collector:
     researcher: Researcher
     calls: Calls
     buffers: BufferStore
+    flow: Flow
     judge: GroupJudge | None = None
     reflecting: Reflecting | None = None
     memory: Memory | None = None
     at_once: int = 1
-    """rollouts, groups being judged and reflections in progress at the same time"""
+    """rollouts in progress at the same time"""
+    judged_at_once: int | None = None
+    """groups being judged and reflected upon at the same time; None: they take the places of
+    rollouts, since one model in this process does both"""
     tell: Callable[[str], None] = lambda line: None
     _places: asyncio.Semaphore = field(init=False)
+    _judging: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.at_once)
+        apart = self.judged_at_once
+        self._judging = self._places if apart is None else asyncio.Semaphore(apart)
         self._manifest = self.run.manifest()
 
-    async def collect(self) -> None:
+    async def collect(self, stop: asyncio.Event | None = None) -> None:
         """Do every step that is not committed yet.
 
-        Raises PolicyError when a whole step brings no trajectory: nothing of it is committed.
+        `stop`, once set, ends the run when the calls in flight are finished. Raises RunStopped
+        where a person or the limit of money ended it, PolicyError where a server was away for
+        too long or a whole step brought no trajectory; nothing of such a step is committed.
         """
-        steps = list(steps_of(self.run.questions(), self._manifest.step_size))
-        for step in range(self.run.finished_steps(), len(steps)):
-            await self._pin(step)
-            groups = await self._groups(step, steps[step])
-            groups = [await self._applied(group) for group in groups]
-            await asyncio.to_thread(self._commit, step, groups)
-            self.tell(f"step {step + 1} of {len(steps)} is kept")
+        manifest = self._manifest
+        self._work = GroupWork(
+            self.run, self.researcher, self.calls, self.buffers, self.flow,
+            manifest.seed, self.judge, self.reflecting, self.tell,
+        )  # fmt: skip
+        self._steps = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
+        finished = self.run.finished_steps()
+        sizes = [
+            len(self._steps.batch(step).questions) * manifest.group_size
+            for step in range(self._steps.steps)
+        ]
+        self._progress = Progress(sum(sizes), sum(sizes[:finished]), self.flow.meter)
+        async with _beside(self._telling(), self._stopping(stop)):
+            for step in range(finished, self._steps.steps):
+                await self._step(step, self._steps.batch(step))
+                self.tell(f"step {step + 1} of {self._steps.steps} is kept")
+
+    async def _step(self, step: int, batch: Batch) -> None:
+        await self._pin(step)
+        groups = await self._groups(step, batch)
+        if not any(group.members for group in groups):
+            reasons = [reason for group in groups for reason in group.failures]
+            raise PolicyError(
+                f"No rollout of step {step} came to an end. The first failed thus: {reasons[0]}",
+                "Mend that and run the same command again; what is finished is not repeated.",
+            )
+        groups = [await self._applied(step, group) for group in groups]
+        await asyncio.to_thread(self._commit, step, batch, groups)
 
     async def _pin(self, step: int) -> None:
         if self.memory is None:
@@ -77,125 +117,118 @@ class Collector:
             self.run.save_part(step, "snapshot", snapshot)
         self.memory.pin(snapshot.generation)
 
-    async def _groups(self, step: int, questions: Sequence[Question]) -> list[Group]:
-        """All groups of a step, judged and reflected upon, in the order of the questions."""
-        async with asyncio.TaskGroup() as tasks:
-            begun = [
-                tasks.create_task(self._group(step, number, question))
-                for number, question in enumerate(questions)
-            ]
-        groups = [task.result() for task in begun]
-        if not any(group.rollouts.trajectories for group in groups):
-            reasons = [reason for group in groups for reason in group.rollouts.failures]
-            raise PolicyError(
-                f"No rollout of step {step} came to an end. The first failed thus: {reasons[0]}",
-                "Mend that and run the same command again; what is finished is not repeated.",
-            )
-        return groups
+    async def _groups(self, step: int, batch: Batch) -> list[Group]:
+        """All groups of a step, in the order of the questions; raises what ended the run."""
+        work = asyncio.ensure_future(self._worked(step, batch))
+        over = asyncio.ensure_future(self.flow.over())
+        try:
+            await asyncio.wait({work, over}, return_when=asyncio.FIRST_COMPLETED)
+            if self.flow.ended_by is not None and not work.done():
+                raise self.flow.ended_by
+            return work.result()
+        finally:
+            work.cancel()
+            over.cancel()
+            await asyncio.gather(work, over, return_exceptions=True)
 
-    async def _group(self, step: int, number: int, question: Question) -> Group:
-        name = f"s{step:03d}-q{number:03d}"
+    async def _worked(self, step: int, batch: Batch) -> list[Group]:
+        groups = []
+        async with asyncio.TaskGroup() as tasks:
+            for number, question in enumerate(batch.questions):
+                name = group_name(step, number)
+                rollouts = await self._rollouts(tasks, step, name, question)
+                group = self._group(step, name, question, rollouts)
+                groups.append(tasks.create_task(group))
+        return [group.result() for group in groups]
+
+    async def _rollouts(
+        self, tasks: asyncio.TaskGroup, step: int, name: str, question: Question
+    ) -> list["asyncio.Future[Rollout]"]:
+        """The rollouts of a question, each begun as soon as there is a place for it."""
+        rollouts: list[asyncio.Future[Rollout]] = []
         shown = await scaffolds(self.run, self.buffers, step, name, question)
-        async with asyncio.TaskGroup() as tasks:
-            rollouts = [
-                tasks.create_task(self._rollout(name, question, member, scaffold))
-                for member, scaffold in enumerate(shown)
-            ]
-        ended = [task.result() for task in rollouts]
-        group = TrajectoryGroup(
-            question=question.question,
-            trajectories=tuple(t for t in ended if t.status is not Status.FAILED),
-            failures=tuple(t.reason for t in ended if t.status is Status.FAILED),
-        )
-        made = Group(name, question, group)
-        if group.trajectories and self.judge is not None:
-            made = replace(made, judged=await self._judged(step, made, self.judge))
-        if group.trajectories and self.reflecting is not None:
-            made = replace(made, reflected=await self._reflected(step, made, self.reflecting))
-        return made
+        for member, scaffold in enumerate(shown):
+            if (ended := await self._work.ended(name, member)) is not None:
+                rollouts.append(asyncio.get_running_loop().create_future())
+                rollouts[-1].set_result(ended)
+                self._progress.done += 1
+                continue
+            await self._places.acquire()
+            rollout = partial(self._work.rollout, name, question, member, scaffold)
+            rollouts.append(tasks.create_task(self._placed(rollout)))
+        return rollouts
 
-    async def _rollout(
-        self, group: str, question: Question, member: int, scaffold: Scaffold
-    ) -> Trajectory:
-        """One rollout to its end; one that ended before is read back."""
-        thread = f"{group}-r{member}"
-        if (ended := await asyncio.to_thread(self._ended, thread)) is not None:
-            return ended
-        seed = rollout_seed(self._manifest.seed, group, member)
-        ask = replace(
-            self.researcher.template,
-            question=question.question,
-            seed=seed,
-            scaffold=scaffold.text,
-            criteria_shown=scaffold.shown,
-        )
-        async with self._places:
-            trajectory = await self.researcher.ask(ask, thread)
-        self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
-                  f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
-        return trajectory
+    async def _placed(self, rollout: Callable[[], Awaitable[Rollout]]) -> Rollout:
+        """A rollout in the place that was taken for it."""
+        try:
+            return await rollout()
+        finally:
+            self._places.release()
+            self._progress.ended()
 
-    def _ended(self, thread: str) -> Trajectory | None:
-        """A rollout that failed is not ended: its journal lets it go on."""
-        if not self.run.store.ended(thread):
-            return None
-        trajectory = self.run.store.load(thread)
-        return None if trajectory.status is Status.FAILED else trajectory
+    async def _group(
+        self, step: int, name: str, question: Question, rollouts: Sequence[Awaitable[Rollout]]
+    ) -> Group:
+        group = Group(name, question, tuple(await asyncio.gather(*rollouts)))
+        async with self._judging:
+            return await self._work.finish(step, group)
 
-    async def _judged(self, step: int, group: Group, judge: GroupJudge) -> GroupJudgement:
-        part = f"{group.name}-judged"
-        if (done := self.run.part(step, part, GroupJudgement)) is not None:
-            return done
-        async with self._places:
-            buffer = await asyncio.to_thread(self.buffers.load, group.question.question)
-            with self.calls.scope(part):
-                judged = await judge.judge(group.rollouts, buffer, step)
-        await asyncio.to_thread(self.run.save_part, step, part, judged)
-        self.calls.forget(part)
-        self.tell(f"{group.name}: judged, {means(judged)}")
-        return judged
-
-    async def _reflected(self, step: int, group: Group, reflecting: Reflecting) -> Reflected:
-        """Reflect on one trajectory, drawn whatever its score and length."""
-        part = f"{group.name}-reflected"
-        if (done := self.run.part(step, part, Reflected)) is not None:
-            return done
-        draw = random.Random(f"{self._manifest.seed}:{part}")
-        trajectory = draw.choice(group.rollouts.trajectories)
-        judgement, seed = group.judgement(trajectory.id), draw.randrange(2**32)
-        async with self._places:
-            with self.calls.scope(part):
-                try:
-                    reflected = await reflecting(trajectory, judgement, seed)
-                except RubricemError as error:
-                    reflected = Reflected(trajectory_id=trajectory.id, notes=(f"{error}",))
-        await asyncio.to_thread(self.run.save_part, step, part, reflected)
-        self.calls.forget(part)
-        kept = "one accepted" if reflected.reflection else "none accepted"
-        self.tell(f"{group.name}: {len(reflected.candidates)} reflections, {kept}")
-        return reflected
-
-    async def _applied(self, group: Group) -> Group:
+    async def _applied(self, step: int, group: Group) -> Group:
         """Save what a group changes; done again after a kill, it changes nothing more."""
-        notes = [*(group.judged.notes if group.judged else ())]
-        notes += group.reflected.notes if group.reflected else ()
-        if group.judged is not None:
+        notes = group.notes
+        if judged := self.run.part(step, judged_part(group.name), GroupJudgement):
             try:
-                await asyncio.to_thread(self.buffers.save, group.judged.buffer)
+                await asyncio.to_thread(self.buffers.save, judged.buffer)
             except StoreError as error:
                 # Somebody else judged this question meanwhile: theirs stand, the run goes on.
-                notes.append(f"The rubrics were not saved: {error}")
-        if self.memory is not None and group.reflected and group.reflected.reflection:
-            await self.memory.put(group.reflected.reflection)
-        return replace(group, notes=tuple(notes))
+                notes = (*notes, f"The rubrics were not saved: {error}")
+        reflected = self.run.part(step, reflected_part(group.name), Reflected)
+        if self.memory is not None and reflected and reflected.reflection:
+            await self.memory.put(reflected.reflection)
+        return replace(group, notes=notes)
 
-    def _commit(self, step: int, groups: Sequence[Group]) -> None:
+    def _commit(self, step: int, batch: Batch, groups: Sequence[Group]) -> None:
+        names, store = [group.name for group in groups], self.run.store
         self.run.commit(
             step,
             {
-                "trajectories": [t for group in groups for t in group.rollouts.trajectories],
-                "groups": [record_of(step, group) for group in groups],
-                "judgements": [j for g in groups if g.judged for j in g.judged.judgements],
-                "reflections": [c for g in groups if g.reflected for c in g.reflected.candidates],
+                "trajectories": (store.load(r.thread) for g in groups for r in g.members),
+                "groups": [record_of(step, group, batch.replay_of) for group in groups],
+                "judgements": self._judgements(step, names),
+                "reflections": self._candidates(step, names),
             },
         )
+
+    def _judgements(self, step: int, names: Sequence[str]) -> Iterator[Judgement]:
+        for name in names:
+            if judged := self.run.part(step, judged_part(name), GroupJudgement):
+                yield from judged.judgements
+
+    def _candidates(self, step: int, names: Sequence[str]) -> Iterator[ReflectionCandidate]:
+        for name in names:
+            if reflected := self.run.part(step, reflected_part(name), Reflected):
+                yield from reflected.candidates
+
+    async def _telling(self) -> None:
+        while True:
+            await asyncio.sleep(TOLD_EVERY)
+            self.tell(self._progress.line())
+
+    async def _stopping(self, stop: asyncio.Event | None) -> None:
+        if stop is not None:
+            await stop.wait()
+            stopped = RunStopped("The run was interrupted.", GO_ON)
+            stopped.by_person = True
+            self.flow.end(stopped)
+
+
+@asynccontextmanager
+async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Work that goes on as long as what is inside, and ends with it."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,18 +1,21 @@
-"""The parts of a collecting step: its batches, its groups, and what is recorded of them."""
+"""The parts of a collecting step: its groups, who judges and reflects, and what is recorded."""
 
 import hashlib
-from collections.abc import Iterator, Sequence
+import re
 from dataclasses import dataclass
 from typing import Protocol
 
 from judge.stage_judge import GroupJudgement
 from memory.rubrics import RubricBuffer
 from memory.schema import (
+    NO_USAGE,
     Judgement,
     Reflection,
     ReflectionCandidate,
+    Status,
     Trajectory,
     TrajectoryGroup,
+    Usage,
     Value,
 )
 from training.run_directory import GroupRecord, Question
@@ -62,31 +65,68 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Rollout:
+    """How one rollout ended; its trajectory is on disk, in the folder of its thread."""
+
+    thread: str
+    trajectory_id: str
+    recalled: tuple[str, ...]
+    failure: str = ""
+    """why it gave no trajectory"""
+    usage: Usage = NO_USAGE
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
-    """Everything that a step makes of one question."""
+    """What a step holds in memory of one question; the rest is on disk by its name."""
 
     name: str
     question: Question
-    rollouts: TrajectoryGroup
-    judged: GroupJudgement | None = None
-    reflected: Reflected | None = None
+    rollouts: tuple[Rollout, ...]
+    rubric_version: str = ""
+    reflected: str = ""
     notes: tuple[str, ...] = ()
 
-    def judgement(self, trajectory_id: str) -> Judgement | None:
-        found = self.judged.judgements if self.judged else ()
-        return next((j for j in found if j.trajectory_id == trajectory_id), None)
+    @property
+    def members(self) -> tuple[Rollout, ...]:
+        """The rollouts that gave a trajectory."""
+        return tuple(rollout for rollout in self.rollouts if not rollout.failure)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        return tuple(rollout.failure for rollout in self.rollouts if rollout.failure)
 
 
-def steps_of(questions: Sequence[Question], size: int) -> Iterator[list[Question]]:
-    """Batches of at most `size`; a question that comes again waits for the next one."""
-    batch: list[Question] = []
-    for question in questions:
-        if len(batch) == size or any(question.question == q.question for q in batch):
-            yield batch
-            batch = []
-        batch.append(question)
-    if batch:
-        yield batch
+def rollout_of(trajectory: Trajectory) -> Rollout:
+    failed = trajectory.status is Status.FAILED
+    return Rollout(
+        thread=trajectory.thread,
+        trajectory_id=trajectory.id,
+        recalled=trajectory.recalled,
+        failure=trajectory.reason if failed else "",
+        usage=trajectory.usage,
+    )
+
+
+def group_name(step: int, number: int) -> str:
+    """What names a step's group on disk, and begins the names of its rollouts and calls."""
+    return f"s{step:03d}-q{number:03d}"
+
+
+def step_of(thread: str) -> int:
+    """The step that a thread of the journal belongs to; -1: none."""
+    found = re.match(r"s(\d+)-q", thread)
+    return int(found[1]) if found else -1
+
+
+def judged_part(group: str) -> str:
+    """What names a group's judgement on disk, and the calls that were made for it."""
+    return f"{group}-judged"
+
+
+def reflected_part(group: str) -> str:
+    """The same of the reflections on one of its members."""
+    return f"{group}-reflected"
 
 
 def rollout_seed(seed: int, group: str, member: int) -> int:
@@ -95,18 +135,20 @@ def rollout_seed(seed: int, group: str, member: int) -> int:
     return int(digest.hexdigest()[:8], 16)
 
 
-def record_of(step: int, group: Group) -> GroupRecord:
-    trajectories = group.rollouts.trajectories
+def record_of(step: int, group: Group, replay_of: int | None) -> GroupRecord:
+    failed = [rollout.usage for rollout in group.rollouts if rollout.failure]
     return GroupRecord(
         id=group.name,
         step=step,
         question_id=group.question.id,
         question=group.question.question,
-        trajectories=tuple(t.id for t in trajectories),
-        failures=group.rollouts.failures,
-        rubric_version=group.judged.judgements[0].rubric_version if group.judged else "",
-        reflected=group.reflected.trajectory_id if group.reflected else "",
-        recalled=trajectories[0].recalled if trajectories else (),
+        trajectories=tuple(rollout.trajectory_id for rollout in group.members),
+        replay_of=replay_of,
+        failures=group.failures,
+        lost=sum(failed, NO_USAGE),
+        rubric_version=group.rubric_version,
+        reflected=group.reflected,
+        recalled=group.members[0].recalled if group.members else (),
         notes=group.notes,
     )
 

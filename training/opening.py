@@ -4,11 +4,11 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from agent.auto_source import settled
 from agent.banking import open_bank
-from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import choices_of, open_researcher
 from agent.events import Event, SourceProgress
 from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
@@ -21,10 +21,15 @@ from agent.settings import Settings
 from judge.building import JudgeModel, LocalModel, reflection_judge
 from memory.bank import RubricBank
 from memory.buffers import BufferStore
+from memory.errors import SettingsError
 from memory.schema import Judgement, Reflection, Trajectory
 from training.collecting import Collector
-from training.groups import Reflected
+from training.flow import Flow
+from training.gated_policy import GatedPolicy
+from training.groups import Reflected, step_of
 from training.judges import NONE, collecting_judge, known_judge
+from training.meter import Meter
+from training.opening_flow import at_once, check_priced, judged_at_once
 from training.questions_selecting import Selected
 from training.run_directory import Manifest, RunDirectory, hash_of
 from training.scaffolding import ScaffoldRule
@@ -48,6 +53,10 @@ class CollectOptions:
     reflections: int = 8
     """candidates for each judged group; 0: none"""
     scaffold: ScaffoldRule | None = None
+    windows: int = 0
+    """steps of new questions after which the same are asked again; 0: none are"""
+    max_run_cost: float | None = None
+    """US dollars that the whole run may cost"""
 
 
 @asynccontextmanager
@@ -65,30 +74,52 @@ async def open_collector(
     """
     listen = _listener(tell)
     known_judge(options.judge)
+    _check_windows(settings, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     settings = await settled(settings, listener=listen)
     async with open_researcher(settings, listen) as opened:
-        journal = run.journal()
+        meter = Meter()
+        finished = run.finished_steps()
+        journal = run.journal(meter.hear, lambda thread: step_of(thread) >= finished)
+        flow = Flow(journal, meter, options.max_run_cost, tell=tell)
         try:
-            researcher = replace(opened, store=run.store, journal=journal, verifier=None)
+            policy = GatedPolicy(opened.policy, flow)
+            researcher = replace(
+                opened, policy=policy, store=run.store, journal=journal, verifier=None
+            )
             judged_by = judge_settings(settings, options)
-            async with _judge_model(judged_by, settings, options, researcher.policy) as model:
+            async with _judge_model(judged_by, settings, options, opened.policy) as model:
+                if options.max_run_cost is not None:
+                    check_priced(getattr(opened.policy, "model", None), model)
                 name = model.name if model else ""
                 manifest = _manifest(settings, options, researcher, name, asked)
                 run.begin(manifest, asked.questions, asked.held_out)
-                calls = Calls(journal)
                 collector = Collector(
                     run=run,
                     researcher=researcher,
-                    calls=calls,
+                    calls=Calls(journal),
                     buffers=BufferStore(settings.data_dir / "buffers"),
+                    flow=flow,
                     memory=_memory(settings, researcher, listen),
                     at_once=at_once(settings),
+                    judged_at_once=judged_at_once(settings, judged_by, options.group_size),
                     tell=tell,
                 )
-                yield _judging(collector, model, settings, options) if model else collector
+                if model:
+                    _judge_with(collector, model, opened.policy, settings, options)
+                yield collector
         finally:
             journal.close()
+
+
+def _check_windows(settings: Settings, options: CollectOptions) -> None:
+    """A question that comes again has learnt something only where its reflection was kept."""
+    taught = settings.memory == "on" and options.judge != NONE and options.reflections
+    if options.windows and not taught:
+        raise SettingsError(
+            "--windows asks questions again with what they taught, and nothing is to be kept.",
+            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
+        )
 
 
 def _listener(tell: Tell) -> Callable[[Event], None]:
@@ -112,14 +143,6 @@ def judge_settings(settings: Settings, options: CollectOptions) -> Settings:
         return settings
     named = {"model": options.judge_model, "base_url": options.judge_base_url}
     return settings.model_copy(update=named)
-
-
-def at_once(settings: Settings) -> int:
-    """Runs in progress at the same time: more than an embedded model has slots would make it
-    read one run's transcript again after another's.
-    """
-    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    return settings.slots if embedded else settings.concurrency
 
 
 class Reflector:
@@ -149,7 +172,13 @@ class Reflector:
             seed,
             minimum=self._least_score,
         )
-        best = accepted(found, self._policy.name, self._policy.version)
+        best = accepted(
+            found,
+            self._policy.name,
+            self._policy.version,
+            judgement=judgement,
+            source_texts=[source.text for source in trajectory.sources],
+        )
         return Reflected(trajectory_id=trajectory.id, candidates=tuple(found), reflection=best)
 
 
@@ -202,11 +231,16 @@ async def _judge_model(
         yield model
 
 
-def _judging(
-    collector: Collector, model: JudgeModel, settings: Settings, options: CollectOptions
-) -> Collector:
-    """The collector with a judge whose calls are journaled like all others."""
-    calls = collector.calls
+def _judge_with(
+    collector: Collector,
+    model: JudgeModel,
+    policy: Policy,
+    settings: Settings,
+    options: CollectOptions,
+) -> None:
+    """Give the collector a judge whose calls are journaled and gated like all others."""
+    flow = collector.flow
+    calls = Calls(flow.journal, partial(flow.call, model.name))
     journaled: Any = (
         JournaledReader(model, model, calls)
         if isinstance(model, LocalModel)
@@ -214,11 +248,12 @@ def _judging(
     )
     collector.judge = collecting_judge(options.judge, journaled, settings.seed)
     if options.reflections:
-        policy = JournaledPolicy(collector.researcher.policy, calls)
+        calls = Calls(flow.journal, partial(flow.call, policy.name))
         judge = reflection_judge(journaled)
         least = settings.least_reflection_score
-        collector.reflecting = Reflector(policy, judge, options.reflections, least)
-    return collector
+        collector.reflecting = Reflector(
+            JournaledPolicy(policy, calls), judge, options.reflections, least
+        )
 
 
 def _manifest(
@@ -237,6 +272,7 @@ def _manifest(
         judge_kind=known_judge(options.judge),
         group_size=options.group_size,
         step_size=options.step_size,
+        windows=options.windows,
         reflections=0 if options.judge == NONE else options.reflections,
         memory=settings.memory,
         seed=settings.seed,

@@ -18,7 +18,7 @@ when the run goes on. Readers stop at those sizes.
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -28,11 +28,13 @@ from memory.errors import SettingsError, StoreError
 from memory.journal import Journal
 from memory.runs import RunStore, unusable, writable, write_atomically
 from memory.schema import (
+    NO_USAGE,
     Decoding,
     Judgement,
     ReflectionCandidate,
     Trajectory,
     TrajectoryGroup,
+    Usage,
     Value,
 )
 from memory.versions import Versioned, read
@@ -84,6 +86,8 @@ class Manifest(Versioned):
     group_size: int
     step_size: int
     """questions in one step"""
+    windows: int = 0
+    """steps of new questions after which the same are asked again; 0: none are"""
     reflections: int
     """candidates for each group; 0: none are written"""
     memory: str
@@ -106,8 +110,12 @@ class GroupRecord(Value):
     question_id: str
     question: str
     trajectories: tuple[str, ...]
+    replay_of: int | None = None
+    """the step that asked these questions before in its window; None: they were new"""
     failures: tuple[str, ...] = ()
     """why rollouts gave no trajectory"""
+    lost: Usage = NO_USAGE
+    """what the rollouts that failed had cost"""
     rubric_version: str = ""
     """of the rubrics under which it was judged"""
     reflected: str = ""
@@ -160,8 +168,9 @@ class RunDirectory:
         path = self.folder / "questions.jsonl"
         return [_parsed(line, Question, path) for line in _text(path).split("\n") if line]
 
-    def journal(self) -> Journal:
-        return Journal(self.folder / "journal.jsonl")
+    def journal(self, *listening: Any) -> Journal:
+        """The run's journal, opened with what `Journal` takes beside its path."""
+        return Journal(self.folder / "journal.jsonl", *listening)
 
     def part(self, step: int, name: str, kind: type[V]) -> V | None:
         """A finished part of a step, or None if it is still to be done."""
@@ -178,13 +187,12 @@ class RunDirectory:
             step += 1
         return step
 
-    def commit(self, step: int, products: Mapping[Product, Sequence[Value]]) -> None:
-        """Append what a step gave, then mark it as done."""
+    def commit(self, step: int, products: Mapping[Product, Iterable[Value]]) -> None:
+        """Append what a step gave, one value after another, then mark it as done."""
         self._cut_uncommitted()
         sizes = {}
         for name in PRODUCTS:
-            lines = "".join(value.model_dump_json() + "\n" for value in products.get(name, ()))
-            sizes[name] = _append(self.folder / f"{name}.jsonl", lines)
+            sizes[name] = _append(self.folder / f"{name}.jsonl", products.get(name, ()))
         write_atomically(self._step(step) / "done.json", json.dumps({"sizes": sizes}))
 
     def trajectories(self) -> Iterator[Trajectory]:
@@ -254,10 +262,11 @@ def _differing(old: Manifest, new: Manifest) -> list[str]:
     return [name for name in Manifest.model_fields if getattr(old, name) != getattr(new, name)]
 
 
-def _append(path: Path, lines: str) -> int:
-    """The size of the file with the lines at its end, once they are on disk."""
+def _append(path: Path, values: Iterable[Value]) -> int:
+    """The size of the file with a line for each at its end, once they are on disk."""
     with writable(path), path.open("ab") as file:
-        file.write(lines.encode())
+        for value in values:
+            file.write(value.model_dump_json().encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
         return file.tell()

@@ -23,6 +23,8 @@ class Interrupts:
     """What ^C does, for as long as `caught` lasts."""
 
     tell: Callable[[str], None]
+    ending: str = "Ending with what there is"
+    """what the first does, for whoever pressed it"""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     """ends the run with what there is"""
     _running: bool = False
@@ -68,7 +70,7 @@ class Interrupts:
         if self._ignored:
             return
         if self._running and not self.stop.is_set():
-            self.tell("Ending with what there is; ^C again stops at once.")
+            self.tell(f"{self.ending}; ^C again stops at once.")
             self.stop.set()
             return
         if self._last_resort is None:

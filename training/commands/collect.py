@@ -1,15 +1,22 @@
 """`rubricem collect`: groups of scored rollouts of many questions, in steps that resume."""
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from agent.commands.interrupting import INTERRUPTED, Interrupts
+
 if TYPE_CHECKING:
     from agent.settings import Settings
     from training.opening import CollectOptions
     from training.questions_selecting import Selected
+
+
+PARTIAL = 3
+"""exit status of a run that its limit of money ended"""
 
 
 @click.command()
@@ -45,6 +52,13 @@ if TYPE_CHECKING:
     default=4,
     metavar="N",
     help="Questions in a step; rubrics and bank change between steps only (4).",
+)
+@click.option(
+    "--windows",
+    type=click.IntRange(0, 4096),
+    default=0,
+    metavar="K",
+    help="After each K steps the same again, with what they taught; the paper has 3 (0: never).",
 )
 @click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server instead.")
@@ -112,6 +126,15 @@ if TYPE_CHECKING:
     metavar="T",
     help="How far the training is, for the scaffold's decay (0).",
 )
+@click.option(
+    "--concurrency", type=int, metavar="N", help="Calls in flight to one server at most (64)."
+)
+@click.option(
+    "--max-run-cost",
+    type=click.FloatRange(0, min_open=True),
+    metavar="USD",
+    help="Money that the whole run may cost: rollouts, judge and reflections.",
+)
 @click.option("--seed", type=int)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
@@ -127,16 +150,33 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     from training.scaffold_flags import scaffold_rule
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
-    own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections")
+    own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
+           "windows", "max_run_cost")  # fmt: skip
     rule = scaffold_rule(flags.pop("scaffold"), flags.pop("scaffold_decay"), flags.pop("progress"))
     options = CollectOptions(scaffold=rule, **{name: flags.pop(name) for name in own})
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
     asked = select_questions(questions, **choice)
-    for line in asyncio.run(_collected(settings, options, asked, out, quiet)):
+    for line in _run(settings, options, asked, out, quiet):
         click.echo(line)
     click.echo(f"in {out}")
+
+
+def _run(
+    settings: "Settings", options: "CollectOptions", asked: "Selected", out: Path, quiet: bool
+) -> list[str]:
+    """What the finished run brought; exits where it was ended before."""
+    from training.flow import GO_ON, RunStopped
+
+    try:
+        return asyncio.run(_collected(settings, options, asked, out, quiet))
+    except asyncio.CancelledError:
+        click.echo(f"\nStopped at once. {GO_ON}", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    except RunStopped as stopped:
+        click.echo(f"{stopped} {stopped.remedy}", err=True)
+        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
 
 
 async def _collected(
@@ -153,6 +193,9 @@ async def _collected(
     run = RunDirectory(out)
     if asked.selection:
         tell(asked.selection.sentence())
-    async with open_collector(settings, options, run, asked, tell) as collector:
-        await collector.collect()
+    interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
+    with interrupts.caught():
+        async with open_collector(settings, options, run, asked, tell) as collector:
+            with interrupts.running() as stop:
+                await collector.collect(stop)
     return tally(run).lines()

@@ -1,0 +1,147 @@
+"""The work on one group: its rollouts, their judgement, the reflections on one of them.
+
+Each finished part is on disk before the next begins: rollouts in their own folders, a judgement
+and the reflections as files of their step. What was done before is read back and not done again.
+Trajectories are in memory only while a rollout goes on and while its group is judged.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from agent.journaled import Calls
+from agent.researcher import Researcher
+from judge.stage_judge import GroupJudgement
+from memory.buffers import BufferStore
+from memory.errors import RubricemError
+from memory.schema import Status, Trajectory, TrajectoryGroup
+from training.flow import Flow
+from training.groups import (
+    Group,
+    GroupJudge,
+    Reflected,
+    Reflecting,
+    Rollout,
+    judged_part,
+    means,
+    reflected_part,
+    rollout_of,
+    rollout_seed,
+)
+from training.run_directory import Question, RunDirectory
+from training.scaffolding import Scaffold
+
+
+@dataclass
+class GroupWork:
+    """What the groups of a run are made with; what is None is not done."""
+
+    run: RunDirectory
+    researcher: Researcher
+    calls: Calls
+    buffers: BufferStore
+    flow: Flow
+    seed: int
+    judge: GroupJudge | None = None
+    reflecting: Reflecting | None = None
+    tell: Callable[[str], None] = lambda line: None
+
+    async def ended(self, group: str, member: int) -> Rollout | None:
+        """A rollout that ended before; one that failed goes on from its journal."""
+        return await asyncio.to_thread(self._ended, _thread(group, member))
+
+    async def rollout(
+        self, group: str, question: Question, member: int, scaffold: Scaffold
+    ) -> Rollout:
+        """One rollout to its end."""
+        thread = _thread(group, member)
+        ask = replace(
+            self.researcher.template,
+            question=question.question,
+            seed=rollout_seed(self.seed, group, member),
+            scaffold=scaffold.text,
+            criteria_shown=scaffold.shown,
+        )
+        with self.flow.rollout():
+            trajectory = await self.researcher.ask(ask, thread)
+        self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
+                  f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
+        return rollout_of(trajectory)
+
+    async def finish(self, step: int, group: Group) -> Group:
+        """Judge a group and reflect on one of its members."""
+        if not group.members:
+            return group
+        judged = self.run.part(step, judged_part(group.name), GroupJudgement)
+        reflected = self.run.part(step, reflected_part(group.name), Reflected)
+        wants_judge = judged is None and self.judge is not None
+        wants_reflection = reflected is None and self.reflecting is not None
+        if wants_judge or wants_reflection:
+            runs = await asyncio.to_thread(self._trajectories, group)
+            if self.judge is not None and judged is None:
+                judged = await self._judged(step, group, runs, self.judge)
+            if self.reflecting is not None and reflected is None:
+                reflected = await self._reflected(step, group, runs, judged, self.reflecting)
+        return _with(group, judged, reflected)
+
+    def _ended(self, thread: str) -> Rollout | None:
+        if not self.run.store.ended(thread):
+            return None
+        trajectory = self.run.store.load(thread)
+        return None if trajectory.status is Status.FAILED else rollout_of(trajectory)
+
+    def _trajectories(self, group: Group) -> TrajectoryGroup:
+        runs = tuple(self.run.store.load(rollout.thread) for rollout in group.members)
+        return TrajectoryGroup(
+            question=group.question.question, trajectories=runs, failures=group.failures
+        )
+
+    async def _judged(
+        self, step: int, group: Group, runs: TrajectoryGroup, judge: GroupJudge
+    ) -> GroupJudgement:
+        part = judged_part(group.name)
+        buffer = await asyncio.to_thread(self.buffers.load, runs.question)
+        with self.calls.scope(part):
+            judged = await judge.judge(runs, buffer, step)
+        await asyncio.to_thread(self.run.save_part, step, part, judged)
+        self.calls.forget(part)
+        self.tell(f"{group.name}: judged, {means(judged)}")
+        return judged
+
+    async def _reflected(
+        self,
+        step: int,
+        group: Group,
+        runs: TrajectoryGroup,
+        judged: GroupJudgement | None,
+        reflecting: Reflecting,
+    ) -> Reflected:
+        """Reflect on one trajectory, drawn whatever its score and length."""
+        part = reflected_part(group.name)
+        draw = random.Random(f"{self.seed}:{part}")
+        run: Trajectory = draw.choice(runs.trajectories)
+        scored = judged.judgements if judged else ()
+        judgement = next((j for j in scored if j.trajectory_id == run.id), None)
+        with self.calls.scope(part):
+            try:
+                reflected = await reflecting(run, judgement, draw.randrange(2**32))
+            except RubricemError as error:
+                reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
+        await asyncio.to_thread(self.run.save_part, step, part, reflected)
+        self.calls.forget(part)
+        kept = "one accepted" if reflected.reflection else "none accepted"
+        self.tell(f"{group.name}: {len(reflected.candidates)} reflections, {kept}")
+        return reflected
+
+
+def _thread(group: str, member: int) -> str:
+    return f"{group}-r{member}"
+
+
+def _with(group: Group, judged: GroupJudgement | None, reflected: Reflected | None) -> Group:
+    """The group with what its record says of both."""
+    notes = (*(judged.notes if judged else ()), *(reflected.notes if reflected else ()))
+    version = judged.judgements[0].rubric_version if judged else ""
+    run = reflected.trajectory_id if reflected else ""
+    return replace(group, rubric_version=version, reflected=run, notes=notes)

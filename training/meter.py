@@ -1,0 +1,48 @@
+"""What a collecting run has spent: every finished call in its journal, of this process and before.
+
+Calls that cost something and brought nothing are kept in the journal as well, so that a run which
+goes on knows all of its cost.
+"""
+
+import uuid
+from typing import Any
+
+from memory.journal import CallKey, Journal
+from memory.schema import Usage
+
+LOST = "lost"
+"""the journal's thread for what failed calls had cost"""
+
+
+class Meter:
+    """Sums the usage of replies; give `hear` to the journal."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        """in US dollars, of the calls whose price is known"""
+        self.largest = 0.0
+        """cost of the dearest call so far"""
+        self.priced = 0
+        """calls whose price is known"""
+        self.calls = 0
+        self.written = 0
+        """tokens"""
+
+    def hear(self, reply: dict[str, Any]) -> None:
+        """Count one reply of the journal; searches and choices have no usage."""
+        if not isinstance(usage := reply.get("usage"), dict):
+            return
+        self.calls += usage.get("calls", 0)
+        self.written += usage.get("completion_tokens", 0)
+        if (cost := usage.get("cost")) is not None:
+            self.cost += cost
+            self.largest = max(self.largest, cost)
+            self.priced += usage.get("calls", 0)
+
+
+async def keep_lost(journal: Journal, usage: Usage | None) -> None:
+    """Keep what a call had cost that failed in the end."""
+    if usage is not None and usage.calls:
+        key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
+        await journal.append(key, {"usage": usage.model_dump(mode="json")})
+        journal.forget(LOST)
