@@ -26,7 +26,7 @@ def open_bank(
         embedder = await embedder_in(settings.weights_dir, listener, settings.embedder)
         return CountedEmbedder(embedder, on_embedded) if on_embedded else embedder
 
-    return RubricBank(settings.data_dir, open_embedder)
+    return RubricBank(settings.data_dir, open_embedder, settings.bank_server)
 
 
 async def embedder_in(

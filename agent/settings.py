@@ -38,7 +38,7 @@ _FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
 
-_NOT_SHOWN = ("api_key", "base_url", "scholar_key", "source", "checkpoints")
+_NOT_SHOWN = ("api_key", "base_url", "scholar_key", "source", "checkpoints", "bank_server")
 """settings whose values may hold a key or a password"""
 
 Price = tuple[
@@ -77,6 +77,8 @@ class Settings(BaseSettings):
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
+    bank_server: str | None = None
+    """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER
     """of the bank and of hybrid retrieval: a name that sentence-transformers knows, or a folder"""
     verify: Literal["off", "mark", "repair"] = "mark"
@@ -136,12 +138,14 @@ class Settings(BaseSettings):
         """Where the value of a setting came from, in words: flag, variable, file or default."""
         return self._origins.get(name, DEFAULT_ORIGIN)
 
-    @field_validator("model", "base_url", "api_key", "scholar_key", "checkpoints", mode="before")
+    @field_validator(
+        "model", "base_url", "api_key", "scholar_key", "checkpoints", "bank_server", mode="before"
+    )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
         return None if isinstance(value, str) and not value.strip() else value
 
-    @field_validator("base_url")
+    @field_validator("base_url", "bank_server")
     @classmethod
     def _is_address(cls, value: str | None) -> str | None:
         if value is None:
@@ -151,7 +155,7 @@ class Settings(BaseSettings):
         except httpx.InvalidURL as cause:
             raise ValueError(f"is no address: {cause}") from cause
         if url.scheme not in ("http", "https") or not url.host:
-            raise ValueError("must be an address such as http://localhost:8000/v1")
+            raise ValueError("must be an address such as http://localhost:8000")
         return value.rstrip("/")
 
     @field_validator("source", "allow_hosts", mode="before")

@@ -25,6 +25,7 @@ from memory.bank_folder import folder_chroma
 from memory.bank_merging import bring_in
 from memory.bank_search import BankSearch
 from memory.bank_server import ServerChroma
+from memory.bank_snapshots import restore, snapshot
 from memory.bank_stats import stats_of
 from memory.bank_store import BankStore
 from memory.errors import RubricemError, SettingsError
@@ -189,6 +190,17 @@ class RubricBank:
         search = await self._search()
         await asyncio.to_thread(self._store.catalogue.drop)
         await asyncio.to_thread(search.index.rebuild)
+
+    async def snapshot(self, folder: Path) -> int:
+        """Copy what cannot be derived into a folder; returns the generation."""
+        return await asyncio.to_thread(snapshot, self._store, folder)
+
+    async def restore(self, folder: Path, *, foreign: bool = False) -> int:
+        """Go back to a snapshot; returns the generation. What was removed stays removed.
+
+        Raises SettingsError for another bank's snapshot, unless `foreign` or this one is empty.
+        """
+        return await asyncio.to_thread(restore, self._store, folder, foreign)
 
     async def _has_others(self, k: int, key: str, generation: int) -> bool:
         """Whether there is anything to be found by meaning."""

@@ -85,6 +85,10 @@ class Catalogue:
         """All versions, without the removed ones."""
         return self._versions("SELECT * FROM versions WHERE removed = 0 ORDER BY since")
 
+    def removed(self) -> set[str]:
+        """Ids of what a person removed."""
+        return {str(row[0]) for row in self._rows("SELECT id FROM versions WHERE removed = 1")}
+
     def shown(self, generation: int) -> list[Version]:
         """The live version of each question at a generation."""
         return self._versions(f"{_SHOWN} ORDER BY v.since", generation, generation)

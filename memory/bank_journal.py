@@ -11,7 +11,7 @@ length, so that the other lines stay where they are.
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -90,23 +90,17 @@ class BankJournal:
                 os.ftruncate(descriptor, end)
             raise
 
-    def rewrite(self, changed: Callable[[int, bytes], bytes], more: bytes) -> None:
-        """Put a copy in the journal's place: each line as `changed` gives it, then `more`.
-
-        The lock must be held.
-        """
-        temporary = self._temporary
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    def replace(self, lines: Iterable[bytes]) -> None:
+        """Put a new file in the place of this one. Its lock must be held, if others use it."""
+        descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             with os.fdopen(descriptor, "wb", _BLOCK) as file:
-                for offset, line in self.lines():
-                    file.write(changed(offset, line))
-                file.write(more)
+                file.writelines(lines)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, self.path)
+            os.replace(self._temporary, self.path)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            self._temporary.unlink(missing_ok=True)
             raise
         sync_folder(self.path.parent)
 
@@ -121,9 +115,10 @@ class BankJournal:
         while True:
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            held, named = os.fstat(descriptor), os.stat(self.path)
-            if (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino):
+            state = self.state()
+            if state is not None and os.fstat(descriptor).st_ino == state.inode:
                 break
+            # While we waited, a copy has taken the place of the file that we opened.
             os.close(descriptor)
         # What a process that was killed left of a copy holds text that was to be removed.
         self._temporary.unlink(missing_ok=True)

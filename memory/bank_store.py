@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 
 from memory.bank_catalogue import Catalogue
@@ -84,10 +85,12 @@ class BankStore:
         with self.lock, self.journal.locked():
             version = self.known(identifier)
 
-            def changed(offset: int, line: bytes) -> bytes:
-                return blanked(line) if offset == version.offset else line
-
-            self.journal.rewrite(changed, line_of(Decided(event="remove", id=identifier)))
+            lines = (
+                blanked(line) if offset == version.offset else line
+                for offset, line in self.journal.lines()
+            )
+            removal = line_of(Decided(event="remove", id=identifier))
+            self.journal.replace(chain(lines, [removal]))
 
     def shown(self, generation: int, every: bool) -> Iterator[BankItem]:
         """The live item of each question at a generation, or every item there is."""

@@ -1,0 +1,107 @@
+"""Copies of a bank, for a training checkpoint or a backup, and the way back from one.
+
+    snapshot.json    the bank's id, its generation, the journal's length in bytes
+    journal.jsonl    the events up to that generation
+    uses.jsonl       the uses by then
+
+The catalogue and the index are derived and are not copied. What a person removed since a snapshot
+stays removed when the bank goes back to it; the snapshot itself still has its text.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from memory.bank_events import Decided, Put, event_of, line_of
+from memory.bank_journal import BankJournal
+from memory.bank_store import BankStore, blanked
+from memory.errors import SettingsError
+from memory.runs import writable, write_atomically
+from memory.values import Value
+
+_MARKER = "snapshot.json"
+
+
+class Snapshot(Value):
+    bank: str
+    generation: int
+    journal_bytes: int
+
+
+def snapshot(store: BankStore, folder: Path) -> int:
+    """Write the bank as it stands into a folder; returns the generation."""
+    held = Snapshot(bank=store.identity(), generation=0, journal_bytes=0)
+    journal, uses = _files(folder)
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        # A copy without its marker is none: a kill leaves no half one that looks whole.
+        (folder / _MARKER).unlink(missing_ok=True)
+        with store.lock, store.journal.locked():
+            generation, size = store.catalogue.position()
+            journal.replace(line for _, line in store.journal.lines())
+            uses.replace(line for _, line in store.uses.file.lines())
+    held = held.model_copy(update={"generation": generation, "journal_bytes": size})
+    write_atomically(folder / _MARKER, held.model_dump_json())
+    return generation
+
+
+def restore(store: BankStore, folder: Path, foreign: bool = False) -> int:
+    """Go back to a snapshot; returns the generation, which counts what is removed again.
+
+    An empty bank takes the snapshot's id; another bank's snapshot is refused unless `foreign`.
+    """
+    held = _read(folder)
+    if store.generation():
+        _check_bank(store, held, foreign)
+    else:
+        write_atomically(store.folder / "id", held.bank)
+    journal, uses = _files(folder)
+    with store.lock, store.journal.locked():
+        lines = _without(journal, store.catalogue.removed())
+        # The catalogue goes first: a kill between the two leaves none that does not fit.
+        store.catalogue.drop()
+        store.journal.replace(lines)
+        with store.uses.file.locked():
+            store.uses.file.replace(line for _, line in uses.lines())
+        return store.generation()
+
+
+def _without(journal: BankJournal, removed: set[str]) -> Iterator[bytes]:
+    """The journal's lines, with the text of these ids removed."""
+    gone = []
+    for _, line in journal.lines():
+        event = event_of(line) if removed else None
+        if isinstance(event, Put) and event.id in removed:
+            gone.append(event.id)
+            yield blanked(line)
+        else:
+            yield line
+    yield from (line_of(Decided(event="remove", id=identifier)) for identifier in gone)
+
+
+def _check_bank(store: BankStore, held: Snapshot, foreign: bool) -> None:
+    if not foreign and held.bank != store.identity():
+        raise SettingsError(
+            f"The snapshot is of another bank ({held.bank[:8]}).",
+            "Say that it may take this bank's place, or restore it into an empty data directory.",
+        )
+
+
+def _read(folder: Path) -> Snapshot:
+    """What a whole snapshot says of itself."""
+    journal, _ = _files(folder)
+    try:
+        held = Snapshot.model_validate_json((folder / _MARKER).read_bytes())
+        state = journal.state()
+        if state is None or state.size != held.journal_bytes:
+            raise ValueError("its journal is not whole")
+    except (OSError, ValidationError, ValueError) as error:
+        raise SettingsError(
+            f"There is no whole snapshot of a bank in {folder}.", "Name the folder of another one."
+        ) from error
+    return held
+
+
+def _files(folder: Path) -> tuple[BankJournal, BankJournal]:
+    return BankJournal(folder / "journal.jsonl"), BankJournal(folder / "uses.jsonl")
