@@ -157,11 +157,12 @@ class _Work:
         with self._step("stages", "judging this run"):
             buffer = await asyncio.to_thread(store.load, self.trajectory.question)
             judged = await stage_judge(self._model()).judge(found.groups[0], buffer)
+            # Also where nothing was scored: its criteria are not to be asked for again.
+            await asyncio.to_thread(store.save, judged.buffer)
             [judgement] = judged.judgements
             if all(stage.score is None for stage in judgement.stages):
                 reasons = [*judged.notes, judgement.stages[-1].unscored_reason]
                 raise JudgeError(f"nothing could be scored: {reasons[0]}")
-        await asyncio.to_thread(store.save, judged.buffer)
         await asyncio.to_thread(found.save, [judgement])
         return judgement
 

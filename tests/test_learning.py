@@ -1,112 +1,140 @@
 """`rubricem ask --memory`: what a run teaches, and what the next one is given of it."""
 
-import asyncio
 import json
-from collections.abc import Iterator
+import signal
+import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from agent.cli import main
-from agent.learning import learn
-from agent.policy import ChatWriter
-from agent.settings import Settings
-from memory.bank import RubricBank
-from memory.schema import Status
-from tests.flow import RUN, SUPPORTED, contents
-from tests.scripted_server import Fault, Scripted, ScriptedServer
-from tests.test_reflecting import GOOD
-from tests.test_reflection_judge import by_content
-from tests.trajectories import trajectory
-
-QUESTION = "What does lru_cache do with maxsize None?"
-CRITERIA = json.dumps(
-    {"answer": {"positive": [{"title": "Unbounded", "description": "Says so.", "weight": 3}]}}
+from tests.conftest import COMMAND, ROOT
+from tests.flow import contents
+from tests.learning import (
+    CALLS,
+    GREAT,
+    QUESTION,
+    Server,
+    ask,
+    asking,
+    command,
+    items,
+    kept,
+    prepared,
 )
-VERDICTS = json.dumps({"verdicts": [{"number": 1, "justification": "It does.", "points": 2}]})
-GREAT = GOOD.replace("- Read the default, too.", "- worth 0.9")
+from tests.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.test_reflecting import GOOD
 
 
 @pytest.fixture
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "notes").mkdir()
-    (tmp_path / "notes" / "cache.md").write_text("# lru_cache\n\nWith None it never evicts.\n")
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
+    return prepared(tmp_path, monkeypatch)
 
 
-class Server:
-    """Answers by who is asked: the researcher, the two judges, the one who reflects."""
-
-    def __init__(self, reflection: Scripted = GREAT, judged: Scripted | None = None) -> None:
-        self.reflection = reflection
-        self.judged = judged
-        self.asked: list[str] = []
-
-    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
-        system = contents(body)[0][1]
-        if "You are a research agent" in system:
-            self.asked.append("research")
-            return RUN[sum(role == "assistant" for role, _ in contents(body))]
-        if system.startswith("You check claims"):
-            return SUPPORTED
-        if system.startswith("You review finished"):
-            self.asked.append("reflect")
-            return self.reflection
-        if system.startswith("You judge reviews"):
-            self.asked.append("judge reflections")
-            return self.judged or by_content(body)
-        scoring = '"verdicts"' in system
-        self.asked.append("score" if scoring else "criteria")
-        return VERDICTS if scoring else CRITERIA
-
-
-@pytest.fixture
-def script() -> Iterator[Server]:
-    yield Server()
-
-
-def ask(server: ScriptedServer, data: Path, *more: str) -> Result:
-    where = ("--base-url", server.base_url, "--source", str(data.parent / "notes"))
-    return CliRunner().invoke(main, ["ask", QUESTION, *where, *more])
-
-
-def bank(*arguments: str) -> dict[str, Any]:
-    done = CliRunner().invoke(main, ["bank", *arguments, "--json"])
-    assert done.exit_code == 0, done.output
-    value: dict[str, Any] = json.loads(done.stdout)
-    return value
-
-
-def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path, script: Server):
+def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
+    script = Server()
     with ScriptedServer(script) as server:
         first = ask(server, data, "--memory", "on", "--thread", "one")
         assert first.exit_code == 0, first.output
         second = ask(server, data, "--json", "--thread", "two")
         asked = [contents(r.body) for r in server.requests]
-    assert script.asked == [
-        *["research"] * 3, "criteria", "score", *["reflect"] * 8, "judge reflections",
-        *["research"] * 3,
-    ]  # fmt: skip
+    assert script.asked == [*["research"] * 3, *CALLS, *["research"] * 3]
     assert "judging this run" in first.stderr and "kept reflection" in first.stderr
-    [kept] = bank("list")["reflections"]
-    assert (kept["question"], kept["takeaways"]) == (QUESTION, "- worth 0.9")
-    assert kept["score"] == pytest.approx(0.9)
-    assert json.loads(second.stdout)["recalled"] == [kept["id"]]
+    [item] = kept(data)
+    assert (item.question, item.takeaways) == (QUESTION, "- worth 0.9")
+    assert item.score == pytest.approx(0.9)
+    report = json.loads(second.stdout)
+    assert report["recalled"] == [item.id]
+    assert report["recollections"] == [
+        {"id": item.id, "question": QUESTION, "own": True, "similarity": None, "score": item.score}
+    ]
     assert "worth 0.9" not in asked[0][1][1]
     assert "This very question was tried before" in asked[-2][1][1]
     assert "worth 0.9" in asked[-2][1][1] and "Unbounded" not in asked[-2][1][1]
     run = data / "runs" / "one"
     assert json.loads((run / "judgement.json").read_text())["stages"][3]["score"] == 1.0
     assert len(json.loads((run / "reflections.json").read_text())) == 8
-    shown = bank("show", kept["id"][:6])
-    assert (shown["reflection"], shown["history"]) == (kept, [kept])
+    assert not (run / "learning.jsonl").exists() and not (run / "learn.json").exists()
 
 
-def test_a_run_that_was_learnt_from_is_not_learnt_from_again(data: Path, script: Server):
+def test_a_reflection_says_where_it_comes_from(data: Path):
+    with ScriptedServer(Server()) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+    [item] = kept(data)
+    run = json.loads((data / "runs" / "one" / "trajectory.json").read_text())
+    judgement = json.loads((data / "runs" / "one" / "judgement.json").read_text())
+    assert (item.trajectory_id, item.policy, item.judge) == (
+        run["id"],
+        run["policy"],
+        run["policy"],
+    )
+    assert item.judge_version == judgement["rubric_version"] != ""
+    assert item.stage_scores == tuple(stage["score"] for stage in judgement["stages"])
+    assert item.stage_scores[3] == 1.0 and len(item.stage_scores) == 4
+    assert item.reflection_score is not None and item.reflection_score.specificity == 0.9
+    assert (item.origin, item.flags) == ("run", ())
+
+
+def test_the_bank_knows_who_was_given_what_and_how_well_that_came_out(data: Path):
+    with ScriptedServer(Server()) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--thread", "two")
+        [item] = items(data)
+        assert (item.recalled, item.mean_score) == (1, None)
+        ask(server, data, "--thread", "two")
+        ask(server, data, "--memory", "off", "--thread", "three")
+        done = command("judge", "score", "two", "--base-url", server.base_url)
+    assert done.exit_code == 0, done.output
+    [item] = items(data)
+    assert (item.recalled, item.mean_score) == (1, 1.0)
+
+
+def test_the_answer_is_shown_before_anything_is_learnt(data: Path):
+    def judge(kind: str, number: int) -> Scripted | None:
+        return Hang() if kind == "criteria" else None
+
+    with ScriptedServer(Server(at=judge)) as server, asked(server, data) as process:
+        assert process.stdout and process.stderr
+        shown = process.stdout.readline()
+        told = "".join(iter(process.stderr.readline, "  judging this run\n"))
+        process.kill()
+    assert shown == f"{QUESTION}\n" and "kept reflection" not in told
+
+
+def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data: Path):
+    hanging = True
+
+    def judge(kind: str, number: int) -> Scripted | None:
+        return Hang() if hanging and kind == "judge reflections" else None
+
+    script = Server(at=judge)
     with ScriptedServer(script) as server:
+        with asked(server, data) as process:
+            assert process.stderr
+            for line in process.stderr:
+                if "scoring what was written" in line:
+                    process.send_signal(signal.SIGINT)
+                    break
+            told = process.stderr.read()
+            assert process.wait(20) == 0
+        assert "it was interrupted" in told and "rubricem learn one" in told
+        assert kept(data) == []
+        hanging = False
+        done = command("learn")
+    assert done.exit_code == 0 and "one: kept reflection" in done.stdout
+    # The call that hung was never answered.
+    assert script.asked == [*["research"] * 3, *CALLS, "judge reflections"]
+    assert len(kept(data)) == 1
+
+
+def asked(server: ScriptedServer, data: Path) -> "subprocess.Popen[str]":
+    """`ask --memory on` in a process of its own."""
+    arguments = asking(server, data, "--memory", "on", "--thread", "one")
+    pipe = subprocess.PIPE
+    return subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+
+
+def test_a_run_that_was_learnt_from_is_not_learnt_from_again(data: Path):
+    with ScriptedServer(Server()) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         calls = len(server.requests)
         again = ask(server, data, "--memory", "on", "--thread", "one")
@@ -115,15 +143,16 @@ def test_a_run_that_was_learnt_from_is_not_learnt_from_again(data: Path, script:
 
 
 @pytest.mark.parametrize("memory", ["off", "read-only"])
-def test_without_on_nothing_is_judged_or_kept(data: Path, script: Server, memory: str):
+def test_without_on_nothing_is_judged_or_kept(data: Path, memory: str):
+    script = Server()
     with ScriptedServer(script) as server:
         assert ask(server, data, "--memory", memory).exit_code == 0
     assert script.asked == ["research"] * 3
     assert not (data / "bank").exists()
 
 
-def test_off_is_given_nothing(data: Path, script: Server):
-    with ScriptedServer(script) as server:
+def test_off_is_given_nothing(data: Path):
+    with ScriptedServer(Server()) as server:
         ask(server, data, "--memory", "on")
         done = ask(server, data, "--memory", "off", "--json")
         last = contents(server.requests[-2].body)[1][1]
@@ -148,45 +177,11 @@ def test_a_failure_of_learning_never_loses_the_answer(
     assert done.exit_code == 0
     assert "It is an unbounded cache [1]" in done.stdout
     assert said in done.stderr
-    assert bank("list")["reflections"] == []
+    assert kept(data) == []
 
 
-async def test_an_interruption_of_learning_ends_the_learning_alone(tmp_path: Path):
-    class Waiting:
-        name = "waiting"
-
-        async def chat(self, *args: Any) -> Any:
-            await asyncio.sleep(60)
-
-    settings = Settings(data_dir=tmp_path, base_url="http://127.0.0.1:9/v1", model="m")
-    run = trajectory("It is.")
-    (tmp_path / "runs" / run.thread).mkdir(parents=True)
-    (tmp_path / "runs" / run.thread / "trajectory.json").write_text(run.model_dump_json())
-    task = asyncio.create_task(learn(settings, ChatWriter(Waiting()), run))
-    await asyncio.sleep(0)
-    task.cancel()
-    assert await task == "nothing was learnt from this run: it was interrupted"
-    failed = run.model_copy(update={"status": Status.FAILED})
-    assert await learn(settings, ChatWriter(Waiting()), failed) == "a failed run teaches nothing"
-
-
-def test_the_bank_is_listed_and_shown_in_words(data: Path, script: Server):
-    with ScriptedServer(script) as server:
-        ask(server, data, "--memory", "on")
-    runner = CliRunner()
-    listed = runner.invoke(main, ["bank", "list"]).stdout
-    assert QUESTION in listed and listed.endswith("1 reflection\n")
-    identifier = listed.split()[0]
-    shown = runner.invoke(main, ["bank", "show", identifier]).stdout
-    assert "it never looked at eviction" in shown and "- worth 0.9" in shown
-    wrong = runner.invoke(main, ["bank", "show", "nothing"])
-    assert wrong.exit_code == 2 and "no reflection begins with 'nothing'" in wrong.stderr
-    checks = json.loads(runner.invoke(main, ["doctor", "--json"]).stdout)["checks"]
-    [held] = [check["found"] for check in checks if check["name"] == "bank"]
-    assert held == "1 reflection, memory read-only"
-
-
-def test_an_empty_bank_is_searched_without_an_embedding_model(data: Path):
-    done = CliRunner().invoke(main, ["bank", "search", "caches"])
-    assert (done.exit_code, done.stdout) == (0, "The bank is empty.\n")
-    assert asyncio.run(RubricBank(data).items()) == []
+def test_a_json_report_stays_one_object(data: Path):
+    with ScriptedServer(Server()) as server:
+        done = ask(server, data, "--memory", "on", "--json")
+    assert json.loads(done.stdout)["status"] == "finished"
+    assert done.stderr == ""

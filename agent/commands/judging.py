@@ -1,6 +1,7 @@
 """`rubricem judge`: score what was answered, stage by stage, with rubrics for its question."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -91,6 +92,8 @@ def score(
     judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache, gate=gated))
     _check(judged)
     path = found.save([judgement for group in judged for judgement in group.judgements])
+    if kind == "stage":
+        asyncio.run(_told_to_bank(settings, found, judged))
     _show(found, judged, str(path), as_json)
 
 
@@ -128,6 +131,19 @@ async def _judged(
             judged.append(await group_judge.judge(group, buffer, step))
             await asyncio.to_thread(store.save, judged[-1].buffer)
     return judged
+
+
+async def _told_to_bank(
+    settings: Settings, found: Judgeable, judged: Sequence[GroupJudgement]
+) -> None:
+    """Let the bank know how well the runs that recalled something came out."""
+    from agent.banking import open_bank
+    from agent.recalling import note_scores
+
+    recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
+    judgements = [j for group in judged for j in group.judgements if j.trajectory_id in recalling]
+    if judgements:
+        await note_scores(open_bank(settings), judgements)
 
 
 def _check(judged: list[GroupJudgement]) -> None:
