@@ -18,6 +18,8 @@ from memory.errors import RubricemError
 from memory.items import Recalled
 from memory.journal import CallKey, Journal
 from memory.schema import Judgement, Recollection, Reflection, Trajectory
+from memory.screening import LONGEST
+from memory.stripping import stripped
 from memory.text import storable
 
 CHARACTERS = 2000
@@ -173,15 +175,18 @@ def _lessons(reflection: Reflection, characters: int) -> str:
     """Both texts in at most so many characters; the takeaways get half of them at least."""
     names = "Rubrics:\n", "\nTakeaways:\n"
     room = max(characters - sum(map(len, names)), 0)
-    rubrics, takeaways = (
-        storable(harmless(text)) for text in (reflection.rubrics, reflection.takeaways)
-    )
+    rubrics, takeaways = (_guidance(text) for text in (reflection.rubrics, reflection.takeaways))
     takeaways = _cut(takeaways, max(room // 2, room - len(rubrics)))
     return f"{names[0]}{_cut(rubrics, room - len(takeaways))}{names[1]}{takeaways}"
 
 
 def _one_line(text: str, characters: int) -> str:
-    return _cut(storable(harmless(" ".join(text.split()))), characters)
+    return _cut(" ".join(_guidance(text).split()), characters)
+
+
+def _guidance(text: str) -> str:
+    """Words alone, whoever brought them into the bank and whenever."""
+    return storable(harmless(stripped(text[:LONGEST]).text))
 
 
 def _cut(text: str, characters: int) -> str:

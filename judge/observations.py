@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import islice
 
 from judge.transcripts import stage_segments
+from memory.pleading import pleading
 from memory.schema import Author, Segment, Stage, Trajectory
 
 COPIED_WORDS = 12
@@ -24,12 +25,6 @@ LEAST_SENTENCE = 5
 _WORD = re.compile(r"[^\W_]+")
 _TAG = re.compile(r"</?[a-z_]+(?:\s[^<>]*)?>")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
-_PLEADING = re.compile(
-    r"\b(?:dear|to the|note (?:to|for)(?: the)?|attention) (?:judge|grader|evaluator)s?\b"
-    r"|\b(?:give|award|assign|deserves?|rate|score)\b[^.!?\n]{0,40}"
-    r"\b(?:full|maximum|max|highest|top|all|\d+)\b[^.!?\n]{0,15}\b(?:points?|marks?|scores?)\b"
-    r"|\b(?:ignore|disregard|forget)\b[^.!?\n]{0,25}\b(?:instructions|criteria|rubrics?)\b"
-)
 
 
 def observations(trajectory: Trajectory) -> list[str]:
@@ -59,12 +54,6 @@ def repeated_share(text: str) -> float:
     )
     total = len(_words(text))
     return repeated / total if total else 0.0
-
-
-def pleading(text: str) -> str:
-    """The first words that speak to whoever judges, in lower case, or ""."""
-    match = _PLEADING.search(text.casefold())
-    return match.group(0) if match else ""
 
 
 def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 
+from memory.pleading import PLEADING
 from memory.stripping import entities_read, visible
 
 QUOTED = 80
@@ -174,11 +175,7 @@ ORDERS: Mapping[str, re.Pattern[str]] = {
         r"|(?:is|are|be) (?:kept|copied|repeated))\b",
         r"\b(?:word for word|verbatim) (?:in|into) (?:all|every|any|each|your)\b",
     ),
-    "speaks to whoever judges": _any(
-        r"\b(?:dear|note (?:to|for)(?: the)?|attention) (?:judge|grader|evaluator)s?\b",
-        rf"\b(?:give|award|assign|deserves?|rate|score)\b{_TO}{{0,40}}\b(?:full|maximum|max|highest"
-        rf"|top|all|\d+)\b{_TO}{{0,15}}\b(?:points?|marks?|scores?)\b",
-    ),
+    "speaks to whoever judges": _any(PLEADING),
     "hides words by setting their letters apart": _any(r"(?:\b[^\W\d_][ .\-]){7,}"),
 }
 """what a note does -> words that do it"""

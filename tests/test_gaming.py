@@ -8,9 +8,10 @@ import pytest
 from judge.building import stage_judge
 from judge.chat_judge import ChatScorer
 from judge.loopholes import loophole
-from judge.observations import copied_share, observations, pleading, repeated_share
+from judge.observations import copied_share, observations, repeated_share
 from judge.stage_judge import StageJudge
 from judge.transcripts import stage_text
+from memory.pleading import pleading
 from memory.rubrics import RubricBuffer
 from memory.schema import Author, Segment, Stage, Trajectory
 from tests.chat_clients import client
