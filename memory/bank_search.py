@@ -34,7 +34,7 @@ class BankSearch:
         self, text: str, k: int, floor: float, generation: int, besides: str = ""
     ) -> list[Match]:
         """The k nearest live items; `besides`: the key of a question that is left out."""
-        vector = self._embedder.embed([text])[0]
+        vector = self._embedder.embed([text], query=True)[0]
         near, live = self._live(vector, k, floor, generation, besides)
         return self._matches(near[:k], live)
 
@@ -42,9 +42,10 @@ class BankSearch:
         self, question: str, k: int, floor: float, generation: int, own: bool
     ) -> list[Match]:
         """At most k live items on other questions, no two of them about the same one."""
-        vector = self._embedder.embed([question])[0]
+        vector = self._embedder.embed([question], query=True)[0]
         near, live = self._live(vector, FETCHED, floor, generation, question_key(question))
-        return self._matches(diverse(near, k, [vector] if own else []), live)
+        chosen = [self._embedder.embed([question])[0]] if own else []
+        return self._matches(diverse(near, k, chosen), live)
 
     def _live(
         self, vector: Any, count: int, floor: float, generation: int, besides: str
