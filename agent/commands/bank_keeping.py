@@ -51,12 +51,13 @@ def enable(identifiers: Sequence[str]) -> None:
 @YES
 def release(identifiers: Sequence[str], yes: bool) -> None:
     """Let reflections out of quarantine, after their text and flags have been read."""
-    for item in _found(identifiers):
-        if not item.quarantined:
-            raise SettingsError(
-                f"The reflection {item.reflection.id} is not in quarantine.",
-                "List those that are: rubricem bank list --every",
-            )
+    items = _found(identifiers)
+    if free := [item.reflection.id for item in items if not item.quarantined]:
+        raise SettingsError(
+            f"The reflection {free[0]} is not in quarantine.",
+            "List those that are: rubricem bank list --every",
+        )
+    for item in items:
         _print_whole(item)
         if _confirmed("Release it?", yes):
             asyncio.run(opened().release(item.reflection.id))
