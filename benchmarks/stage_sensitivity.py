@@ -8,13 +8,14 @@ of each in which one stage alone is damaged: the plan is another question's, the
 the review boasts, the answer has lost its citations. All are scored on criteria that were written
 with the runs, two for each stage (`given`); `--full` also has the judge propose its own by
 contrasting a run with its copies (`proposed`). Counted is how often the damaged stage's score
-falls (`lower`), falls while no other does (`only`), and falls by more than any other (`most`), over the
-runs in which the judge had criteria for that stage.
+falls (`lower`), falls while no other does (`only`), and falls by more than any other (`most`), over
+the runs in which the judge had criteria for that stage.
 """
 
 import argparse
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,6 +46,7 @@ ROOT = Path(__file__).parent
 RUNS = ROOT / "stage_runs.jsonl"
 RESULTS = ROOT / "results" / "stage_sensitivity.json"
 QUICK = 3
+_CITED = re.compile(r"\bS\d+\b")
 Found = Mapping[Stage, StageSensitivity]
 
 
@@ -67,7 +69,10 @@ def run_of(row: Mapping[str, Any]) -> Trajectory:
         answer_format=AnswerFormat.LONG,
         decoding=Decoding.FREE,
         segments=(Segment(author=Author.PROMPT, text=question), *segments),
-        sources=(Source(id="S1", title="S1", location="x", text=found, tool="search", query="q"),),
+        sources=tuple(
+            Source(id=name, title=name, location="x", text=found, tool="search", query="q")
+            for name in sorted(set(_CITED.findall(row["answer"])))
+        ),
         status=Status.FINISHED,
         policy="written by hand",
         started_at=datetime.now(UTC),

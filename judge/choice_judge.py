@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from judge.prompting import prompt
 from judge.scoring import Scored, Standard
-from judge.spans import closest_span
+from judge.spans import cites_of, closest_span
 from judge.transcripts import shown, stage_text
 from memory.errors import JudgeError
 from memory.interfaces import ChoiceReader, Message
@@ -67,7 +67,8 @@ class ChoiceScorer:
     ) -> tuple[Verdict, Usage]:
         statement = cut(criterion.description or criterion.title, STATEMENT_CHARACTERS)
         span = closest_span(statement, stage_text(trajectory, stage))
-        text = f"{before}\n\n{asked(stage, statement, span, graded=self._graded)}"
+        seen = _seen(trajectory, stage, span)
+        text = f"{before}\n\n{asked(stage, statement, seen, graded=self._graded)}"
         prompt_name = "choice_points" if self._graded else "choice"
         prefix = await self._reader.render(_messages(text, prompt_name))
         points = await self._points(prefix)
@@ -108,13 +109,8 @@ def expected(chances: Sequence[float]) -> float:
     return sum(value * chance for value, chance in enumerate(chances))
 
 
-def asked(stage: Stage, statement: str, span: str, *, graded: bool = False) -> str:
-    """The short question that follows the trajectory.
-
-    The sentence that comes closest stands beside the statement: of ten hand-made pairs the 0.5B
-    put all in order with it, by 0.10 of probability on average, and nine without it, by 0.03.
-    """
-    closest = f'"{span}"' if span else "(no sentence speaks of it)"
+def asked(stage: Stage, statement: str, seen: str, *, graded: bool = False) -> str:
+    """The short question that follows the trajectory; `seen`: what code found in the stage."""
     form = (
         "How far does the statement hold of what the agent wrote in the "
         f"{stage} stage? 0 for not, 1 for partly, 2 for fully."
@@ -122,9 +118,24 @@ def asked(stage: Stage, statement: str, span: str, *, graded: bool = False) -> s
         else f"Does the statement hold of what the agent wrote in the {stage} stage? Yes or No?"
     )
     return without_markers(
-        f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n"
-        f"The closest sentence there: {closest}\n{form}"
+        f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n{seen}\n{form}"
     )
+
+
+def _seen(trajectory: Trajectory, stage: Stage, span: str) -> str:
+    """The sentence that comes closest, and what an answer cites.
+
+    With the sentence the 0.5B put all of ten hand-made pairs in order, by 0.10 of probability on
+    average; without it nine, by 0.03. Whether an answer cites anything the 1.5B did not see by
+    itself. Told, it gave criteria that ask for citations 0.4 to 0.8 points less where the citations
+    had been taken out, in six of six hand-written runs; other criteria moved by 0.01 to 0.08.
+    """
+    closest = f'"{span}"' if span else "(no sentence speaks of it)"
+    said = f"The closest sentence there: {closest}"
+    if stage is not Stage.ANSWER:
+        return said
+    known = {source.id for source in trajectory.sources}
+    return f"{said}\nSources it cites: {cites_of(stage_text(trajectory, stage), known)}."
 
 
 def _messages(text: str, name: str = "choice") -> Sequence[Message]:

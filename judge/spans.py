@@ -1,9 +1,14 @@
-"""The sentence of a text that shares most words with a criterion: where to look, no proof."""
+"""What code finds in a stage's text for a judge: the sentence nearest to a criterion, its cites.
+
+Both say where to look; they prove nothing.
+"""
 
 import re
+from collections.abc import Collection
 
 _PIECE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(<])|\n+")
 _TAG = re.compile(r"</?[a-z_]+(?:\s[^<>]*)?>")
+_CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
 _WORD = re.compile(r"[^\W_]+")
 _COMMON_WORDS = (
     "a an and are as at be by for from has have how in is it its not of on or that the their this "
@@ -29,3 +34,12 @@ def closest_span(criterion: str, text: str) -> str:
         if shared and (shared, -len(plain)) > rank:
             best, rank = plain, (shared, -len(plain))
     return best[:MOST_CHARACTERS]
+
+
+def cites_of(text: str, known: Collection[str]) -> str:
+    """Which sources a text cites, in words; `known`: the ids of those that were really found."""
+    named = dict.fromkeys(name for ids in _CITE.findall(text) for name in re.split(r"[\s,;]+", ids))
+    real = [name for name in named if name in known]
+    foreign = sum(bool(name) for name in named) - len(real)
+    also = f", and {foreign} that were never found" if foreign else ""
+    return f"{', '.join(real) or 'none'}{also}"

@@ -65,6 +65,7 @@ async def test_all_items_of_a_trajectory_share_one_long_beginning():
         "Look at the answer stage (answering the question).\n"
         "Statement: Names the least recently used entry.\n"
         'The closest sentence there: "The least recently used entry goes first."\n'
+        "Sources it cites: none.\n"
         "Does the statement hold of what the agent wrote in the answer stage? Yes or No?"
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from judge.spans import closest_span
+from judge.spans import cites_of, closest_span
 from judge.transcripts import distinct, shown, shown_stage, stage_text
 from memory.schema import Author, Decoding, Segment, Stage
 from memory.text import cut, fenced
@@ -72,3 +72,10 @@ def test_the_span_shares_most_words_and_has_no_tags():
 def test_of_equal_spans_the_shortest_is_taken_and_none_is_an_empty_one():
     assert closest_span("names heapq", "The module heapq is old.\nUse heapq.") == "Use heapq."
     assert closest_span("names bisect", "Use heapq.") == ""
+
+
+def test_cites_are_told_once_each_and_those_of_no_source_apart():
+    text = 'It <cite id="S1, S2">drops</cite> and <cite ids="S2 S9">grows</cite>; see <cite id="">'
+    assert cites_of(text, {"S1", "S2", "S3"}) == "S1, S2, and 1 that were never found"
+    assert cites_of("It drops the oldest.", {"S1"}) == "none"
+    assert cites_of('<cite id="S9">It drops.</cite>', {"S1"}) == "none, and 1 that were never found"
