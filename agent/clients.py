@@ -109,6 +109,11 @@ async def open_policy(
             yield TokenWriter(model)
         finally:
             await model.aclose()
+    elif (served := await connect_tokens(settings, choice, listener)) is not None:
+        try:
+            yield TokenWriter(served)
+        finally:
+            await served.aclose()
     else:
         chat = await connect(settings, choice)
         try:
@@ -257,3 +262,36 @@ async def connect(
         timeout=settings.timeout,
         think_is_reasoning=think_is_reasoning,
     )
+
+
+async def connect_tokens(
+    settings: Settings, choice: ServerChoice, listener: Listener = ignore
+) -> Any:
+    """The `TokenServer` of the choice, or None where it is asked as a chat server."""
+    if settings.dialect in (None, "openai"):
+        return None
+    from agent.servers.finding import KINDS, open_tokens
+    from agent.servers.limiter import shared_limiters
+    from agent.servers.model_server import ModelServer
+    from agent.servers.openai_chat import only_model
+    from agent.servers.prices import Prices
+    from agent.servers.server_errors import Server
+
+    model = choice.model or await only_model(choice.base_url, choice.api_key)
+    endpoint = Endpoint.parse(choice.base_url)
+    http = ModelServer(Server(endpoint, model, "OPENAI_API_KEY", choice.api_key or ""))
+    opened = None
+    try:
+        opened = await open_tokens(
+            http,
+            next((kind for kind in KINDS if kind == settings.dialect), None),
+            context_tokens=settings.context_tokens,
+            limiter=shared_limiters().of(choice.base_url, settings.concurrency),
+            price=Prices(settings.prices).of(model, endpoint.host),
+            timeout=settings.timeout,
+            tell=lambda line: listener(SourceProgress(line)),
+        )
+        return opened
+    finally:
+        if opened is None:
+            await http.aclose()

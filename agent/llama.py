@@ -91,7 +91,7 @@ class LlamaPolicy:
                 loop.call_soon_threadsafe(on_text, text)
 
         reading = TokenStream(stop, emit)
-        await self._read(_request(prefix, sampling), reading)
+        await self._read(completion_request(prefix, sampling), reading)
         return await self._mended(reading.completion(len(prefix)), reading.unnamed)
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
@@ -172,7 +172,8 @@ def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     return xllamacpp.Server(params)
 
 
-def _request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+def completion_request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+    """What llama.cpp is asked for: one token after another, each with its log-probability."""
     request: dict[str, Any] = {
         "prompt": list(prefix),
         "stream": True,

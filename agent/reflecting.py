@@ -209,7 +209,7 @@ def _candidate(
         text=text,
         token_ids=written.token_ids,
         logprobs=written.logprobs,
-        retokenised=policy.retokenised or held,
+        retokenised=policy.retokenised or written.retokenised or held,
     )
     return ReflectionCandidate(
         trajectory_id=trajectory.id,

@@ -287,7 +287,7 @@ class Run:
             text=completion.text[start:end],
             token_ids=ids,
             logprobs=logprobs,
-            retokenised=self.policy.retokenised,
+            retokenised=self.policy.retokenised or completion.retokenised,
         )
 
     def _append(self, segment: Segment) -> None:

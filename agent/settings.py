@@ -59,6 +59,9 @@ class Settings(BaseSettings):
     base_url: str | None = None
     """an OpenAI-compatible server, up to and with `/v1`"""
     api_key: SecretStr | None = None
+    dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None = None
+    """how a server's policy is asked: by messages (`openai`), or in token ids as the server is
+    found to take them (`auto`) or as named; None: by messages, but for collecting"""
     source: Annotated[tuple[str, ...], NoDecode] = ("python",)
     """what is searched: `python`, `web`, `scholar`, `searxng:URL`, `auto`, or folders; separated
     by commas in the environment. Where a server is named and no source is, it is `auto`."""

@@ -65,6 +65,8 @@ class Completion:
     token_ids: tuple[int, ...] | None = None
     logprobs: tuple[float, ...] | None = None
     token_ends: tuple[int, ...] | None = None
+    retokenised: bool = False
+    """the ids are a tokeniser's own: those that came with the text do not decode to it"""
     reasoning: str = ""
     usage: Usage = NO_USAGE
 

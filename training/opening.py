@@ -74,6 +74,8 @@ async def open_collector(
     """
     listen = _listener(tell)
     known_judge(options.judge)
+    if settings.dialect is None and settings.decoding == "free":
+        settings = settings.model_copy(update={"dialect": "auto"})
     _check_windows(settings, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     settings = await settled(settings, listener=listen)

@@ -28,11 +28,12 @@ UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
 class ModelServer:
-    """Paths stand under `/v1`, or, from the `root`, beside it. All failures are AttemptErrors."""
+    """Paths stand under the server's address; all that fails is an AttemptError."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.root = server.endpoint.url.removesuffix("/v1")
+        """what stands beside the OpenAI-compatible paths begins with this"""
         self._client = _client(server.endpoint)
         self._headers = {"Authorization": _authorization(server)}
 
@@ -42,9 +43,12 @@ class ModelServer:
     async def get(self, path: str) -> Any:
         return await self._aside("get", path, None)
 
-    async def post(self, path: str, body: Json) -> Any:
-        """The reply to a call that writes nothing."""
-        return await self._aside("post", path, body)
+    async def beside(self, path: str, body: Json) -> Any:
+        """The reply to a call under the root that writes nothing; raises AttemptError."""
+        reply = await self._aside("post", f"{self.root}{path}", body)
+        if not isinstance(reply, dict):
+            raise self.server.garbled()
+        return reply
 
     async def stream(self, path: str, body: Json) -> Stream:
         """The events of a reply that is being written."""

@@ -70,6 +70,14 @@ class Server:
             again=True,
         )
 
+    def unexpected(self, fault: Exception) -> AttemptError:
+        return AttemptError(
+            f"what {self.endpoint.url} sent is not what its kind of server sends "
+            f"({type(fault).__name__}: {self.quote(str(fault))})",
+            "Name another dialect, or ask it as a plain chat server: --dialect openai.",
+            again=True,
+        )
+
     def refused(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
         """The failure that an HTTP status and the server's words stand for."""
         if status in (401, 403):

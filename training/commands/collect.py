@@ -62,6 +62,11 @@ PARTIAL = 3
 )
 @click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server instead.")
+@click.option(
+    "--dialect",
+    type=click.Choice(["auto", "openai", "vllm", "sglang", "llama.cpp"]),
+    help="How the server is asked: in token ids, as it is found to take them (auto), or by chat.",
+)
 @click.option("--source", multiple=True, help="`python`, or a folder of documents; repeatable.")
 @click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
 @click.option(
