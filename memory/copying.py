@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from memory.printable import printable
+from memory.stripping import visible
 
 SHINGLE = 8
 """words"""
@@ -82,7 +82,7 @@ def copied(text: str, sources: Sequence[str]) -> Copied:
 
 def words_of(text: str) -> list[str]:
     """The words that are compared."""
-    plain = unicodedata.normalize("NFKC", printable(_TAG.sub(" ", text)))
+    plain = unicodedata.normalize("NFKC", visible(_TAG.sub(" ", text)))
     return _WORD.findall(plain.casefold())
 
 

@@ -6,10 +6,12 @@ PLEADING = (
     r"\b(?:dear|to the|note (?:to|for)(?: the)?|attention) (?:judge|grader|evaluator)s?\b"
     r"|\b(?:give|award|assign|deserves?|rate|score)\b[^.!?\n]{0,40}"
     r"\b(?:full|maximum|max|highest|top|all|\d+)\b[^.!?\n]{0,15}\b(?:points?|marks?|scores?)\b"
-    r"|\b(?:ignore|disregard|forget)\b[^.!?\n]{0,25}\b(?:instructions|criteria|rubrics?)\b"
 )
-"""of a text in lower case"""
-_PLEADING = re.compile(PLEADING)
+"""words to a judge or about one's own score, in lower case"""
+_PLEADING = re.compile(
+    rf"{PLEADING}|\b(?:ignore|disregard|forget)\b[^.!?\n]{{0,25}}"
+    r"\b(?:instructions|criteria|rubrics?)\b"
+)
 
 
 def pleading(text: str) -> str:

@@ -29,7 +29,7 @@ _HIDDEN = re.compile(
 )
 _CALLS = re.compile(
     r"<\s*(call_tool|tool_call|tool_output|tool_response|function_call|invoke)\b[^>]*>"
-    r"[\s\S]*?(?:<\s*/\s*\1\s*>|\Z)"
+    r"(?:[\s\S]{0,2000}?<\s*/\s*\1\s*>|[^\n]*)"
     r'|\{\s*"(?:name|tool|function|action|tool_calls?)"\s*:'
     r"(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
     r"|^[ \t]*(?:[-*+][ \t]*)?(?:search|tool(?: call)?|action input|open[_ ]page)[ \t]*:[^\n]*$"
@@ -40,7 +40,11 @@ _LINK = re.compile(
     r"!?\[([^\[\]\n]{0,300})\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)?\)|\[[^\[\]\n]*\])"
 )
 _REFERENCE = re.compile(r"^[ \t]*\[[^\]\n]+\]:[ \t]*\S[^\n]*$", re.M)
-_GENERIC = re.compile(r"(?<=\w)<([A-Za-z][\w. ]{0,60})>")
+_GENERIC = re.compile(
+    r"(?<=\w)<(?!(?:[abipqsu]|em|tt|h[1-6]|hr|kbd|sub|sup|del|ins|code|span|font|mark|strong)>)"
+    r"([A-Za-z][\w. ]{0,60})>"
+)
+"""what programs write and HTML does not: it is no tag, and must not look like one"""
 _BREAK = re.compile(r"</?(?:br|p|li|ul|ol|div|tr|td|h[1-6])\b[^<>]*>", re.I)
 _TAG = re.compile(
     r"<\s*+/?+\s*+[A-Za-z_][\w:.-]*+\s*+/?+\s*+>"

@@ -66,4 +66,7 @@ def spans(pieces: Sequence[tuple[Label, str]]) -> list[tuple[Label, int, int]]:
 
 
 def _mark(text: str) -> str:
-    return "text " + hashlib.sha256(text.encode()).hexdigest()[:6]
+    """Words that the text does not hold, though somebody may have guessed them for it."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    marks = (f"text {digest[at : at + 6]}" for at in range(len(digest) - 6))
+    return next((mark for mark in marks if mark not in text), f"text {digest}")
