@@ -13,6 +13,7 @@ Spans are offsets in characters into the text as written; nothing is unescaped.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from agent.reports.printable import printable
 from memory.schema import Stage
@@ -131,6 +132,8 @@ class _Open:
         return Block(b.tag, b.attributes, b.start, end, b.inner_start, inner_end, children, closed)
 
 
+# One turn is read by all who judge its form, one after another.
+@lru_cache(maxsize=16)
 def parse(text: str) -> Document:
     """The blocks of a text. Never raises; takes time linear in its length."""
     tags = list(_TAG.finditer(text))

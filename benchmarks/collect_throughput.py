@@ -1,0 +1,181 @@
+"""What collecting itself costs, with 256 rollouts in flight at a server of 2 s a turn.
+
+    python -m benchmarks.collect_throughput [--quick | --full]
+
+One step of groups of four goes the whole way of `rubricem collect` beside a server process whose
+three turns take exactly 2 s each, in 20 pieces: graph, free decoding, one journal with fsync for
+all, every rollout kept in its folder, the step committed. The source holds fixed passages in
+memory. Four times as many rollouts as are in flight (twice with --quick) are collected with 16 and
+with 256 in flight, and last 256 again with the stage judge at the same server. Measured:
+
+    share of the ideal   rollouts / in flight * turns * delay, of the wall time
+    CPU per turn         CPU time of the collecting process / (rollouts * turns)
+    memory per rollout   growth of the resident size while they are in flight / in flight
+"""
+
+import argparse
+import asyncio
+import gc
+import os
+import tempfile
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agent.free import FreeDecoder
+from agent.journaled import Calls, JournaledChat
+from agent.policy import ChatWriter
+from agent.researcher import Researcher
+from agent.run import Ask
+from agent.servers.limiter import Limiter
+from agent.servers.openai_chat import OpenAIChat
+from agent.servers.prices import Prices
+from benchmarks.ask_overhead import FixedPassages, resident_mb
+from benchmarks.judged import buffer_of
+from benchmarks.loopback import MODEL, TURNS, serving
+from benchmarks.report import Value, emit
+from judge.building import stage_judge
+from memory.buffers import BufferStore
+from memory.schema import Decoding
+from training.collecting import Collector
+from training.flow import Flow
+from training.gated_policy import GatedPolicy
+from training.meter import Meter
+from training.run_directory import Manifest, Question, RunDirectory, hash_of
+from training.tally import tally
+
+FEW, MANY = 16, 256
+DELAY, CHUNKS, GROUP = 2.0, 20, 4
+LEAST_SHARE, MOST_CPU_MS, MOST_MB = 0.85, 6.0, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run: seconds, CPU seconds, growth of the resident size in MB."""
+
+    rollouts: int
+    in_flight: int
+    wall: float
+    cpu: float
+    growth: float
+
+    def values(self, name: str) -> dict[str, float]:
+        ideal = self.rollouts / self.in_flight * len(TURNS) * DELAY
+        turns = self.rollouts * len(TURNS)
+        return {
+            f"share_of_ideal_{name}": round(ideal / self.wall, 3),
+            f"cpu_ms_per_turn_{name}": round(self.cpu / turns * 1e3, 3),
+            f"mb_per_rollout_{name}": round(max(self.growth, 0.0) / self.in_flight, 3),
+        }
+
+
+def begun(folder: Path, questions: int, judge: str) -> RunDirectory:
+    """A run of so many questions, all in one step."""
+    asked = [Question(id=f"{n}", question=f"Which rule is number {n}?") for n in range(questions)]
+    run = RunDirectory(folder)
+    manifest = Manifest(
+        policy=MODEL, policy_version="", decoding=Decoding.FREE, judge=judge, group_size=GROUP,
+        step_size=questions, reflections=0, memory="off", seed=0, tool_calls=10, settings={},
+        questions_sha256=hash_of(asked),
+    )  # fmt: skip
+    run.begin(manifest, asked)
+    return run
+
+
+async def collected(address: str, folder: Path, rollouts: int, at_once: int, judge: bool) -> None:
+    """Collect so many rollouts; raises AssertionError where one was not finished or judged."""
+    chat = OpenAIChat(MODEL, address, None, limiter=Limiter(at_once), prices=Prices(), timeout=60)
+    run, meter = begun(folder, rollouts // GROUP, MODEL if judge else ""), Meter()
+    journal = run.journal(meter.hear)
+    buffers = BufferStore(folder / "rubrics")
+    for question in run.questions() if judge else ():
+        buffers.save(buffer_of(question.question).model_copy(update={"version": 1}))
+    flow = Flow(journal, meter)
+    researcher = Researcher(
+        policy=GatedPolicy(ChatWriter(chat), flow), decoder=FreeDecoder(), decoding=Decoding.FREE,
+        search_tool=FixedPassages(), store=run.store, template=Ask(""), journal=journal,
+    )  # fmt: skip
+    calls = Calls(journal, lambda call: flow.call(MODEL, call))
+    collector = Collector(
+        run, researcher, calls, buffers, flow,
+        judge=stage_judge(JournaledChat(chat, calls)) if judge else None,
+        at_once=at_once, judged_at_once=at_once // GROUP,
+    )  # fmt: skip
+    try:
+        await collector.collect()
+    finally:
+        journal.close()
+        await chat.aclose()
+    found = tally(run)
+    assert found.finished == rollouts and not found.unscored, found
+
+
+async def measured(
+    address: str, folder: Path, rollouts: int, at_once: int, judge: bool = False
+) -> Measured:
+    gc.collect()
+    before, sizes = resident_mb(), [0.0]
+    sampler = asyncio.create_task(sample(sizes))
+    wall, cpu = time.perf_counter(), time.process_time()
+    await collected(address, folder, rollouts, at_once, judge)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    sampler.cancel()
+    return Measured(rollouts, at_once, wall, cpu, max(sizes) - before)
+
+
+async def sample(sizes: list[float]) -> None:
+    while True:
+        sizes.append(resident_mb())
+        await asyncio.sleep(DELAY / 4)
+
+
+async def all_measured(address: str, folder: Path, waves: int) -> dict[str, Value]:
+    # What is loaded once belongs to no rollout.
+    await collected(address, folder / "warm", 2 * GROUP, GROUP, judge=True)
+    few = await measured(address, folder / "few", waves * FEW, FEW)
+    many = await measured(address, folder / "many", waves * MANY, MANY)
+    judged = await measured(address, folder / "judged", waves * MANY, MANY, judge=True)
+    # Judging takes two calls a group of its own after its rollouts, the proposal and the scores.
+    longer = replace(judged, wall=judged.wall - many.wall)
+    values: dict[str, Value] = {**few.values(f"{FEW}"), **many.values(f"{MANY}")}
+    values |= {
+        "growth_of_memory_mb": round(many.growth, 1),
+        f"growth_of_memory_mb_{FEW}": round(few.growth, 1),
+        "judging_adds_s": round(longer.wall, 2),
+        "judging_after_the_last_rollout_s": 2 * DELAY,
+        "cpu_s_judged": round(judged.cpu, 2),
+    }
+    return values
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="twice what is in flight (default)")
+    size.add_argument("--full", action="store_true", help="four times what is in flight")
+    waves = 4 if parser.parse_args().full else 2
+    with (
+        tempfile.TemporaryDirectory(prefix="collect_throughput.", dir=Path.cwd()) as folder,
+        serving(DELAY, CHUNKS) as address,
+    ):
+        values = asyncio.run(all_measured(address, Path(folder), waves))
+    share, cpu, memory = (
+        values[f"{name}_{MANY}"] for name in ("share_of_ideal", "cpu_ms_per_turn", "mb_per_rollout")
+    )
+    assert isinstance(share, float) and isinstance(cpu, float) and isinstance(memory, float)
+    emit(
+        "collect_throughput",
+        values,
+        {
+            f"share_of_ideal_{MANY}": f">= {LEAST_SHARE}",
+            f"cpu_ms_per_turn_{MANY}": f"<= {MOST_CPU_MS:g}",
+            f"mb_per_rollout_{MANY}": f"<= {MOST_MB:g}",
+        },
+        share >= LEAST_SHARE and cpu <= MOST_CPU_MS and memory <= MOST_MB,
+        f"{waves} times {FEW} and {MANY} rollouts of {len(TURNS)} turns, groups of {GROUP}, "
+        f"{DELAY:g} s a turn in {CHUNKS} pieces; {os.cpu_count()} cores, which the server shares",
+    )
+
+
+if __name__ == "__main__":
+    main()
