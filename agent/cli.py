@@ -41,7 +41,7 @@ class Lazy:
 
 COMMANDS = {
     "ask": Lazy("agent.commands.ask:ask", "Answer a research question with checked citations."),
-    "bank": Lazy("agent.commands.bank:bank", "List, show and search what earlier runs taught."),
+    "bank": Lazy("agent.commands.bank:bank", "Read and correct what earlier runs taught."),
     "collect": Lazy(
         "training.commands.collect:collect", "Collect judged groups of rollouts of many questions."
     ),

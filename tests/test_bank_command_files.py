@@ -138,6 +138,9 @@ def test_what_was_disabled_there_is_left_out(data: Path):
     file = file_of(data, entry("a", question="A?") | {"disabled": True}, entry("b"))
     assert bank("import", file).stdout.splitlines()[0].endswith("1 left out, as disabled there")
     assert states() == {"b": "live"}
+    assert bank_json("import", file) == {
+        "added": 0, "replaced": 0, "kept": 1, "quarantined": 0, "left_out": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

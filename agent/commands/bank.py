@@ -7,6 +7,7 @@ import click
 
 from agent.commands import bank_files, bank_keeping, bank_words
 from agent.commands.bank_view import (
+    AS_JSON,
     counted,
     found,
     heading,
@@ -22,7 +23,6 @@ from agent.commands.bank_view import (
 )
 from memory.items import BankItem, BankStats
 
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 SORTS = {
     "written": lambda item: item.reflection.written_at.timestamp(),
     "score": lambda item: item.reflection.score,

@@ -13,14 +13,14 @@ import re
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from pydantic import ValidationError
 
-from agent.commands.bank_view import counted, item_json, opened
+from agent.commands.bank_view import AS_JSON, counted, item_json, opened, print_json
 from memory.bank import RubricBank
 from memory.errors import SettingsError
 from memory.items import BankItem, Imported
@@ -69,7 +69,8 @@ def export(file: Path | None, every: bool) -> None:
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would become of them; change nothing.")
-def import_(file: Path, dry_run: bool) -> None:
+@AS_JSON
+def import_(file: Path, dry_run: bool, as_json: bool) -> None:
     """Bring in the reflections of an exported FILE; of one with a damaged line, nothing.
 
     For one question the pinned one wins, else the higher score, else the later one; the other
@@ -77,6 +78,9 @@ def import_(file: Path, dry_run: bool) -> None:
     """
     bundle = read_bundle(file)
     done = asyncio.run(_brought_in(bundle.reflections, dry_run))
+    if as_json:
+        print_json(asdict(done) | {"left_out": bundle.disabled})
+        return
     would = "would be " if dry_run else ""
     click.echo(
         f"{counted(len(bundle.reflections), 'reflection')} of {file}: {done.added} {would}added, "

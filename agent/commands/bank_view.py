@@ -17,6 +17,7 @@ from memory.errors import SettingsError
 from memory.items import NEVER, BankItem
 from memory.schema import Stage
 
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _LISTED = 5
 """ids that are named where a beginning fits several"""
 

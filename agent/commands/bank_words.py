@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import tempfile
 from pathlib import Path
 
@@ -70,7 +71,7 @@ async def _by_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
         if not draft.exists() or draft.read_bytes() == before.encode():
             draft.unlink(missing_ok=True)
             raise
-        again = f"rubricem bank edit {item.reflection.id} --file {draft}"
+        again = f"rubricem bank edit {item.reflection.id} --file {shlex.quote(name)}"
         raise type(error)(str(error), f"{error.remedy} What you wrote is kept: {again}") from error
     draft.unlink()
     return new
