@@ -47,7 +47,7 @@ COMMANDS = {
     ),
     "doctor": Lazy("agent.commands.doctor:doctor", "Say what is configured, works and is missing."),
     "export": Lazy(
-        "training.commands.export:export", "Compile a collected run into training rows."
+        "training.commands.export:export", "Write a collected run in the form of a trainer."
     ),
     "judge": Lazy("agent.commands.judging:judge", "Score runs stage by stage, with their rubrics."),
     "learn": Lazy("agent.commands.learn:learn", "Learn from the runs that wait for it."),

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -146,14 +146,14 @@ def _begun(folder: Path) -> bool:
     )
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file whole, on disk before it takes the old one's place."""
+def write_atomically(path: Path, text: str | Iterable[str]) -> None:
+    """Replace a file whole, on disk before it takes the old one's place; pieces as they come."""
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(text)
+                file.writelines([text] if isinstance(text, str) else text)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

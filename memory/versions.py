@@ -39,17 +39,23 @@ def read(text: str | bytes, kind: type[V]) -> V:
     Raises pydantic's ValidationError for what is no such value, StoreError for one of a newer
     schema than is known.
     """
-    if not issubclass(kind, Versioned):
+    if not issubclass(kind, Versioned) or _is_current(text, kind):
         return kind.model_validate_json(text)
-    version, newest = _Stamp.model_validate_json(text).schema_version, 1 + len(kind.upgrades)
+    return kind.model_validate_json(json.dumps(upgraded(json.loads(text), kind)))
+
+
+def upgraded(fields: Fields, kind: type[Versioned]) -> Fields:
+    """Stored fields as today's schema has them. Raises StoreError for those of a newer one."""
+    version, newest = fields.get("schema_version", 1), 1 + len(kind.upgrades)
     if version > newest:
         raise StoreError(
             f"This {kind.__name__} is of schema {version}, and schemas up to {newest} are known.",
             "A newer rubricem wrote it: read it with that one.",
         )
-    if version == newest:
-        return kind.model_validate_json(text)
-    fields: Fields = json.loads(text)
     for upgrade in kind.upgrades[max(version, 1) - 1 :]:
         fields = upgrade(fields)
-    return kind.model_validate_json(json.dumps({**fields, "schema_version": newest}))
+    return {**fields, "schema_version": newest}
+
+
+def _is_current(text: str | bytes, kind: type[Versioned]) -> bool:
+    return _Stamp.model_validate_json(text).schema_version == 1 + len(kind.upgrades)

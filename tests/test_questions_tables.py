@@ -148,4 +148,4 @@ def test_a_dataset_that_cannot_be_had_is_told(tmp_path: Path):
 def test_a_reader_that_is_not_installed_is_told(tmp_path: Path, named: str, needs: str):
     absent = f"import sys\nsys.modules[{needs!r}] = None\n"
     told = told_by(absent + READ.format(named), HOME=str(tmp_path))
-    assert f"SettingsError: Reading this needs {needs}, which is not installed." in told
+    assert f"SettingsError: This needs {needs}, which is not installed." in told

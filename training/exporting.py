@@ -42,7 +42,7 @@ def needs_tokeniser(run: RunDirectory) -> bool:
 
 def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
     """One JSON object a line, the file replaced whole."""
-    write_atomically(path, "".join(row.model_dump_json() + "\n" for row in rows))
+    write_atomically(path, (row.model_dump_json() + "\n" for row in rows))
 
 
 async def _policy_rows(

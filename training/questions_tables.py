@@ -5,13 +5,13 @@ of text, numbers, truth values and lists of text are read: a picture says nothin
 """
 
 import csv
-import importlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from memory.errors import SettingsError
+from training.extra_packages import needed
 from training.questions_rows import HUB, Row, content, decoded, lacking
 
 TRAIN = "train"
@@ -45,7 +45,7 @@ def csv_rows(path: Path, column: str) -> Iterator[Row]:
 
 
 def parquet_rows(path: Path, column: str) -> Iterator[Row]:
-    arrow, parquet = _needed("pyarrow"), _needed("pyarrow.parquet")
+    arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
     held = io.BytesIO(content(path))
     try:
         file = parquet.ParquetFile(held)
@@ -63,7 +63,7 @@ def parquet_rows(path: Path, column: str) -> Iterator[Row]:
 
 def dataset_rows(named: str, column: str) -> Iterator[Row]:
     """Rows of `hf:org/name[:split]`, or of a folder that `save_to_disk` wrote."""
-    datasets = _needed("datasets")
+    datasets = needed("datasets")
     name, _, split = named.removeprefix(HUB).partition(":")
     try:
         if Path(name).is_dir():
@@ -112,7 +112,7 @@ def _names(cells: list[str], place: str, column: str) -> list[str]:
 
 
 def _readable(schema: Any) -> list[str]:
-    types = _needed("pyarrow").types
+    types = needed("pyarrow").types
 
     def plain(kind: Any) -> bool:
         return bool(
@@ -126,16 +126,6 @@ def _readable(schema: Any) -> list[str]:
         )
 
     return [field.name for field in schema if plain(field.type)]
-
-
-def _needed(module: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as cause:
-        raise SettingsError(
-            f"Reading this needs {module.partition('.')[0]}, which is not installed.",
-            "Install it: pip install 'rubricem[data]'",
-        ) from cause
 
 
 def _line(cause: BaseException) -> str:

@@ -11,14 +11,14 @@ The ids are a tokeniser's own, so no policy-gradient ratio is ever formed of the
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
 from agent.formats import EXACT_LINE
 from agent.free import system_prompt, user_message
 from agent.reading import stage_spans
-from agent.rejection import rejected, tool_error
+from agent.rejection import Rejection, rejected, tool_error
 from agent.scaffold import turn_faults
 from memory.interfaces import Message
 from memory.schema import AnswerFormat, Author, Decoding, Segment, Stage, Status, Trajectory
@@ -28,6 +28,9 @@ from training.sequences import Tokeniser, stage_number
 
 _EVALUATION = "<state_evaluation>"
 _NEW_SOURCE = re.compile(r"^(S\d+ \([^\n]*\)) says", re.M)
+
+Broken = Callable[[Trajectory], Rejection | None]
+"""the rejection rule that a trajectory breaks, if any"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +95,7 @@ def _with_thought(written: str, tool_output: str) -> str:
 
 async def _sft_row(trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int) -> TrainRow | str:
     turns = free_turns(trajectory)
-    if reason := _unfit(trajectory, turns):
+    if reason := unfit(trajectory, turns):
         return reason
     message = user_message(trajectory.question, trajectory.answer_format)
     opening = [Message("system", system_prompt(tool_calls)), Message("user", message)]
@@ -125,17 +128,27 @@ async def _sft_row(trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int
     )
 
 
-def _unfit(trajectory: Trajectory, turns: list[Turn]) -> str:
+def unfit(
+    trajectory: Trajectory,
+    turns: list[Turn],
+    broken: Broken = rejected,
+) -> str:
     """Why a trace is not to be imitated; "" if it is."""
     if trajectory.decoding is not Decoding.FORCED:
         return "it is not a forced trace"
-    if trajectory.status is not Status.FINISHED:
-        return f"it is {trajectory.status}, not finished"
-    if rejection := rejected(trajectory):
-        return f"rejected by the rule {rejection.rule}"
+    if reason := unaccepted(trajectory, broken):
+        return reason
     if found := faults(turns):
         return f"free mode refuses it: {found[0]}"
     return ""
+
+
+def unaccepted(trajectory: Trajectory, broken: Broken = rejected) -> str:
+    """Why a trajectory, forced or free, is not accepted; "" if it is."""
+    if trajectory.status is not Status.FINISHED:
+        return f"it is {trajectory.status}, not finished"
+    rejection = broken(trajectory)
+    return f"rejected by the rule {rejection.rule}" if rejection else ""
 
 
 async def _stages(

@@ -1,48 +1,69 @@
 """`rubricem export`: what a run collected, in the form that a trainer reads."""
 
 import asyncio
-from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from training.compiling import Compiled
+FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--to", "form", type=click.Choice(["rows"]), default="rows", help="What to write.")
-@click.option("--out", type=Path, metavar="FILE", help="Where (RUN/rows.jsonl).")
+@click.option(
+    "--to",
+    "form",
+    type=click.Choice(FORMS),
+    default="rows",
+    show_default=True,
+    help="Training rows, accepted conversations, preference pairs, a table, a Hugging Face "
+    "dataset, or trajectories with their judgements.",
+)
+@click.option("--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
+@click.option(
+    "--of",
+    type=click.Choice(["rows", "trajectories"]),
+    default="rows",
+    show_default=True,
+    help="parquet, hf: what the table holds.",
+)
 @click.option(
     "--dependence",
     type=click.Choice(["paper", "broadcast", "identity"]),
     default="paper",
+    show_default=True,
     help="Which later stages an earlier one is credited with.",
 )
 @click.option("--model", help="The embedded model to train, for text that has no token ids.")
-def export(run: Path, form: str, out: Path | None, dependence: str, model: str | None) -> None:
-    """Compile the collecting run RUN into training rows, one JSON object a line."""
-    from training.exporting import write_rows
-    from training.tokenising import compiled_run
+@click.option(
+    "--by",
+    type=click.Choice(["return", "plan", "research", "review", "answer"]),
+    default="return",
+    show_default=True,
+    help="pairs: what the best and the worst of a group are found by.",
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(0),
+    default=0.1,
+    show_default=True,
+    help="pairs: how far apart they are at least.",
+)
+@click.option(
+    "--rule",
+    "rules",
+    type=click.Choice(["citation", "support"]),
+    multiple=True,
+    help="sft: also reject cites of what was never found, or answers with no supported cite.",
+)
+def export(run: Path, form: Any, out: Path | None, rules: tuple[str, ...], **flags: Any) -> None:
+    """Write what the collecting run RUN has finished in the form that a trainer reads."""
+    from agent.rejection import Rule
+    from training.export_forms import ExportOptions, export_run, place_of
 
-    path = out or run / f"{form}.jsonl"
-    compiled = asyncio.run(compiled_run(run, dependence, model))
-    write_rows(path, compiled.rows)
-    for line in _told(compiled):
+    options = ExportOptions(rules=frozenset(map(Rule, rules)), **flags)
+    path = out or place_of(run, form, options)
+    for line in asyncio.run(export_run(run, form, path, options)):
         click.echo(line)
     click.echo(f"in {path}")
-
-
-def _told(compiled: "Compiled") -> list[str]:
-    counts = Counter(row.objective for row in compiled.rows)
-    tokens = sum(sum(row.loss_mask) for row in compiled.rows)
-    rows: list[Any] = [f"{count} {objective}" for objective, count in sorted(counts.items())]
-    told = [f"{len(compiled.rows)} rows ({', '.join(rows) or 'none'}), {tokens} trained tokens"]
-    barred = sum(not row.ratio_allowed and row.objective != "sft" for row in compiled.rows)
-    if barred:
-        told.append(
-            f"{barred} of them not sampled as they stand: no policy-gradient ratio may be formed"
-        )
-    return told + [f"{count} dropped: {reason}" for reason, count in compiled.dropped.items()]

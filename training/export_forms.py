@@ -1,0 +1,139 @@
+"""Every form that a collected run can be exported to, and what is told of it in sentences.
+
+rows      training rows, one JSON object a line
+sft       accepted trajectories as conversations
+pairs     preference pairs
+jsonl     trajectories with their judgements
+parquet   rows or trajectories as one table
+hf        the same as a folder for `datasets.load_from_disk`
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from agent.rejection import Rule
+from memory.runs import write_atomically
+from memory.schema import Value
+from training.compiling import Compiled
+from training.export_conversations import conversation
+from training.export_judged import JudgedTrajectory, judged_groups, judged_trajectories
+from training.export_pairs import By, preference_pair
+from training.export_tables import write_dataset, write_parquet
+from training.exporting import write_rows
+from training.rows import TrainRow
+from training.run_directory import RunDirectory
+from training.tokenising import DEPENDENCES, compiled_run
+
+Form = Literal["rows", "sft", "pairs", "jsonl", "parquet", "hf"]
+Of = Literal["rows", "trajectories"]
+NAMES: dict[Form, str] = {
+    "rows": "rows.jsonl",
+    "sft": "sft.jsonl",
+    "pairs": "pairs.jsonl",
+    "jsonl": "judged.jsonl",
+}
+"""of files in the run's folder; tables are called after what is in them"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What some of the forms can be told; each ignores what is not its own."""
+
+    of: Of = "rows"
+    """parquet, hf: what the table holds"""
+    dependence: str = "paper"
+    model: str | None = None
+    """the embedded model whose tokeniser is used for text without ids"""
+    by: By = "return"
+    margin: float = 0.1
+    rules: frozenset[Rule] = frozenset()
+    """sft: rejection rules beyond the first four"""
+
+
+def place_of(run: Path, form: Form, options: ExportOptions) -> Path:
+    """Where a form goes that is not sent elsewhere."""
+    name = f"{options.of}.parquet" if form == "parquet" else f"{options.of}_hf"
+    return run / NAMES.get(form, name)
+
+
+async def export_run(folder: Path, form: Form, out: Path, options: ExportOptions) -> list[str]:
+    """Write the finished steps of a run in a form; returns what is told of it.
+
+    Raises SettingsError for a folder that is no run, and where a package is missing.
+    """
+    run = RunDirectory(folder)
+    run.manifest()
+    if form == "rows" or (form in ("parquet", "hf") and options.of == "rows"):
+        return _rows(await compiled_run(folder, options.dependence, options.model), form, out)
+    if form == "sft":
+        return _lines(out, _conversations(run, options), "conversations")
+    if form == "pairs":
+        return _lines(out, _pairs(run, options), "pairs")
+    if form == "jsonl":
+        return _lines(out, judged_trajectories(run), "trajectories with what was judged of them")
+    write = write_parquet if form == "parquet" else write_dataset
+    return [f"{write(out, judged_trajectories(run), JudgedTrajectory)} trajectories"]
+
+
+def rows_told(compiled: Compiled) -> list[str]:
+    """What there is to train on, and what was left out."""
+    counts = Counter(row.objective for row in compiled.rows)
+    tokens = sum(sum(row.loss_mask) for row in compiled.rows)
+    rows = ", ".join(f"{count} {objective}" for objective, count in sorted(counts.items()))
+    told = [f"{len(compiled.rows)} rows ({rows or 'none'}), {tokens} trained tokens"]
+    barred = sum(not row.ratio_allowed and row.objective != "sft" for row in compiled.rows)
+    if barred:
+        told.append(
+            f"{barred} of them not sampled as they stand: no policy-gradient ratio may be formed"
+        )
+    if scaffolded := sum(row.recompute_logprobs for row in compiled.rows):
+        told.append(
+            f"{scaffolded} of them sampled under a scaffold: their log-probabilities without it "
+            "are to be computed"
+        )
+    return told + _dropped(compiled.dropped.items())
+
+
+def _rows(compiled: Compiled, form: Form, out: Path) -> list[str]:
+    if form == "rows":
+        write_rows(out, compiled.rows)
+    elif form == "parquet":
+        write_parquet(out, compiled.rows, TrainRow)
+    else:
+        write_dataset(out, compiled.rows, TrainRow)
+    return rows_told(compiled)
+
+
+def _conversations(run: RunDirectory, options: ExportOptions) -> Iterator[Value | str]:
+    limit = run.manifest().tool_calls
+    return (conversation(t, options.rules, tool_calls=limit) for t in run.trajectories())
+
+
+def _pairs(run: RunDirectory, options: ExportOptions) -> Iterator[Value | str]:
+    dependence = DEPENDENCES[options.dependence]
+    groups = judged_groups(run)
+    return (preference_pair(group, options.by, options.margin, dependence) for group in groups)
+
+
+def _lines(out: Path, found: Iterable[Value | str], what: str) -> list[str]:
+    """Write the values a line each, as they come; reasons in their place are counted."""
+    kept, dropped = 0, Counter[str]()
+
+    def lines() -> Iterator[str]:
+        nonlocal kept
+        for value in found:
+            if isinstance(value, str):
+                dropped[value] += 1
+            else:
+                kept += 1
+                yield value.model_dump_json() + "\n"
+
+    write_atomically(out, lines())
+    return [f"{kept} {what}", *_dropped(dropped.most_common())]
+
+
+def _dropped(reasons: Iterable[tuple[str, int]]) -> list[str]:
+    return [f"{count} dropped: {reason}" for reason, count in reasons]
