@@ -78,7 +78,7 @@ def test_a_reflection_is_shown_with_where_it_comes_from(data: Path):
         "run-1",
         "qwen (1f2e)",
         "stage-judge (r3)",
-        "plan 0.50, research    -, review 0.25, answer 1.00",
+        "plan 0.50, research -, review 0.25, answer 1.00",
         "0.75: diagnostic accuracy 0.90, specificity 0.80, scope and balance 0.70",
         "It is exact.",
         "2026-01-02 03:04 UTC after a run",

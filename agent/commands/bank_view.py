@@ -175,7 +175,7 @@ def _scores(item: BankItem) -> Iterator[tuple[str, str]]:
 
 def _stages(scores: Sequence[float | None]) -> str:
     return ", ".join(
-        f"{stage} {_score(score)}" for stage, score in zip(Stage, scores, strict=False)
+        f"{stage} {_score(score).strip()}" for stage, score in zip(Stage, scores, strict=False)
     )
 
 
