@@ -28,10 +28,10 @@ CREATE TABLE versions (
     flagged INTEGER, pinned INTEGER, disabled INTEGER, released INTEGER, removed INTEGER);
 CREATE INDEX by_key ON versions (key, until);
 CREATE TABLE spans (version INTEGER, since INTEGER, until INTEGER);
-CREATE INDEX by_version ON spans (version);
+CREATE INDEX by_version ON spans (version, until);
 CREATE INDEX by_until ON spans (until);
 CREATE TABLE questions (number INTEGER PRIMARY KEY, key TEXT, digest TEXT, gone INTEGER);
-CREATE INDEX by_question ON questions (key);
+CREATE INDEX by_question ON questions (key, gone);
 CREATE INDEX by_gone ON questions (gone, number);
 CREATE TABLE place (generation INTEGER, offset INTEGER, last INTEGER, event TEXT);
 PRAGMA user_version = {VERSION}
