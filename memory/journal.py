@@ -42,13 +42,11 @@ class Journal:
         hear: Callable[[Reply], None] = lambda reply: None,
         wanted: Callable[[str], bool] = lambda thread: True,
     ) -> None:
-        """`hear` is told every reply: those in the file now, each new one once it is on disk.
+        """`hear` is told every reply that is in the file now.
 
-        Of the file only the replies of `wanted` threads are held, to be found again.
+        Only those of `wanted` threads are held, to be found again.
         """
         self.path = path
-        self._hear = hear
-        self._wanted = wanted
         self._replies: dict[str, dict[CallKey, Reply]] = {}
         self._pending: list[tuple[str, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
@@ -59,7 +57,7 @@ class Journal:
             raise _unusable(path, error) from error
         try:
             self._lock()
-            self._load()
+            self._load(hear, wanted)
         except BaseException:
             os.close(self._fd)
             raise
@@ -78,7 +76,6 @@ class Journal:
             self._flushing = asyncio.create_task(self._flush())
         await done
         self._replies.setdefault(key.thread, {})[key] = reply
-        self._hear(reply)
 
     def close(self) -> None:
         """Release the lock, once what is being written is on disk; not to be used afterwards."""
@@ -129,7 +126,7 @@ class Journal:
                 "Wait until that run has ended, or give this one another thread name.",
             ) from None
 
-    def _load(self) -> None:
+    def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
         whole = 0
         with self.path.open("rb") as file:
             for number, line in enumerate(file, start=1):
@@ -137,20 +134,20 @@ class Journal:
                     os.ftruncate(self._fd, whole)
                     return
                 whole += len(line)
-                self._take(line, number)
+                key, reply = self._parsed(line, number)
+                if wanted(key.thread):
+                    self._replies.setdefault(key.thread, {})[key] = reply
+                hear(reply)
 
-    def _take(self, line: bytes, number: int) -> None:
+    def _parsed(self, line: bytes, number: int) -> tuple[CallKey, Reply]:
         try:
             record = json.loads(line)
-            key, reply = CallKey(*record["key"]), record["reply"]
+            return CallKey(*record["key"]), record["reply"]
         except (ValueError, KeyError, TypeError):
             raise StoreError(
                 f"line {number} of the journal {self.path.name} is damaged",
                 "Move that run's folder away and ask again; nothing was overwritten.",
             ) from None
-        if self._wanted(key.thread):
-            self._replies.setdefault(key.thread, {})[key] = reply
-        self._hear(reply)
 
 
 def in_use(path: Path) -> bool:

@@ -9,12 +9,13 @@ dearest one did, and still fit.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
 from memory.errors import PolicyError, RubricemError
+from memory.interfaces import Completion
 from memory.journal import Journal
 from training.meter import Meter, keep_lost
 
@@ -46,7 +47,7 @@ class Patience:
 
 @dataclass
 class Flow:
-    """The gate of one run; `meter` hears the replies of `journal`."""
+    """The gate of one run; `meter` has heard what `journal` held when it was opened."""
 
     journal: Journal
     meter: Meter
@@ -92,7 +93,8 @@ class Flow:
     ) -> T:
         """What `make` gives, once it may begin; never returns where the run has ended.
 
-        A server that serves nobody is waited for. Raises what `make` raises otherwise.
+        A completion, or a reply as the journal keeps it, is counted. A server that serves nobody
+        is waited for. Raises what `make` raises otherwise.
         """
         began, tried = time.monotonic(), 0
         while True:
@@ -144,8 +146,14 @@ class Flow:
         try:
             made = await make()
         except RubricemError as error:
-            await keep_lost(self.journal, error.usage)
+            if error.usage is not None and error.usage.calls:
+                self.meter.count(error.usage)
+                await keep_lost(self.journal, error.usage)
             raise
+        if isinstance(made, Completion):
+            self.meter.count(made.usage)
+        elif isinstance(made, Mapping):
+            self.meter.hear(made)
         self._answered[server] = time.monotonic()
         if server in self._away:
             self._away.remove(server)

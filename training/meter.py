@@ -5,6 +5,7 @@ goes on knows all of its cost.
 """
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from memory.journal import CallKey, Journal
@@ -15,7 +16,7 @@ LOST = "lost"
 
 
 class Meter:
-    """Sums the usage of replies; give `hear` to the journal."""
+    """Sums usage: of the journal's replies as it is opened, then of each call."""
 
     def __init__(self) -> None:
         self.cost = 0.0
@@ -28,21 +29,22 @@ class Meter:
         self.written = 0
         """tokens"""
 
-    def hear(self, reply: dict[str, Any]) -> None:
+    def hear(self, reply: Mapping[str, Any]) -> None:
         """Count one reply of the journal; searches and choices have no usage."""
-        if not isinstance(usage := reply.get("usage"), dict):
-            return
-        self.calls += usage.get("calls", 0)
-        self.written += usage.get("completion_tokens", 0)
-        if (cost := usage.get("cost")) is not None:
-            self.cost += cost
-            self.largest = max(self.largest, cost)
-            self.priced += usage.get("calls", 0)
+        if usage := reply.get("usage"):
+            self.count(Usage.model_validate(usage))
+
+    def count(self, usage: Usage) -> None:
+        self.calls += usage.calls
+        self.written += usage.completion_tokens
+        if usage.cost is not None:
+            self.cost += usage.cost
+            self.largest = max(self.largest, usage.cost)
+            self.priced += usage.calls
 
 
-async def keep_lost(journal: Journal, usage: Usage | None) -> None:
+async def keep_lost(journal: Journal, usage: Usage) -> None:
     """Keep what a call had cost that failed in the end."""
-    if usage is not None and usage.calls:
-        key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
-        await journal.append(key, {"usage": usage.model_dump(mode="json")})
-        journal.forget(LOST)
+    key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
+    await journal.append(key, {"usage": usage.model_dump(mode="json")})
+    journal.forget(LOST)

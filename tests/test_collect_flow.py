@@ -1,0 +1,254 @@
+"""A run through its gate: servers waited for, ended by money or a person, gone on with."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.journaled import Calls, JournaledChat
+from memory.errors import PolicyError
+from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
+from memory.schema import NO_USAGE, Usage
+from tests.collect_killed import AskingJudge
+from tests.collected import QUESTIONS, Opened, two_turns
+from tests.fakes import ScriptedPolicy
+from training.flow import Patience, RunStopped
+from training.gated_policy import GatedPolicy
+from training.tally import tally
+
+SHORT = Patience(longest=0.5, alone=0.1, first=0.01, most=0.05)
+WRITES = 2 * 2 * len(QUESTIONS)
+"""two turns of two rollouts of each question"""
+
+
+def away(usage: Usage = NO_USAGE) -> PolicyError:
+    error = PolicyError("no model server answers at http://there", "Start it.", usage)
+    error.away = True
+    return error
+
+
+class Unsteady(ScriptedPolicy):
+    """Costs a tenth of a dollar a call; `fault` says what a call of a number raises."""
+
+    def __init__(self, fault: Callable[[int, str], Exception | None] = lambda n, said: None):
+        super().__init__(two_turns)
+        self.fault = fault
+        self.asked = self.now = self.most = 0
+
+    async def write(self, *call: Any) -> Completion:
+        self.asked += 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.002)
+        self.now -= 1
+        if error := self.fault(self.asked, call[1][0].text):
+            raise error
+        completion = await super().write(*call)
+        return replace(completion, usage=Usage(calls=1, completion_tokens=5, cost=0.1))
+
+
+class Gated(Opened):
+    """An opened run whose rollouts pass its gate, with short clocks."""
+
+    def __init__(self, folder: Path, policy: Unsteady, **changed: Any) -> None:
+        super().__init__(folder, policy, **changed)
+        self.flow.patience = SHORT
+        self.flow.tell = self.lines.append
+        self.policy = GatedPolicy(policy, self.flow)
+
+
+@pytest.fixture
+def opened_with(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
+    made: list[Gated] = []
+
+    def open_next(policy: Unsteady, **changed: Any) -> Gated:
+        for before in made:
+            before.close()
+        made[:] = [Gated(tmp_path, policy, **changed)]
+        return made[0]
+
+    yield open_next
+    for last in made:
+        last.close()
+
+
+async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fails(
+    opened_with: Callable[..., Gated],
+):
+    policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
+    opened = opened_with(policy)
+    await opened.collector().collect()
+    assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
+    assert len(policy.calls) == WRITES
+    told = [line for line in opened.lines if "waited for" in line or "answers again" in line]
+    assert told[0].startswith("no model server answers at http://there; it is waited for")
+    assert told[1] == "scripted answers again"
+
+
+async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_back(
+    opened_with: Callable[..., Gated],
+):
+    dying = Unsteady(lambda number, said: away() if number > 5 else None)
+    opened = opened_with(dying)
+    with pytest.raises(PolicyError, match=r"no model server .*; it was waited for") as ended:
+        await opened.collector().collect()
+    assert "The same command goes on" in ended.value.remedy
+    assert opened.run.finished_steps() == 0 and not list(opened.run.groups())
+    back = Unsteady()
+    opened = opened_with(back)
+    await opened.collector().collect()
+    assert len(dying.calls) + len(back.calls) == WRITES, "no finished call was made again"
+    assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
+
+
+async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_with_its_cost(
+    opened_with: Callable[..., Gated],
+):
+    def one_is_too_much(number: int, said: str) -> Exception | None:
+        return away(Usage(calls=1, cost=0.25)) if "What is two?" in said else None
+
+    opened = opened_with(Unsteady(one_is_too_much), step_size=3)
+    beside = asyncio.create_task(keep_answering(opened))
+    await opened.collector(at_once=4).collect()
+    beside.cancel()
+    groups = {group.question: group for group in opened.run.groups()}
+    assert [len(group.trajectories) for group in groups.values()] == [2, 0, 2]
+    failed = groups["What is two?"]
+    assert failed.failures == ("no model server answers at http://there Start it.",) * 2
+    assert (failed.lost.calls, failed.lost.cost) == (2, 0.5), "of its last tries"
+    assert opened.flow.meter.cost > 8 * 0.1 + 2 * 0.25, "every try that cost something is counted"
+
+
+async def keep_answering(opened: Gated) -> None:
+    """Other calls of the same server, which succeed."""
+    while True:
+        await opened.flow.call("scripted", partial(asyncio.sleep, 0.01))
+
+
+class DownChat:
+    """A judge's server that is away for its first so many calls."""
+
+    name = "judge"
+
+    def __init__(self, calls: float) -> None:
+        self.calls = calls
+        self.answered = 0
+
+    async def chat(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        self.calls -= 1
+        if self.calls >= 0:
+            raise away()
+        self.answered += 1
+        return Completion(text="fine", stop_reason="eos")
+
+
+def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
+    calls = Calls(opened.journal, partial(opened.flow.call, chat.name))
+    return AskingJudge(JournaledChat(chat, calls))
+
+
+async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
+    opened_with: Callable[..., Gated],
+):
+    opened = opened_with(Unsteady(), step_size=3)
+    chat = DownChat(12)
+    judge = judged_by(opened, chat)
+    await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
+    down = next(i for i, line in enumerate(opened.lines) if "waited for" in line)
+    first = next(i for i, line in enumerate(opened.lines) if "judged" in line)
+    assert sum("finished" in line for line in opened.lines[down:first]) >= 2
+    assert chat.answered == 6
+    assert len(list(opened.run.judgements())) == 6
+    assert all(group.notes == () for group in opened.run.groups())
+
+
+async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
+    opened_with: Callable[..., Gated],
+):
+    policy = Unsteady()
+    opened = opened_with(policy, step_size=3)
+    judge = judged_by(opened, DownChat(float("inf")))
+    with pytest.raises(PolicyError, match="it was waited for"):
+        await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
+    assert opened.run.finished_steps() == 0
+    opened = opened_with(again := Unsteady(), step_size=3)
+    judge = judged_by(opened, DownChat(0))
+    await opened.collector(judge=judge).collect()
+    assert len(policy.calls) == WRITES and again.calls == []
+    assert len(list(opened.run.judgements())) == 6
+
+
+async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: Callable[..., Gated]):
+    policy = Unsteady()
+    opened = opened_with(policy)
+    opened.flow.most_cost = 0.55
+    with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars") as stopped:
+        await opened.collector(at_once=4).collect()
+    assert "--max-run-cost" in stopped.value.remedy
+    assert (policy.asked, opened.flow.meter.priced) == (5, 5)
+    opened = opened_with(again := Unsteady())
+    assert opened.flow.meter.cost == pytest.approx(0.5), "what it has cost is in its journal"
+    opened.flow.most_cost = 2.0
+    await opened.collector(at_once=4).collect()
+    assert policy.asked + again.asked == WRITES
+    assert opened.flow.meter.cost == pytest.approx(1.2)
+
+
+async def test_while_nobody_knows_what_a_call_costs_one_goes_ahead(
+    opened_with: Callable[..., Gated],
+):
+    policy = Unsteady()
+    opened = opened_with(policy)
+    opened.flow.most_cost = 0.05
+    with pytest.raises(RunStopped):
+        await opened.collector(at_once=4).collect()
+    assert policy.asked == 1
+
+
+async def test_an_interrupt_finishes_the_calls_in_flight_and_begins_none(
+    opened_with: Callable[..., Gated],
+):
+    stop = asyncio.Event()
+    policy = Unsteady(lambda number, said: stop.set() if number == 4 else None)
+    opened = opened_with(policy)
+    with pytest.raises(RunStopped, match="interrupted") as stopped:
+        await opened.collector(at_once=3).collect(stop)
+    assert stopped.value.by_person
+    assert opened.run.finished_steps() == 0
+    assert policy.asked == len(policy.calls) == opened.flow.meter.calls, "all are in the journal"
+    opened = opened_with(again := Unsteady())
+    await opened.collector(at_once=3).collect()
+    assert len(policy.calls) + len(again.calls) == WRITES
+    assert tally(opened.run).finished == 6
+
+
+async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
+    opened_with: Callable[..., Gated],
+):
+    tasks: list[int] = []
+    policy = Unsteady(lambda number, said: tasks.append(len(asyncio.all_tasks())))
+    opened = opened_with(policy, group_size=30, step_size=3)
+    await opened.collector(at_once=4, judge=None, reflecting=None).collect()
+    assert policy.most == 4
+    assert max(tasks) < 40, "of 90 rollouts"
+    assert tally(opened.run).finished == 90
+
+
+@pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])
+async def test_a_group_is_judged_while_others_still_roll(
+    places: int | None, opened_with: Callable[..., Gated]
+):
+    opened = opened_with(Unsteady(), step_size=3)
+    await opened.collector(at_once=1, judged_at_once=places).collect()
+    judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
+    assert any("q002-r1: finished" in line for line in opened.lines[judged:])
