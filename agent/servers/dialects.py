@@ -70,6 +70,13 @@ def as_dicts(messages: Sequence[Message]) -> list[dict[str, str]]:
     return [{"role": message.role, "content": message.content} for message in messages]
 
 
+def text_in(value: Any) -> str:
+    """Raises ValueError if it is none."""
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
 def ids_in(value: Any) -> tuple[int, ...]:
     """Token ids of a reply. Raises ValueError if it is no list of them."""
     if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):

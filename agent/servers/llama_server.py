@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.llama import completion_request
-from agent.servers.dialects import Piece, Reader, ServedModel, as_dicts, ids_in, numbers_in
+from agent.servers.dialects import Piece, Reader, ServedModel, as_dicts, ids_in, numbers_in, text_in
 from agent.servers.model_server import Json, ModelServer
 from memory.interfaces import Message, Sampling, StopReason
 
@@ -55,7 +55,7 @@ def _piece(event: Any) -> Piece:
     parts = [bytes(entry["bytes"]).decode("utf-8", "replace") for entry in entries]
     finish = FINISHED[event["stop_type"]] if event["stop"] else None
     return Piece(
-        text=event["content"],
+        text=text_in(event["content"]),
         ids=ids_in(event["tokens"]),
         logprobs=numbers_in([entry["logprob"] for entry in entries]),
         parts=tuple(parts),

@@ -17,6 +17,7 @@ from agent.servers.dialects import (
     context_in,
     ids_in,
     numbers_in,
+    text_in,
 )
 from agent.servers.model_server import Json, ModelServer
 from memory.interfaces import Message, Sampling, StopReason
@@ -87,7 +88,7 @@ class Whole:
         told = event["meta_info"]
         ids, entries = event.get("output_ids"), told.get("output_token_logprobs") or []
         ids = ids_in([entry[1] for entry in entries] if ids is None else ids)
-        text, known = event["text"], 0
+        text, known = text_in(event["text"]), 0
         if len(ids) == told["completion_tokens"]:
             if not text.startswith(self._text):
                 raise ValueError("an event contradicts an earlier one")

@@ -10,8 +10,6 @@ from memory.interfaces import OnText, StopPredicate, StopReason
 LATE_PIECES = 3
 PART = "\ufffd"
 """what stands for a part of a character in the text of a token"""
-LONGEST_CHARACTER = 4
-"""tokens that one character can be made of"""
 
 
 @dataclass(slots=True)
@@ -59,10 +57,11 @@ class TokenReading:
         self._write(before)
 
     def _keep(self, piece: Piece, before: int) -> None:
-        count = len(piece.ids)
+        if not (count := len(piece.ids)):
+            return
         self.ids += piece.ids
         # Several tokens of one event: all begin where its text does.
-        self.arrived += [before] * (count - 1) + [len(self.raw)] * bool(count)
+        self.arrived += [before] * (count - 1) + [len(self.raw)]
         if self.logprobs is not None:
             whole = piece.logprobs is not None and len(piece.logprobs) == count
             self.logprobs = [*self.logprobs, *(piece.logprobs or ())] if whole else None
@@ -95,30 +94,32 @@ def aligned(parts: Sequence[str], text: str) -> list[int] | None:
     lags behind its tokens, end where it ends.
     """
     ends: list[int] = []
-    at, waiting = 0, 0
+    at = 0
+    waiting: list[str] = []
     for part in parts:
         if PART in part:
-            waiting += 1
+            waiting.append(part)
             continue
-        start = _found(part, text, at, waiting)
+        start = _found(part, text, at, room=sum(map(len, waiting)))
         if start is None:
             return None
-        ends += [at] * (waiting - 1) + [start] * bool(waiting)
-        at, waiting = min(start + len(part), len(text)), 0
+        ends += [at] * (len(waiting) - 1) + [start] * bool(waiting)
+        at = min(start + len(part), len(text))
+        waiting.clear()
         ends.append(at)
-    if len(text) - at > waiting * LONGEST_CHARACTER:
+    if len(text) - at > sum(map(len, waiting)):
         return None
-    return ends + [at] * (waiting - 1) + [len(text)] * bool(waiting)
+    return ends + [at] * (len(waiting) - 1) + [len(text)] * bool(waiting)
 
 
-def _found(part: str, text: str, at: int, waiting: int) -> int | None:
-    """Where a part begins at or after `at`, which so many parts of characters may have moved."""
-    if text.startswith(part, at) and not waiting:
+def _found(part: str, text: str, at: int, room: int) -> int | None:
+    """Where a part begins: at `at`, or after at most `room` characters of which parts came."""
+    if text.startswith(part, at) and not room:
         return at
     left = text[at:]
     if len(left) < len(part) and part.startswith(left):
         return at
-    start = text.find(part, at, at + waiting * LONGEST_CHARACTER + len(part) + 1)
+    start = text.find(part, at, at + room + len(part) + 1)
     if start < 0:
-        return len(text) if len(left) <= waiting * LONGEST_CHARACTER else None
-    return start if waiting or text[at:start] == " " else None
+        return len(text) if len(left) <= room else None
+    return start if room or text[at:start] == " " else None

@@ -16,6 +16,7 @@ from agent.servers.dialects import (
     context_in,
     ids_in,
     numbers_in,
+    text_in,
 )
 from agent.servers.model_server import Json, ModelServer
 from memory.interfaces import Message, Sampling, StopReason
@@ -82,7 +83,7 @@ def _piece(event: Any) -> Piece:
     told = choice.get("logprobs") or {}
     parts = told.get("tokens")
     return Piece(
-        text=choice["text"],
+        text=text_in(choice["text"]),
         ids=ids_in(choice.get("token_ids") or []),
         logprobs=numbers_in(told.get("token_logprobs")),
         parts=tuple(map(str, parts)) if parts else None,
