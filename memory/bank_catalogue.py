@@ -127,6 +127,13 @@ class Catalogue:
         sql = "SELECT number FROM questions WHERE gone > ? AND gone < ?"
         return [row[0] for row in self._rows(sql, generation, NEVER)]
 
+    def some_questions(self, generation: int, count: int) -> list[int]:
+        """Numbers of at most `count` questions, spread over those up to a generation."""
+        next_one = "SELECT max(number) FROM questions WHERE number <= ? AND gone = ?"
+        ends = [generation * part // count for part in range(1, count + 1)]
+        found = {self._rows(next_one, end, NEVER)[0][0] for end in ends}
+        return sorted(found - {None})
+
     def digest(self, generation: int) -> str:
         """Of all questions up to a generation; "" where there was none."""
         sql = "SELECT digest FROM questions WHERE number <= ? ORDER BY number DESC LIMIT 1"

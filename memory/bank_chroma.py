@@ -29,6 +29,10 @@ class Chroma(Protocol):
         """The collection, opened where it is stale; None where there is none."""
         ...
 
+    def proved(self) -> None:
+        """To be called when what was opened was read without harm."""
+        ...
+
     def create(self, metadata: dict[str, Any]) -> Any:
         """An empty collection in the place of what there is."""
         ...

@@ -26,6 +26,8 @@ from memory.interfaces import Embedder
 
 _BATCH = 256
 """questions that are embedded before the progress is written down"""
+_PROBES = 16
+"""vectors that are looked at when an index is opened"""
 
 
 class BankIndex:
@@ -71,11 +73,24 @@ class BankIndex:
                 raise self._chroma.fault(error) from error
 
     def _query(self, vector: NDArray[np.float32], count: int) -> list[Near]:
-        self._follow()
-        with self._locked(fcntl.LOCK_SH):
-            found = self._chroma.collection().query(
-                query_embeddings=[vector], n_results=count, include=["distances", "embeddings"]
-            )
+        if self._up_to_date():
+            with self._locked(fcntl.LOCK_SH):
+                if not self._chroma.stale():
+                    return self._found(vector, count)
+        # The first query after a writing may write, too: Chroma then takes up what was added.
+        with self._locked(fcntl.LOCK_EX):
+            collection = self._chroma.collection()
+            if collection is not None and self._fits(collection):
+                self._prove(collection)
+            else:
+                collection = self._chroma.create(self._position(0))
+            self._catch_up(collection)
+            return self._found(vector, count)
+
+    def _found(self, vector: NDArray[np.float32], count: int) -> list[Near]:
+        found = self._chroma.collection().query(
+            query_embeddings=[vector], n_results=count, include=["distances", "embeddings"]
+        )
         rows = zip(found["ids"][0], found["distances"][0], found["embeddings"][0], strict=True)
         # Chroma's distance is 1 - inner product. Equal ones stand in a fixed order.
         near = [Near(int(i), 1.0 - d, np.asarray(v)) for i, d, v in rows]
@@ -84,17 +99,22 @@ class BankIndex:
             raise ValueError(f"it finds {len(near)} of the bank's questions")
         return sorted(near, key=lambda n: (-n.similarity, n.number))
 
-    def _follow(self) -> None:
-        """Have every question of the bank in what is open."""
+    def _up_to_date(self) -> bool:
+        """Whether every question of the bank is in what is open."""
         chroma = self._chroma
         same = not chroma.stale() and chroma.embedder == self._embedder.name
-        if same and chroma.at >= self._store.changed():
-            return
-        with self._locked(fcntl.LOCK_EX):
-            collection = chroma.collection()
-            if collection is None or not self._fits(collection):
-                collection = chroma.create(self._position(0))
-            self._catch_up(collection)
+        return same and chroma.at >= self._store.changed()
+
+    def _prove(self, collection: Any) -> None:
+        """See that vectors of some questions are there and whole: damaged files may say nothing."""
+        numbers = self._store.some_questions(collection.metadata["generation"], _PROBES)
+        if numbers:
+            ids = [str(number) for number in numbers]
+            held = collection.get(ids=ids, include=["embeddings"])
+            lengths = np.linalg.norm(np.asarray(held["embeddings"]), axis=1)
+            if len(lengths) < len(ids) or not np.allclose(lengths, 1.0, atol=0.01):
+                raise ValueError("its files are damaged")
+        self._chroma.proved()
 
     def _fits(self, collection: Any) -> bool:
         """Whether what it holds is this bank's; refused where it is not this embedder's."""

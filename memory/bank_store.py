@@ -135,6 +135,11 @@ class BankStore:
             catalogue = self.catalogue
             return now, catalogue.questions_after(generation), catalogue.gone_after(generation)
 
+    def some_questions(self, generation: int, count: int) -> list[int]:
+        """Numbers of at most `count` questions, spread over those up to a generation."""
+        with self.lock:
+            return self.catalogue.some_questions(generation, count)
+
     def digest(self, generation: int) -> str:
         with self.lock:
             return self.catalogue.digest(generation)
