@@ -1,10 +1,14 @@
 """Servers asked in token ids: what each kind sends, replayed, and what is made of it."""
 
+import asyncio
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.servers.finding import Kind, kind_of
+from agent.servers.finding import Kind, kind_of, open_tokens
+from agent.servers.limiter import Limiter
 from agent.servers.retrying import AttemptError
 from memory.errors import PolicyError
 from memory.interfaces import Completion, Message, Sampling
@@ -174,3 +178,28 @@ async def test_what_a_server_renders_is_the_message_list():
         {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count."},
     ]  # fmt: skip
     assert asked["add_generation_prompt"] is True
+
+
+async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.port = str(tiny), 512, 0
+    params.verbosity, params.warmup = -1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    real = await asyncio.to_thread(xllamacpp.Server, params)
+    async with http_to(f"{real.listening_address}/v1") as http:
+        policy = await open_tokens(
+            http, None, context_tokens=99, limiter=Limiter(2), price=None, timeout=30.0
+        )
+        assert policy is not None and policy.context_tokens == 512
+        prefix = await policy.render(CHAT)
+        written = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
+        again = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
+        assert await policy.encode("a<|im_end|>") != await policy.encode("a"), "it stays text"
+    assert written.stop_reason == "length" and not written.retokenised
+    spelt = ["th" if token == 128 else chr(token) for token in written.token_ids or ()]
+    assert "".join(spelt) == written.text
+    assert written.token_ends == tuple(accumulate(map(len, spelt)))
+    assert len(written.logprobs or ()) == 24 and all(p < 0 for p in written.logprobs or ())
+    assert again.token_ids == written.token_ids

@@ -1,10 +1,11 @@
 """What a collecting run brought, in numbers for people."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
 
-from memory.schema import Stage, Status, Trajectory
+from memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
 from training.run_directory import RunDirectory
 
 
@@ -27,6 +28,10 @@ class Tally:
     """unscored stages by reason"""
     reflections: int
     accepted: int
+    turns: int = 0
+    """of free rollouts, that stand in their transcripts"""
+    ratioless: dict[str, int] = field(default_factory=dict)
+    """turns of which no policy-gradient ratio can be formed, by reason"""
 
     def lines(self) -> list[str]:
         """One sentence a line."""
@@ -42,6 +47,10 @@ class Tally:
         told += [f"{count} stages unscored: {reason}" for reason, count in self.unscored.items()]
         if self.reflections:
             told.append(f"{self.reflections} reflections, {self.accepted} accepted")
+        if self.ratioless:
+            why = ", ".join(f"{count} {reason}" for reason, count in self.ratioless.items())
+            without = sum(self.ratioless.values())
+            told.append(f"{without} of {self.turns} turns form no ratio: {why}")
         return told
 
 
@@ -55,6 +64,7 @@ def tally(run: RunDirectory) -> Tally:
         for stage in Stage
     }
     candidates = list(run.reflections())
+    turns = list(_turns(trajectories))
     return Tally(
         steps=run.finished_steps(),
         groups=len(groups),
@@ -67,7 +77,25 @@ def tally(run: RunDirectory) -> Tally:
         unscored=dict(Counter(s.unscored_reason for s in stages if s.score is None)),
         reflections=len(candidates),
         accepted=sum(candidate.accepted for candidate in candidates),
+        turns=len(turns),
+        ratioless=dict(Counter(reason for turn in turns if (reason := _ratioless(turn)))),
     )  # fmt: skip
+
+
+def _turns(trajectories: Iterable[Trajectory]) -> Iterator[list[Segment]]:
+    """What the policy wrote in each turn of the free rollouts."""
+    for trajectory in trajectories:
+        if trajectory.decoding is Decoding.FREE:
+            written = (s for s in trajectory.segments if s.kept and s.author is Author.POLICY)
+            for _, turn in groupby(written, key=lambda segment: segment.turn):
+                yield list(turn)
+
+
+def _ratioless(turn: Iterable[Segment]) -> str:
+    segments = list(turn)
+    if any(segment.retokenised or segment.token_ids is None for segment in segments):
+        return "retokenised"
+    return "without log-probabilities" if any(s.logprobs is None for s in segments) else ""
 
 
 def _count(trajectories: Iterable[Trajectory], status: Status) -> int:

@@ -151,8 +151,8 @@ class TokenServer:
         return _same(decoded, reading.text, cut=reading.ended is not None)
 
     async def _retokenised(self, plain: Completion) -> Completion:
-        """The text with ids of its own; a token begins at every tag, where stages may end."""
-        pieces = [piece for piece in re.split(r"(?=<)", plain.text) if piece]
+        """The text with ids of its own; none reaches over a tag, at which stages may end."""
+        pieces = [piece for piece in re.split(r"(?=<)|(?<=>)", plain.text) if piece]
         encoded = await asyncio.gather(*(self.encode(piece) for piece in pieces))
         ids: list[int] = []
         ends: list[int] = []
