@@ -188,9 +188,17 @@ class StepMemory:
     """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
 
     def __init__(
-        self, bank: RubricBank, researcher: Researcher, listen: Callable[[Event], None], put: bool
+        self,
+        bank: RubricBank,
+        researcher: Researcher,
+        listen: Callable[[Event], None],
+        floor: float,
+        *,
+        put: bool,
     ) -> None:
+        """`floor`: similarity below which nothing is recalled."""
         self._bank = bank
+        self._floor = floor
         self._researcher = researcher
         self._listen = listen
         self._put = put
@@ -202,6 +210,7 @@ class StepMemory:
         small = self._researcher.policy.context_tokens is not None
         self._researcher.recaller = BankRecaller(
             self._bank,
+            floor=self._floor,
             characters=CHARACTERS if small else MORE_CHARACTERS,
             generation=generation,
             listener=self._listen,
@@ -217,7 +226,9 @@ def _memory(
     if settings.memory == "off":
         return None
     bank = open_bank(settings, listen)
-    return StepMemory(bank, researcher, listen, put=settings.memory == "on")
+    return StepMemory(
+        bank, researcher, listen, settings.similarity_floor, put=settings.memory == "on"
+    )
 
 
 @asynccontextmanager
