@@ -8,7 +8,7 @@ import pytest
 from memory.errors import SettingsError
 from training.questions_rows import Row
 from training.questions_selecting import Filter, is_held_out, normal, select_questions
-from training.run_directory import Selection
+from training.selection import Selection
 
 
 def written(tmp_path: Path, *rows: dict[str, object]) -> str:

@@ -1,8 +1,9 @@
 """From a collecting run to training rows.
 
 Free rollouts that were judged give policy rows and, where there are reflections, those; forced
-traces give rows for imitation. What was sampled keeps its ids; forced traces, and transcripts of
-a chat-only server, need a tokeniser and are never good for a policy-gradient ratio.
+traces and those of a teacher give rows for imitation. What was sampled keeps its ids; traces,
+and transcripts of a chat-only server, need a tokeniser and are never good for a policy-gradient
+ratio.
 """
 
 from collections.abc import Iterable
@@ -17,6 +18,7 @@ from training.returns import PAPER, Dependence
 from training.rows import TrainRow
 from training.run_directory import RunDirectory, group_of
 from training.sequences import Tokeniser, retokenised, token_sequence
+from training.teaching import imitation_rows
 
 
 async def run_rows(
@@ -24,10 +26,12 @@ async def run_rows(
 ) -> Compiled:
     """All rows of the finished steps; without a tokeniser what has no ids is dropped."""
     manifest = run.manifest()
-    if manifest.decoding is Decoding.FORCED:
+    if manifest.imitated:
         traces = list(run.trajectories())
         if tokeniser is None:
             return Compiled(dropped={NO_IDS: len(traces)})
+        if manifest.decoding is Decoding.FREE:
+            return await imitation_rows(traces, tokeniser)
         return await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls)
     judged = {judgement.trajectory_id: judgement for judgement in run.judgements()}
     rows = await _policy_rows(run, judged, tokeniser, dependence)
@@ -36,8 +40,9 @@ async def run_rows(
 
 def needs_tokeniser(run: RunDirectory) -> bool:
     """Whether some of the run's text has no ids that it could be trained on."""
-    forced = run.manifest().decoding is Decoding.FORCED
-    return forced or any(token_sequence(t.segments) is None for t in run.trajectories())
+    return run.manifest().imitated or any(
+        token_sequence(t.segments) is None for t in run.trajectories()
+    )
 
 
 def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:

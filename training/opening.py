@@ -57,6 +57,8 @@ class CollectOptions:
     """steps of new questions after which the same are asked again; 0: none are"""
     max_run_cost: float | None = None
     """US dollars that the whole run may cost"""
+    taught: bool = False
+    """the policy's model is a teacher, whose rollouts are imitated"""
 
 
 @asynccontextmanager
@@ -74,7 +76,7 @@ async def open_collector(
     """
     listen = _listener(tell)
     known_judge(options.judge)
-    if settings.dialect is None and settings.decoding == "free":
+    if settings.dialect is None and settings.decoding == "free" and not options.taught:
         settings = settings.model_copy(update={"dialect": "auto"})
     _check_windows(settings, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
@@ -281,6 +283,7 @@ def _manifest(
         policy=researcher.policy.name,
         policy_version=researcher.policy.version,
         decoding=researcher.decoding,
+        teacher=researcher.policy.name if options.taught else "",
         judge=judge,
         judge_kind=known_judge(options.judge),
         group_size=options.group_size,

@@ -15,7 +15,8 @@ from typing import Any
 from memory.errors import SettingsError
 from training.questions import question_of, read_rows
 from training.questions_rows import COLUMN, Row
-from training.run_directory import Question, Selection
+from training.run_directory import Question
+from training.selection import Selection
 
 LENGTH = "length"
 """characters of the question, as filters call it where no column has that name"""

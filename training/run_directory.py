@@ -39,6 +39,7 @@ from memory.schema import (
 )
 from memory.versions import Versioned, read
 from training.scaffolding import ScaffoldRule
+from training.selection import Selection
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
 PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
@@ -54,31 +55,15 @@ class Question(Value):
     """what a good answer says, where whoever asks knows it; kept for evaluation"""
 
 
-class Selection(Value):
-    """How the questions of a run were chosen from those that were read."""
-
-    read: int
-    filtered: int
-    duplicates: int
-    """dropped: the same text, but for spaces and case, came before"""
-    held_out: int
-    filters: tuple[str, ...] = ()
-    held_out_share: float = 0.0
-
-    def sentence(self) -> str:
-        asked = self.read - self.filtered - self.duplicates - self.held_out
-        return (
-            f"{self.read} questions read, {self.filtered} filtered out, {self.duplicates} "
-            f"duplicates dropped, {self.held_out} held out, {asked} asked"
-        )
-
-
 class Manifest(Versioned):
     """What shapes a run; going on with it under another manifest is refused."""
 
     policy: str
     policy_version: str
     decoding: Decoding
+    teacher: str = ""
+    """the model that wrote the rollouts, where they are for imitation alone; "": they are the
+    policy's own"""
     judge: str = ""
     """its model; "": rollouts are not judged"""
     judge_kind: str = "stage"
@@ -100,6 +85,11 @@ class Manifest(Versioned):
     """how much of its question's rubric a rollout is shown; None: nothing"""
     selection: Selection | None = None
     """None: all that were given are asked"""
+
+    @property
+    def imitated(self) -> bool:
+        """Whether its rollouts are traces that a policy imitates, and form no ratio."""
+        return bool(self.teacher) or self.decoding is Decoding.FORCED
 
 
 class GroupRecord(Value):

@@ -63,6 +63,12 @@ PARTIAL = 3
 @click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server instead.")
 @click.option(
+    "--teacher",
+    metavar="MODEL",
+    help="Have this model write the rollouts, as traces for imitation, in place of --model.",
+)
+@click.option("--teacher-base-url", metavar="URL", help="The teacher is this server's model.")
+@click.option(
     "--dialect",
     type=click.Choice(["auto", "openai", "vllm", "sglang", "llama.cpp"]),
     help="How the server is asked: in token ids, as it is found to take them (auto), or by chat.",
@@ -158,7 +164,10 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
            "windows", "max_run_cost")  # fmt: skip
     rule = scaffold_rule(flags.pop("scaffold"), flags.pop("scaffold_decay"), flags.pop("progress"))
-    options = CollectOptions(scaffold=rule, **{name: flags.pop(name) for name in own})
+    taught = _taught(flags)
+    options = CollectOptions(
+        scaffold=rule, taught=taught, **{name: flags.pop(name) for name in own}
+    )
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
@@ -166,6 +175,22 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     for line in _run(settings, options, asked, out, quiet):
         click.echo(line)
     click.echo(f"in {out}")
+
+
+def _taught(flags: dict[str, Any]) -> bool:
+    """Whether a teacher writes the rollouts; it then takes the policy's place in the flags."""
+    from memory.errors import SettingsError
+
+    model, base_url = flags.pop("teacher"), flags.pop("teacher_base_url")
+    if not (model or base_url):
+        return False
+    if flags["model"] or (base_url and flags["base_url"]):
+        raise SettingsError(
+            "A teacher writes the rollouts in place of the policy's model.",
+            "Leave out --model and --base-url, or name no teacher.",
+        )
+    flags["model"], flags["base_url"] = model, base_url or flags["base_url"]
+    return True
 
 
 def _run(

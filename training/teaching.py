@@ -1,0 +1,47 @@
+"""What a teacher wrote, as rows for imitation.
+
+A teacher is any model that answers better than the one to be trained: its rollouts are collected
+like others, marked as its own, and good for imitation alone. They get the ids of the student's
+tokeniser, and never an advantage, a ratio or a part in a baseline.
+"""
+
+from collections.abc import Iterable
+
+from memory.schema import Trajectory
+from training.compiling import Compiled, compiled
+from training.recasting import unaccepted
+from training.rows import TrainRow
+from training.sequences import Tokeniser, retokenised, token_sequence
+
+NOTHING_WRITTEN = "nothing of it has ids"
+
+
+async def imitation_rows(traces: Iterable[Trajectory], tokeniser: Tokeniser) -> Compiled:
+    """One row for each finished free trace that breaks no rejection rule.
+
+    Loss stands on what the teacher wrote, on no tool output and no attempt that was refused.
+    """
+    return compiled([await _row(trace, tokeniser) for trace in traces])
+
+
+async def _row(trace: Trajectory, tokeniser: Tokeniser) -> TrainRow | str:
+    if reason := unaccepted(trace):
+        return reason
+    tokens = token_sequence((await retokenised(trace, tokeniser)).segments)
+    if tokens is None or not any(tokens.written):
+        return NOTHING_WRITTEN
+    mask = tuple(map(int, tokens.written))
+    return TrainRow(
+        id=f"{trace.id}:sft",
+        group=trace.id,
+        trajectory=trace.id,
+        objective="sft",
+        policy_version=trace.policy_version,
+        ids=tokens.ids,
+        prompt_tokens=tokens.prompt,
+        loss_mask=mask,
+        advantages=tuple(map(float, mask)),
+        behaviour_logprobs=(0.0,) * len(tokens.ids),
+        stages=tokens.stages,
+        ratio_allowed=False,
+    )
