@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import click
 
+from agent.cli import Lazy
 from agent.settings import load_settings
-from memory.errors import RubricemError
+from memory.errors import RubricemError, SettingsError
 from memory.runs import RunStore
 from memory.schema import Trajectory
 
+COLLECTED = Lazy("training.commands.runs_show:show_collected", "Show a collected run.")
+"""of the room to the left, and therefore by its name"""
 RUNNING, UNFINISHED, UNREADABLE = "running", "unfinished", "unreadable"
 """states of a run that has no trajectory to say its status"""
 
@@ -58,10 +62,29 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
 
 
 @runs.command()
-@click.argument("thread")
+@click.argument("thread", metavar="RUN")
+@click.option(
+    "--html",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Of a collected run, write a page (run.html in its folder).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def show(thread: str, as_json: bool) -> None:
-    """Show the report of the run THREAD, or what is known of one that has not ended."""
+@click.pass_context
+def show(context: click.Context, thread: str, html: str | None, as_json: bool) -> None:
+    """Show the report of the thread RUN, or what is known of one that has not ended.
+
+    Where RUN is the folder of rubricem collect, show what was collected.
+    """
+    if "/" in thread or (Path(thread) / "manifest.json").is_file():
+        context.invoke(COLLECTED.load(), folder=Path(thread), html=html, as_json=as_json)
+        return
+    if html is not None:
+        raise SettingsError(
+            f"{thread!r} is no folder of a collected run, and only those have this page.",
+            "Write an answer's page by rubricem ask --out FILE.html.",
+        )
     store = _store()
     store.request(thread)
     run = _listed(store, thread)
