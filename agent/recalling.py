@@ -69,15 +69,15 @@ class BankRecaller:
         bank: RubricBank,
         *,
         k: int = NEAREST,
-        floor: float = FLOOR,
+        floor: float | None = None,
         characters: int = MORE_CHARACTERS,
         generation: int | None = None,
         listener: Listener = ignore,
     ) -> None:
-        """`characters` is of the whole block, `floor` the least similarity, in [-1, 1]."""
+        """`characters` is of the whole block, `floor` the least similarity, in [-1, 1], None: 0.4."""
         self._bank = bank
         self._k = k
-        self._floor = floor
+        self._floor = FLOOR if floor is None else floor
         self._characters = characters
         self._generation = generation
         self._listener = listener

@@ -26,7 +26,6 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
 from agent.weights.catalogue import DEFAULT_EMBEDDER
-from memory.bank import FLOOR
 from memory.errors import SettingsError
 from memory.schema import AnswerFormat
 
@@ -113,8 +112,8 @@ class Settings(BaseSettings):
     """tokens the policy may write in one turn"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """below which the best reflection is not kept; None: what suits the judge, 0.4 or 0.5"""
-    similarity_floor: float = Field(default=FLOOR, ge=-1, le=1)
-    """below which what another question taught is not recalled: a cosine of the two questions"""
+    similarity_floor: float | None = Field(default=None, ge=-1, le=1)
+    """cosine of two questions below which one's lesson is not recalled for the other; None: 0.4"""
     attempts: int = Field(default=3, ge=1, le=10)
     """tries of a turn in free mode that breaks the scaffold"""
     timeout: float = Field(default=120.0, gt=0)

@@ -194,7 +194,7 @@ class StepMemory:
         bank: RubricBank,
         researcher: Researcher,
         listen: Callable[[Event], None],
-        floor: float,
+        floor: float | None,
         *,
         put: bool,
     ) -> None:

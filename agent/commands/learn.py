@@ -133,7 +133,7 @@ def learn_with(settings: Settings, threads: Sequence[str], tell: Tell) -> list["
 
 def models_of(store: RunStore, thread: str) -> tuple[str, str]:
     """The model and the server that a run was asked with; "": none was named."""
-    choices = store.request(thread)["choices"]
+    choices = store.request(thread).get("choices") or {}
     return choices.get("model") or "", choices.get("base_url") or ""
 
 
