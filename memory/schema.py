@@ -241,7 +241,7 @@ class StageScore(Value):
     """the policy ended without this stage: a score of 0 that stands in the baseline"""
     spread: float | None = None
     """population standard deviation of the score over repeated scorings; None for a single one"""
-    components: dict[str, float] = {}
+    components: dict[str, float] = Field(default_factory=dict)
     """what each rubric below a composed one gave, by its dotted name; unknown ones are left out"""
 
 
