@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 
 from memory.schema import Stage
 from training.run_page_numbers import (
@@ -30,8 +29,8 @@ class StageCard:
     deviation: float | None
     apart: float | None
     """share of the groups whose members differ in it"""
-    over_steps: Markup
-    distribution: Markup
+    over_steps: str
+    distribution: str
 
 
 def stage_card(run: RunNumbers, place: int, stage: Stage) -> StageCard:
@@ -56,7 +55,7 @@ def stage_card(run: RunNumbers, place: int, stage: Stage) -> StageCard:
     )
 
 
-def health_charts(steps: Sequence[StepNumbers]) -> list[tuple[str, Markup]]:
+def health_charts(steps: Sequence[StepNumbers]) -> list[tuple[str, str]]:
     """Shares that should be small, in percent."""
     shares = {
         "Unscored stages": [unscored_share(step.rollouts) for step in steps],
@@ -71,7 +70,7 @@ def health_charts(steps: Sequence[StepNumbers]) -> list[tuple[str, Markup]]:
     ]
 
 
-def work_charts(steps: Sequence[StepNumbers]) -> list[tuple[str, Markup]]:
+def work_charts(steps: Sequence[StepNumbers]) -> list[tuple[str, str]]:
     """What a rollout takes, on average; and what each step cost, where prices are known."""
     means = {
         "Tool calls of a rollout": [mean([r.tool_calls for r in s.rollouts]) for s in steps],

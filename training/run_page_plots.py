@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from markupsafe import Markup
-
 WIDTH, HEIGHT = 340, 150
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 22
 """margins, for the numbers along the axes"""
@@ -31,7 +29,7 @@ class Series:
     high: Values = ()
 
 
-def lines(series: Sequence[Series], top: float = 1.0, unit: str = "") -> Markup:
+def lines(series: Sequence[Series], top: float = 1.0, unit: str = "") -> str:
     """Lines over the steps, from 0 to `top`."""
     steps = max(len(one.values) for one in series)
     drawn = [*_grid(top, unit), *_steps(steps)]
@@ -41,7 +39,7 @@ def lines(series: Sequence[Series], top: float = 1.0, unit: str = "") -> Markup:
     return _svg(drawn, told)
 
 
-def bars(values: Values, colour: str, name: str, unit: str = "") -> Markup:
+def bars(values: Values, colour: str, name: str, unit: str = "") -> str:
     """A bar for each step."""
     top = _round_up(max((value for value in values if value is not None), default=0.0))
     drawn = [*_grid(top, unit), *_steps(len(values))]
@@ -52,7 +50,7 @@ def bars(values: Values, colour: str, name: str, unit: str = "") -> Markup:
     return _svg(drawn, _told(Series(name, colour, values), unit))
 
 
-def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -> Markup:
+def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -> str:
     """How many values lie in each tenth of [0, 1]; what lies outside is in the outer ones."""
     counts = [0] * bins
     for value in values:
@@ -68,7 +66,7 @@ def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -
     return _svg(drawn, f"{name}, counts by tenths from 0 to 1: {', '.join(map(str, counts))}")
 
 
-def up_and_down(ups: Sequence[int], downs: Sequence[int], names: tuple[str, str]) -> Markup:
+def up_and_down(ups: Sequence[int], downs: Sequence[int], names: tuple[str, str]) -> str:
     """Counts above and below a line, for each step."""
     top = max([*ups, *downs, 1])
     middle, reach = (TOP + HEIGHT - BOTTOM) / 2, (HEIGHT - TOP - BOTTOM) / 2
@@ -92,10 +90,10 @@ def up_and_down(ups: Sequence[int], downs: Sequence[int], names: tuple[str, str]
     return _svg(drawn, told)
 
 
-def _svg(drawn: Sequence[str], told: str) -> Markup:
+def _svg(drawn: Sequence[str], told: str) -> str:
     # Every text in it was escaped where it was put in.
     head = f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(told)}">'
-    return Markup("\n".join([head, *drawn, "</svg>"]))
+    return "\n".join([head, *drawn, "</svg>"])
 
 
 def _grid(top: float, unit: str) -> Iterator[str]:
