@@ -74,7 +74,7 @@ class BankRecaller:
         generation: int | None = None,
         listener: Listener = ignore,
     ) -> None:
-        """`characters` is of the whole block, `floor` the least similarity, in [-1, 1], None: 0.4."""
+        """`characters` is of the whole block, `floor` the least similarity (None: 0.4)."""
         self._bank = bank
         self._k = k
         self._floor = FLOOR if floor is None else floor
