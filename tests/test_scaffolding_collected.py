@@ -1,12 +1,20 @@
 """A scaffold through a collecting run: what each member is shown, and what is kept of it."""
 
+import json
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from agent.cli import main
 from memory.rubrics import RubricBuffer
 from memory.schema import Criterion, Stage, Trajectory
 from tests.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.fakes import ScriptedPolicy
-from training.run_directory import Question
+from tests.scripted_server import ScriptedServer
+from tests.test_collect_command import scripted
+from training.exporting import run_rows
+from training.run_directory import Question, RunDirectory
 from training.scaffolded_groups import criteria_of
 from training.scaffolding import ScaffoldRule
 
@@ -83,3 +91,41 @@ def test_a_rubric_takes_the_place_of_what_stands_in_the_file():
     )
     assert [c.title for c in criteria_of(buffer, ("file",))] == ["new", "kept"]
     assert [c.description for c in criteria_of(RubricBuffer(question="q"), ("file",))] == ["file"]
+
+
+async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_path: Path):
+    opened = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
+    await opened.collector().collect()
+    opened.close()
+    trajectories = {t.id: t for t in opened.run.trajectories()}
+    rows = [row for row in (await run_rows(opened.run)).rows if row.objective == "policy"]
+    assert {row.recompute_logprobs for row in rows} == {True, False}
+    for row in rows:
+        one = trajectories[row.trajectory]
+        bare = one.scaffold.bare_ids if one.scaffold else one.segments[0].token_ids
+        assert row.ids[: row.prompt_tokens] == bare
+        assert row.ratio_allowed
+        shown = one.segments[0].token_ids if one.scaffold else ()
+        assert row.scaffolded_prompt == shown
+
+
+def test_the_command_shows_what_the_questions_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("# one\nOne is one.\n")
+    line = {"question": "What is one?", "criteria": ["Says that it is a number."]}
+    (tmp_path / "q.jsonl").write_text(json.dumps(line))
+    named = ["collect", str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "run")]
+    how = ["--judge", "none", "--group-size", "2", "--scaffold", "binary:1", "--progress", "0.1"]
+    with ScriptedServer(scripted) as server:
+        server_flags = ["--base-url", server.base_url, "--source", str(tmp_path / "notes")]
+        done = CliRunner().invoke(main, [*named, *how, *server_flags])
+        again = CliRunner().invoke(main, [*named, *how[:-2], *server_flags])
+        asked = [request.body["messages"][0]["content"] for request in server.requests]
+    assert done.exit_code == 0, done.output
+    assert sum("1. Says that it is a number." in system for system in asked) == 2
+    shown = {t.thread[-2:]: t.scaffold for t in RunDirectory(tmp_path / "run").trajectories()}
+    assert shown["r0"] is not None and shown["r1"] is None
+    assert again.exit_code == 2 and "with another scaffold" in again.stderr

@@ -66,7 +66,9 @@ def number(value: float | None, form: str = ".2f") -> str:
 
 
 def percent(value: float | None) -> str:
-    return "none" if value is None else f"{value:.0%}"
+    if value is None:
+        return "none"
+    return f"{value:.1%}" if 0 < value < 0.1 else f"{value:.0%}"
 
 
 def scaffold_means(run: RunNumbers) -> list[tuple[int, int, float | None]]:
