@@ -1,0 +1,193 @@
+"""A collecting run killed at random points and gone on with: is anything lost or done twice?
+
+    python -m benchmarks.collect_resume [--quick | --full]
+
+`rubricem collect` runs as a process against a loopback server that is its model, its stage judge
+and its SearXNG, and counts every request: three steps of one question, four rollouts each, all of
+them in flight at once. First one run is left alone. Then runs are killed (SIGKILL) when the server
+has sent the k-th piece of text, k drawn evenly over the whole run, and the same command goes on.
+A call is finished when its reply is in the journal. Calls after the kill, as the server counts
+them, beyond those that were not finished yet, are finished calls that were repeated. What a run
+leaves is compared line by line with the run that was left alone; ids, times
+and the server's port are taken out on both sides.
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.judged import buffer_of
+from benchmarks.loopback import serving
+from benchmarks.report import emit
+from benchmarks.resume import counts, wait_for
+from memory.buffers import BufferStore
+from memory.schema import Value
+from training.run_directory import RunDirectory
+
+KILLS, QUICK = 10, 3
+CHUNKS, DELAY = 20, 0.4
+JITTER = 2 * DELAY / CHUNKS
+"""seconds that a kill may come after its piece: into the time when replies and parts are kept"""
+QUESTIONS = tuple(f"Which rule is number {number}?" for number in range(3))
+GROUP = 4
+COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
+TIMES = ("id", "trajectory_id", "started_at", "seconds", "trajectories", "reflected")
+"""fields that no two runs share"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder with everything that one run needs, and the server it asks."""
+
+    folder: Path
+    address: str
+
+    @property
+    def run(self) -> RunDirectory:
+        return RunDirectory(self.folder / "run")
+
+    def begin(self) -> "subprocess.Popen[bytes]":
+        searxng = f"searxng:{self.address.removesuffix('/v1')}"
+        named = [str(self.folder / "questions.txt"), "--out", str(self.run.folder)]
+        where = ["--base-url", self.address, "--source", searxng, "--memory", "off"]
+        shape = ["--group-size", str(GROUP), "--step-size", "1", "--reflections", "0", "--quiet"]
+        environment = {**os.environ, "RUBRICEM_DATA_DIR": str(self.folder / "data")}
+        return subprocess.Popen(
+            [*COMMAND, "collect", *named, *where, *shape],
+            env=environment, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def kept(self) -> Counter[str]:
+        """How many model calls and searches are in the journal's whole lines."""
+        path = self.run.folder / "journal.jsonl"
+        lines = path.read_bytes().rpartition(b"\n")[0].splitlines() if path.exists() else []
+        replies = [json.loads(line)["reply"] for line in lines]
+        return Counter(
+            {
+                "calls": sum("token_ids" in reply for reply in replies),
+                "searches": sum("passages" in reply for reply in replies),
+            }
+        )
+
+    def lines(self) -> dict[str, list[dict[str, Any]]]:
+        """What the run's finished steps hold, without what no two runs share."""
+        run = self.run
+        products = {
+            "trajectories": run.trajectories(), "groups": run.groups(),
+            "judgements": run.judgements(),
+        }  # fmt: skip
+        return {name: [self._bare(value) for value in values] for name, values in products.items()}
+
+    def _bare(self, value: Value) -> dict[str, Any]:
+        port = self.address.rpartition(":")[2].removesuffix("/v1")
+        fields: dict[str, Any] = json.loads(value.model_dump_json().replace(f":{port}", ""))
+        return {name: part for name, part in fields.items() if name not in TIMES}
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One kill and what came of it."""
+
+    repeated: int
+    in_flight: int
+    """calls and searches that had begun and were not in the journal"""
+    finished: int
+    """rollouts of the whole run in the end"""
+    same: bool
+
+
+@contextmanager
+def place() -> Iterator[Place]:
+    with tempfile.TemporaryDirectory() as folder, serving(DELAY, CHUNKS) as address:
+        made = Place(Path(folder), address)
+        (made.folder / "questions.txt").write_text("".join(f"{q}\n" for q in QUESTIONS))
+        buffers = BufferStore(made.folder / "data" / "buffers")
+        for question in QUESTIONS:
+            buffers.save(buffer_of(question).model_copy(update={"version": 1}))
+        yield made
+
+
+def undisturbed() -> tuple[dict[str, int], dict[str, list[dict[str, Any]]]]:
+    """What the server counted of a whole run, and what the run left."""
+    with place() as whole:
+        if whole.begin().wait() != 0:
+            raise RuntimeError("the run that was left alone failed")
+        return counts(whole.address), whole.lines()
+
+
+def trial(
+    at: int, wait: float, total: dict[str, int], whole: dict[str, list[dict[str, Any]]]
+) -> Trial:
+    """Kill after piece `at` and a little, then go on to the end."""
+    with place() as killed:
+        process = killed.begin()
+        wait_for(killed.address, at, process)
+        time.sleep(wait)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        before, kept = counts(killed.address), killed.kept()
+        done = killed.begin().wait()
+        after = counts(killed.address)
+        names = ("calls", "searches")
+        return Trial(
+            repeated=sum(
+                max(after[name] - before[name] - (total[name] - kept[name]), 0) for name in names
+            ),
+            in_flight=sum(before[name] - kept[name] for name in names),
+            finished=len(killed.lines()["trajectories"]) if done == 0 else 0,
+            same=done == 0 and killed.lines() == whole,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help=f"{QUICK} kills (the default)")
+    size.add_argument("--full", action="store_true", help=f"{KILLS} kills")
+    kills = KILLS if parser.parse_args().full else QUICK
+    total, whole = undisturbed()
+    drawn, trials = random.Random(0), []
+    for _ in range(kills):
+        at = drawn.randrange(1, total["pieces"])
+        trials.append(trial(at, drawn.uniform(0, JITTER), total, whole))
+        print(f"killed after piece {at}: {trials[-1]}", flush=True)
+    wanted = GROUP * len(QUESTIONS)
+    lost = sum(wanted - one.finished for one in trials)
+    repeated, same = sum(one.repeated for one in trials), sum(one.same for one in trials)
+    emit(
+        "collect_resume",
+        {
+            "kills": kills,
+            "rollouts_of_a_run": wanted,
+            "calls_of_a_run": total["calls"] + total["searches"],
+            "rollouts_lost": lost,
+            "finished_calls_repeated": repeated,
+            "calls_in_flight_made_again": sum(one.in_flight for one in trials),
+            "runs_as_if_nothing_happened": same,
+        },
+        {
+            "rollouts_lost": "0",
+            "finished_calls_repeated": "0",
+            "runs_as_if_nothing_happened": "all",
+        },
+        lost == 0 and repeated == 0 and same == kills,
+        f"SIGKILL after a piece drawn of {total['pieces']} (seed 0) and up to "
+        f"{JITTER * 1000:.0f} ms; model, judge and SearXNG on loopback count; "
+        f"{os.cpu_count()} cores",
+    )
+
+
+if __name__ == "__main__":
+    main()
