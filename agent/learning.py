@@ -104,7 +104,8 @@ async def _learnt(
     if await asyncio.to_thread(was_learnt, folder, trajectory):
         await asyncio.to_thread(journal.path.unlink)
         return skipped(trajectory.thread, "this run was learnt from before")
-    work = _Work(learner, trajectory, folder, Calls(journal), mark_in(folder) or Mark())
+    mark = await asyncio.to_thread(mark_in, folder) or Mark()
+    work = _Work(learner, trajectory, folder, Calls(journal), mark)
     try:
         lesson = await work.done()
     except RubricemError as error:
