@@ -4,8 +4,8 @@ The tags are those of RubricEM (arXiv:2605.10899), appendix B; the main text's o
 read as aliases. One rule makes the parser tolerant and linear: a block runs to its own closing
 tag, and whatever cannot stand inside it until there is text; only where that closing tag is
 missing does the next tag that could stand outside end it. So thinking is free text, tool output
-is opaque, and `a < b`, `List<int>`, HTML and unknown tags never open anything. The schema is
-three levels deep, so neither parsing nor walking can run out of stack.
+opaque, and `a < b`, HTML and unknown tags open nothing. The schema is three levels deep, so that
+neither parsing nor walking can run out of stack.
 
 Spans are offsets in characters into the text as written; nothing is unescaped.
 """
@@ -63,11 +63,7 @@ _ATTRIBUTE = re.compile(
     r"""(?:"([^"]*+)"|'([^']*+)'|["']?+([^\s"',]*+(?:\s*+,\s*+[^\s"',]++)*+))""",
     re.I | re.A,
 )
-_UNSAFE = re.compile(
-    rf"<(?=\s*+/?+\s*+(?:{_NAMES})(?!\w))"
-    rf"|{MARKERS}",
-    re.I | re.A,
-)
+_UNSAFE = re.compile(rf"<(?=\s*+/?+\s*+(?:{_NAMES})(?!\w))|{MARKERS}", re.I | re.A)
 NEVER = -1
 
 
@@ -132,8 +128,7 @@ class _Open:
         return Block(b.tag, b.attributes, b.start, end, b.inner_start, inner_end, children, closed)
 
 
-# One turn is read by all who judge its form, one after another.
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=16)  # all who judge the form of a turn read it, one after another
 def parse(text: str) -> Document:
     """The blocks of a text. Never raises; takes time linear in its length."""
     tags = list(_TAG.finditer(text))
