@@ -2,8 +2,8 @@
 
 It follows the journal from the byte where it stopped, so that a bank of a hundred thousand items
 answers by question, id and generation without reading it. It holds no text, is derived, and
-is made again where it is damaged or does not fit the journal. Blocking, and for one thread at a
-time; other processes may use the file at once.
+is made again where it is damaged or does not fit the journal, in memory where it cannot be
+written. Blocking, and for one thread at a time; other processes may use the file at once.
 """
 
 import os
@@ -18,7 +18,6 @@ from memory.bank_rules import Version
 from memory.bank_tables import SCHEMA, VERSION, Follower, Question, version_of
 from memory.errors import StoreError
 from memory.items import NEVER
-from memory.runs import unusable
 
 NOW = NEVER - 1
 """a generation that has not come: asked at it, the bank answers as it stands"""
@@ -40,6 +39,7 @@ class Catalogue:
         self._journal = journal
         self._db: sqlite3.Connection | None = None
         self._inode = 0
+        self._aside = False
         self._seen: State | None = None
         self._at = (0, 0)
 
@@ -116,10 +116,7 @@ class Catalogue:
 
     def questions_after(self, generation: int) -> list[Question]:
         """Questions that came after a generation and are not gone, in order."""
-        sql = (
-            "SELECT q.number, v.offset FROM questions q JOIN versions v ON v.key = q.key "
-            "WHERE q.number > ? AND q.gone = ? AND v.removed = 0 GROUP BY q.number ORDER BY 1"
-        )
+        sql = "SELECT number, key FROM questions WHERE number > ? AND gone = ? ORDER BY number"
         return [Question(*row) for row in self._rows(sql, generation, NEVER)]
 
     def gone_after(self, generation: int) -> list[int]:
@@ -168,20 +165,27 @@ class Catalogue:
         return self._asked(lambda db: db.execute(sql, values).fetchall())
 
     def _asked(self, question: Callable[[sqlite3.Connection], _Got]) -> _Got:
-        try:
+        for _ in range(2):
             try:
                 return question(self._followed())
             except sqlite3.DatabaseError as error:
-                if error.sqlite_errorname.startswith(_MADE_AGAIN):
-                    self.drop()
-                    return question(self._followed())
-                raise
+                self._mend(error)
+        try:
+            return question(self._followed())
         except sqlite3.Error as error:
             self.close()
             raise StoreError(
                 f"the catalogue of the bank in {self._path.parent} cannot be used: {error}",
                 "Make the data directory writable and see that its disk is not full.",
             ) from error
+
+    def _mend(self, error: sqlite3.DatabaseError) -> None:
+        """Begin again where the file is damaged, in memory where it cannot be written."""
+        if getattr(error, "sqlite_errorname", "").startswith(_MADE_AGAIN):
+            self.drop()
+        else:
+            self.close()
+            self._aside = True
 
     def _followed(self) -> sqlite3.Connection:
         """The database with every whole line of the journal in it."""
@@ -207,7 +211,8 @@ class Catalogue:
         if state is None:
             self.close()
             self._at = (0, 0)
-            self._db = _prepared(_connected(":memory:"))
+        if state is None or self._aside:
+            self._db = self._db or _prepared(_connected(":memory:"))
         elif self._db is None or self._inode != _inode(self._path):
             self.close()
             self._db = self._on_disk()
@@ -218,7 +223,7 @@ class Catalogue:
         try:
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise unusable(self._path, error) from error
+            raise sqlite3.OperationalError(str(error)) from error
         db = _connected(self._path)
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")

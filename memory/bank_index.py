@@ -24,8 +24,10 @@ from memory.bank_tables import Question
 from memory.errors import RubricemError, SettingsError, StoreError
 from memory.interfaces import Embedder
 
-_BATCH = 256
-"""questions that are embedded before the progress is written down"""
+_BATCH = 2048
+"""questions that are added before the progress is written down; Chroma syncs once for each"""
+_EMBEDDED = 256
+"""questions that are embedded at once"""
 _PROBES = 16
 """vectors that are looked at when an index is opened"""
 
@@ -94,7 +96,7 @@ class BankIndex:
         rows = zip(found["ids"][0], found["distances"][0], found["embeddings"][0], strict=True)
         # Chroma's distance is 1 - inner product. Equal ones stand in a fixed order.
         near = [Near(int(i), 1.0 - d, np.asarray(v)) for i, d, v in rows]
-        if 2 * len(near) < min(count, self._store.questions()):
+        if 2 * len(near) < count and 2 * len(near) < self._store.questions():
             # A graph may miss a few; so many are missing only where files are.
             raise ValueError(f"it finds {len(near)} of the bank's questions")
         return sorted(near, key=lambda n: (-n.similarity, n.number))
@@ -148,8 +150,14 @@ class BankIndex:
         texts = {question.number: self._store.question(question) for question in batch}
         held = {number: text for number, text in texts.items() if text is not None}
         if held:
-            vectors = self._embedder.embed(list(held.values()))
-            collection.upsert(ids=[str(number) for number in held], embeddings=np.asarray(vectors))
+            collection.upsert(
+                ids=[str(number) for number in held],
+                embeddings=self._embedded(list(held.values())),
+            )
+
+    def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        starts = range(0, len(texts), _EMBEDDED)
+        return np.vstack([self._embedder.embed(texts[s : s + _EMBEDDED]) for s in starts])
 
     def _position(self, generation: int) -> dict[str, Any]:
         digest = self._store.digest(generation)

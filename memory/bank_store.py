@@ -12,8 +12,8 @@ from itertools import chain
 from pathlib import Path
 
 from memory.bank_catalogue import Catalogue
-from memory.bank_events import Blank, Decided, Decision, Event, Put, event_of, line_of, question_key
-from memory.bank_journal import BankJournal, damaged
+from memory.bank_events import Blank, Decided, Decision, Put, event_of, line_of, question_key
+from memory.bank_journal import BankJournal
 from memory.bank_rules import Version, standing
 from memory.bank_tables import Question
 from memory.bank_uses import BankUses
@@ -178,13 +178,21 @@ class BankStore:
 
     def read(self, version: Version) -> Reflection | None:
         """None where its text was removed in the meantime."""
-        event = self._event(version.offset)
-        return event.reflection if isinstance(event, Put) and event.id == version.id else None
+        put = self._put_of(version)
+        if put is None:
+            # The catalogue says where it stands, and is wrong: it is made again.
+            with self.lock:
+                self.catalogue.drop()
+                found = self.catalogue.by_id(version.id)
+            put = self._put_of(found) if found else None
+        return put.reflection if isinstance(put, Put) else None
 
     def question(self, question: Question) -> str | None:
         """The words of a question; None where they were removed in the meantime."""
-        event = self._event(question.offset)
-        return event.reflection.question if isinstance(event, Put) else None
+        with self.lock:
+            versions = self.catalogue.by_key(question.key)
+        read = next((r for r in map(self.read, versions) if r is not None), None)
+        return read.question if read else None
 
     def known(self, identifier: str) -> Version:
         version = self.catalogue.by_id(identifier)
@@ -207,11 +215,13 @@ class BankStore:
             )
         return version
 
-    def _event(self, offset: int) -> Event:
+    def _put_of(self, version: Version) -> Put | Blank | None:
+        """What stands at its place in the journal; None where that is not its own line."""
         try:
-            return event_of(self.journal.line_at(offset))
-        except ValueError as error:
-            raise damaged(self.journal.path, offset) from error
+            event = event_of(self.journal.line_at(version.offset))
+        except ValueError:
+            return None
+        return None if isinstance(event, Decided) or event.id != version.id else event
 
 
 def _edited(old: Reflection, rubrics: str, takeaways: str) -> Reflection:

@@ -39,10 +39,10 @@ PRAGMA user_version = {VERSION}
 
 
 class Question(NamedTuple):
-    """A question by the generation it came with, and the byte of a line that holds it."""
+    """A question by the generation it came with, and the SHA-256 of its words."""
 
     number: int
-    offset: int
+    key: str
 
 
 @dataclass(slots=True)

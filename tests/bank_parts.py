@@ -1,13 +1,15 @@
 """What the tests of the bank share: an embedder that counts words, reflections, a bank."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from memory.bank import RubricBank
+from memory.items import BankItem, Match
 from memory.schema import Reflection
 
 WORDS = ("cache", "heap", "path", "rome")
@@ -27,16 +29,20 @@ class WordEmbedder:
         return matrix / np.linalg.norm(matrix, axis=1, keepdims=True)
 
 
-def reflection(question: str, identifier: str, takeaways: str = "- read the source") -> Reflection:
-    return Reflection(
-        id=identifier,
-        question=question,
-        rubrics="Pitfalls: guessing",
-        takeaways=takeaways,
-        score=0.75,
-        trajectory_id="t",
-        written_at=datetime(2026, 1, 1, tzinfo=UTC),
-    )
+def reflection(
+    question: str, identifier: str, takeaways: str = "- read the source", **fields: Any
+) -> Reflection:
+    known: dict[str, Any] = {
+        "rubrics": "Pitfalls: guessing",
+        "score": 0.75,
+        "trajectory_id": "t",
+        "written_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    return Reflection(id=identifier, question=question, takeaways=takeaways, **(known | fields))
+
+
+def ids(items: Iterable[BankItem | Match]) -> list[str]:
+    return [item.reflection.id for item in items]
 
 
 def bank_in(folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:
