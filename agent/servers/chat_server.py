@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-import openai
-
 from agent.servers.chat_delta import Delta, delta_of
 from agent.servers.chat_request import Dialect
-from agent.servers.model_server import ModelServer, Stream, complaint_of
+from agent.servers.event_stream import EventStream
+from agent.servers.model_server import ModelServer, Refused
 from agent.servers.retrying import AttemptError
 from agent.servers.server_errors import Server
 from memory.interfaces import Message, Sampling
@@ -19,21 +18,21 @@ class ChatServer(ModelServer):
         super().__init__(server)
         self._dialect = dialect
 
-    async def open(self, messages: Sequence[Message], sampling: Sampling) -> Stream:
+    async def open(self, messages: Sequence[Message], sampling: Sampling) -> EventStream:
         """The reply's stream."""
         while True:
             body = self._dialect.body(messages, sampling)
             try:
                 return await self.begun("/chat/completions", body)
-            except openai.NotFoundError:
-                raise self.server.no_model(await self._known_models()) from None
-            except openai.APIStatusError as error:
-                if error.status_code in (400, 422):
-                    self._dialect.learn(body, complaint_of(error))
+            except Refused as refused:
+                if refused.status == 404:
+                    raise self.server.no_model(await self._known_models()) from None
+                if refused.status in (400, 422):
+                    self._dialect.learn(body, refused.complaint)
                 if self._dialect.body(messages, sampling) == body:
-                    raise self.refused(error) from None
+                    raise self.refused(refused) from None
 
-    async def next(self, stream: Stream) -> Delta | None:
+    async def next(self, stream: EventStream) -> Delta | None:
         """The next event's delta, or None at the end of the stream."""
         event = await self.event(stream)
         try:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from agent.servers.model_server import Stream
+from agent.servers.event_stream import EventStream
 from agent.servers.retrying import AttemptError
 from agent.servers.server_errors import Server
 from memory.interfaces import StopReason
@@ -46,8 +46,8 @@ class Listener:
     async def hear(
         self,
         reading: Reading[Event],
-        opened: Callable[[], Awaitable[Stream]],
-        following: Callable[[Stream], Awaitable[Event | None]],
+        opened: Callable[[], Awaitable[EventStream]],
+        following: Callable[[EventStream], Awaitable[Event | None]],
         usage: Callable[[], Usage],
     ) -> None:
         """Fill a reading with one reply.
@@ -73,9 +73,9 @@ class Listener:
 
     async def _read(
         self,
-        stream: Stream,
+        stream: EventStream,
         reading: Reading[Event],
-        following: Callable[[Stream], Awaitable[Event | None]],
+        following: Callable[[EventStream], Awaitable[Event | None]],
         deadline: asyncio.Timeout,
     ) -> None:
         """Read to the end, or until a text that has ended goes on all the same."""

@@ -1,86 +1,92 @@
 """One model server over HTTP, spoken with in JSON: opens streams, reads events, tells what failed.
 
-Built on the `openai` package, with its own retries off, over aiohttp: httpx's own transport looks
-at every idle connection on each call, which took a third of a turn's CPU time with 64 runs at
-once. Events are taken as plain JSON values, not as the package's models, which halved it before.
+Built on aiohttp alone. With 64 and more runs at once a call's own cost is what counts: the
+`openai` package, whose models, clients and streams stood here before, took a quarter of a turn's
+CPU time, and half a second to be imported.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import aiohttp
-import openai
 
 from agent.servers.endpoint import Endpoint
+from agent.servers.event_stream import EventStream
 from agent.servers.retrying import AttemptError
 from agent.servers.server_errors import Server
 
-Stream = openai.AsyncStream[object]
 Json = dict[str, Any]
 
 CONNECT_SECONDS = 10.0
 ASIDE_SECONDS = 30.0
 """for a reply that needs no writing: a list of models, the ids of a text"""
+MOST_CONNECTIONS = 1000
+LONGEST_COMPLAINT = 100_000
+"""bytes of what a server says when it refuses"""
 
-# The package lets some of aiohttp's errors through as they are.
-BROKEN = (openai.APIConnectionError, aiohttp.ClientError)
 UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 
 
+class Refused(Exception):
+    """What a server said in place of a reply."""
+
+    def __init__(self, status: int, complaint: str, headers: Mapping[str, str]) -> None:
+        super().__init__(complaint)
+        self.status = status
+        self.complaint = complaint
+        self.headers = headers
+
+
 class ModelServer:
-    """Paths stand under the server's address; all that fails is an AttemptError."""
+    """Paths stand under the server's address, or are whole; all that fails is an AttemptError."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
         self.root = server.endpoint.url.removesuffix("/v1")
         """what stands beside the OpenAI-compatible paths begins with this"""
-        self._client = _client(server.endpoint)
-        self._headers = {"Authorization": _authorization(server)}
+        self._session: aiohttp.ClientSession | None = None
+        self._headers = {"Content-Type": "application/json", **_authorization(server)}
 
     async def aclose(self) -> None:
-        await self._client.close()
+        if self._session is not None:
+            await self._session.close()
 
     async def get(self, path: str) -> Any:
-        return await self._aside("get", path, None)
+        return await self._aside("GET", path, None)
 
     async def beside(self, path: str, body: Json) -> Any:
         """The reply to a call under the root that writes nothing; raises AttemptError."""
-        reply = await self._aside("post", f"{self.root}{path}", body)
+        reply = await self._aside("POST", f"{self.root}{path}", body)
         if not isinstance(reply, dict):
             raise self.server.garbled()
         return reply
 
-    async def stream(self, path: str, body: Json) -> Stream:
+    async def stream(self, path: str, body: Json) -> EventStream:
         """The events of a reply that is being written."""
         try:
             return await self.begun(path, body)
-        except openai.APIStatusError as error:
-            raise self.refused(error) from None
+        except Refused as refused:
+            raise self.refused(refused) from None
 
-    async def begun(self, path: str, body: Json) -> Stream:
-        """As `stream`, but what the server refuses is raised as the package's APIStatusError."""
+    async def begun(self, path: str, body: Json) -> EventStream:
+        """As `stream`, but what the server refuses is raised as Refused."""
         try:
-            return await self._client.post(
-                path,
-                cast_to=object,
-                body=body,
-                options={"headers": self._headers},
-                stream=True,
-                stream_cls=Stream,
-            )
-        except BROKEN as error:
+            return EventStream(await self._asked("POST", path, body))
+        except aiohttp.ClientError as error:
             raise self._unanswered(error) from None
 
-    async def event(self, stream: Stream) -> Any:
+    async def event(self, stream: EventStream) -> Any:
         """The next event's JSON value, or None at the end of the stream."""
         try:
-            return await anext(stream, None)
-        except ValueError:
+            event = await stream.following()
+        except (ValueError, RecursionError):
             raise self.server.garbled() from None
-        except BROKEN:
+        except aiohttp.ClientError:
             raise self.server.cut("") from None
-        except openai.APIError as error:
-            raise self._told(error) from None
+        if isinstance(event, Mapping) and event.get("error"):
+            raise self._told(event)
+        return event
 
     async def models(self) -> list[Mapping[str, Any]]:
         """What the server lists: at least an `id` for each model."""
@@ -90,61 +96,96 @@ class ModelServer:
         except (LookupError, TypeError, ValueError):
             raise self.server.garbled() from None
 
-    def refused(self, error: openai.APIStatusError) -> AttemptError:
-        return self.server.refused(error.status_code, complaint_of(error), error.response.headers)
+    def refused(self, refused: Refused) -> AttemptError:
+        return self.server.refused(refused.status, refused.complaint, refused.headers)
+
+    async def _asked(
+        self, method: str, path: str, body: Json | None, seconds: float | None = None
+    ) -> aiohttp.ClientResponse:
+        """The response, once it has begun well; raises Refused or aiohttp's errors."""
+        url = path if "://" in path else f"{self.server.endpoint.url}{path}"
+        written = None if body is None else json.dumps(body).encode()
+        # Time-outs between pieces are the caller's: comments that keep a stream alive must not
+        # count.
+        limits = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
+        response = await self._opened().request(
+            method, url, data=written, headers=self._headers, timeout=limits
+        )
+        if response.status < 400:
+            return response
+        async with response:
+            said = await response.content.read(LONGEST_COMPLAINT)
+        raise Refused(response.status, complaint_of(_read(said)), response.headers)
 
     async def _aside(self, method: str, path: str, body: Json | None) -> Any:
-        call = self._client.get if method == "get" else self._client.post
-        options: Any = {"headers": self._headers, "timeout": ASIDE_SECONDS}
-        more: Json = {} if body is None else {"body": body}
         try:
-            return await call(path, cast_to=object, options=options, **more)
-        except BROKEN as error:
+            async with await self._asked(method, path, body, ASIDE_SECONDS) as response:
+                return json.loads(await response.read())
+        except Refused as refused:
+            raise self.refused(refused) from None
+        except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unanswered(error) from None
-        except openai.APIStatusError as error:
-            raise self.refused(error) from None
         except ValueError:
             raise self.server.garbled() from None
 
     def _unanswered(self, error: Exception) -> AttemptError:
         """No response came: nobody listens there, or the connection broke."""
-        # The package tells every broken connection as a time-out of connecting; its cause knows.
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, UNCONNECTED):
-                return self.server.unreachable()
-            cause = cause.__cause__
+        if isinstance(error, UNCONNECTED):
+            return self.server.unreachable()
         return self.server.cut("no response")
 
-    def _told(self, error: openai.APIError) -> AttemptError:
+    def _told(self, event: Mapping[str, Any]) -> AttemptError:
         """An error that came as an event of a stream which had begun well."""
-        if error.code and error.code.isdigit():
-            return self.server.refused(int(error.code), complaint_of(error), {})
-        failed = self.server.refused(400, complaint_of(error), {})
-        return failed if "context" in str(failed) else self.server.cut(complaint_of(error))
+        complaint, error = complaint_of(event), event["error"]
+        code = str(error.get("code") or "") if isinstance(error, Mapping) else ""
+        if code.isdigit():
+            return self.server.refused(int(code), complaint, {})
+        failed = self.server.refused(400, complaint, {})
+        return failed if "context" in str(failed) else self.server.cut(complaint)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        """The session, which belongs to the event loop that it is first used in."""
+        if self._session is None:
+            self._session = _session(self.server.endpoint)
+        return self._session
 
 
-def complaint_of(error: openai.APIError) -> str:
+def complaint_of(body: Any) -> str:
     """The server's words, with the code and the parameter that it names."""
-    words: object = error.body
-    if isinstance(words, Mapping):
-        words = words.get("message") or words.get("detail") or dict(words)
-    code = None if error.code is None or error.code.isdigit() else error.code
-    return " ".join(str(part) for part in (words, code, error.param) if part)
+    error = body.get("error") or body if isinstance(body, Mapping) else body
+    if not isinstance(error, Mapping):
+        return str(error)
+    words = error.get("message") or error.get("detail") or dict(error)
+    code = str(error.get("code") or "")
+    parts = (words, "" if code.isdigit() else code, error.get("param"))
+    return " ".join(str(part) for part in parts if part)
 
 
-def _authorization(server: Server) -> str | openai.Omit:
-    """What this server is told; never a key that the package finds in the environment."""
+def _read(said: bytes) -> Any:
+    """A refusal's body, as JSON or else as text."""
+    try:
+        return json.loads(said)
+    except ValueError:
+        return said.decode("utf-8", "replace").strip()
+
+
+def _authorization(server: Server) -> dict[str, str]:
     if server.endpoint.basic:
-        return server.endpoint.basic
-    return f"Bearer {server.key}" if server.key else openai.Omit()
+        return {"Authorization": server.endpoint.basic}
+    return {"Authorization": f"Bearer {server.key}"} if server.key else {}
 
 
-def _client(endpoint: Endpoint) -> openai.AsyncOpenAI:
-    # Time-outs between pieces are ours: comments that keep a stream alive must not count.
-    timeout = openai.Timeout(None, connect=CONNECT_SECONDS)
+def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS)
+    if endpoint.url.startswith("https:"):
+        # As most clients in Python do it: the certificates that come with one of them, unless
+        # the environment names others.
+        import httpx
+
+        connector = aiohttp.TCPConnector(limit=MOST_CONNECTIONS, ssl=httpx.create_ssl_context())
     # A proxy meant for the network cannot reach this machine's own servers.
-    http = openai.DefaultAioHttpClient(timeout=timeout, trust_env=not endpoint.loopback)
-    return openai.AsyncOpenAI(
-        api_key="unused", base_url=endpoint.url, timeout=timeout, max_retries=0, http_client=http
+    return aiohttp.ClientSession(
+        connector=connector,
+        trust_env=not endpoint.loopback,
+        cookie_jar=aiohttp.DummyCookieJar(),
     )

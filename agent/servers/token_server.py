@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from agent.servers.dialects import Piece, ServedModel, TokenDialect
+from agent.servers.event_stream import EventStream
 from agent.servers.limiter import Limiter
 from agent.servers.listening import Listener
-from agent.servers.model_server import ModelServer, Stream
+from agent.servers.model_server import ModelServer
 from agent.servers.prices import Price, cost
 from agent.servers.retrying import AttemptError, Retry
 from agent.servers.token_reading import PART, TokenReading, aligned
@@ -102,7 +103,7 @@ class TokenServer:
         reading, spent = await self._tries.call(attempt)
         return await self._checked(reading, spent + self._usage(len(prefix), reading))
 
-    async def _next(self, stream: Stream, read: Callable[[Any], Piece]) -> Piece | None:
+    async def _next(self, stream: EventStream, read: Callable[[Any], Piece]) -> Piece | None:
         event = await self._http.event(stream)
         try:
             return None if event is None else read(event)
