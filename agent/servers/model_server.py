@@ -84,7 +84,7 @@ class ModelServer:
             raise self.server.garbled() from None
         except aiohttp.ClientError:
             raise self.server.cut("") from None
-        if isinstance(event, Mapping) and event.get("error"):
+        if isinstance(event, dict) and event.get("error"):
             raise self._told(event)
         return event
 
