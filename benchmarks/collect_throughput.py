@@ -83,7 +83,7 @@ def begun(folder: Path, questions: int, judge: str) -> RunDirectory:
 
 
 async def collected(address: str, folder: Path, rollouts: int, at_once: int, judge: bool) -> None:
-    """Collect so many rollouts; raises AssertionError where one was not finished or judged."""
+    """Collect so many rollouts."""
     chat = OpenAIChat(MODEL, address, None, limiter=Limiter(at_once), prices=Prices(), timeout=60)
     run, meter = begun(folder, rollouts // GROUP, MODEL if judge else ""), Meter()
     journal = run.journal(meter.hear)
@@ -106,13 +106,12 @@ async def collected(address: str, folder: Path, rollouts: int, at_once: int, jud
     finally:
         journal.close()
         await chat.aclose()
-    found = tally(run)
-    assert found.finished == rollouts and not found.unscored, found
 
 
 async def measured(
     address: str, folder: Path, rollouts: int, at_once: int, judge: bool = False
 ) -> Measured:
+    """Raises AssertionError where a rollout was not finished or judged."""
     gc.collect()
     before, sizes = resident_mb(), [0.0]
     sampler = asyncio.create_task(sample(sizes))
@@ -120,6 +119,8 @@ async def measured(
     await collected(address, folder, rollouts, at_once, judge)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     sampler.cancel()
+    found = tally(RunDirectory(folder))
+    assert found.finished == rollouts and not found.unscored, found
     return Measured(rollouts, at_once, wall, cpu, max(sizes) - before)
 
 
