@@ -60,7 +60,7 @@ class RubricBank:
         `server`: the address of a Chroma server that is to hold the vectors; None: a folder.
         """
         self.folder = data_dir / "bank"
-        self._server = server
+        self.server = server
         self._store = BankStore(self.folder)
         self._open_embedder = open_embedder
         self._opened: BankSearch | None = None
@@ -220,9 +220,9 @@ class RubricBank:
 
     def _chroma(self) -> Chroma:
         folder = self.folder / "index"
-        if self._server is None:
+        if self.server is None:
             return folder_chroma(folder)
-        return ServerChroma(self._server, f"rubricem-{self._store.identity()}", folder)
+        return ServerChroma(self.server, f"rubricem-{self._store.identity()}", folder)
 
 
 def _at(generation: int | None) -> int:

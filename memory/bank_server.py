@@ -26,6 +26,9 @@ class ServerChroma:
         self._client: Any = None
         self._collection: Any = None
 
+    def __del__(self) -> None:
+        self.close()
+
     def stale(self) -> bool:
         return self._collection is None
 
@@ -52,6 +55,9 @@ class ServerChroma:
         client, self._client, self._collection = self._client, None, None
         self.at, self.embedder = -1, ""
         if client is not None:
+            # Its own closing leaves its connections open, and those of a client inside it.
+            for part in (client, client._admin_client):
+                part._server._session.close()
             client.close()
 
     def give_up(self) -> None:
@@ -67,7 +73,10 @@ class ServerChroma:
     def _opened(self) -> Any:
         if self._client is None:
             import chromadb
+            import httpx
 
+            # By itself the client waits for a silent server for ever.
+            httpx.get(f"{self._url}/api/v2/heartbeat", timeout=_SECONDS).raise_for_status()
             url = urlsplit(self._url)
             ssl = url.scheme == "https"
             self._client = chromadb.HttpClient(
@@ -76,6 +85,5 @@ class ServerChroma:
                 ssl=ssl,
                 settings=settings(),
             )
-            # By itself it waits for a silent server for ever.
             self._client._server._session.timeout = _SECONDS
         return self._client
