@@ -13,10 +13,11 @@ Twelve questions of `embedded`, and for each a similar one with a fact of its ow
     similar        the similar questions with the bank that `first` filled (cross-episode)
 
 Nothing is learnt in `second` and `similar`. The judge sees all runs of a question as one group,
-in an order drawn by its number, under rubrics that it makes anew from that group; what was
-recalled is not shown to it. `--keep` keeps all that was run, learnt and judged, and a benchmark
-that was ended goes on there. A variant changes one thing of how memory works, in a folder of its
-own; the arms without memory are shared. There is no target: the figures are stated as they are.
+in an order drawn by its number, under rubrics that it makes from the question, from what a
+search for it brings, and by contrasting the group; what was recalled is not shown to it.
+`--keep` keeps all that was run, learnt and judged, and a benchmark that was ended goes on there.
+A variant changes one thing of how memory works, in a folder of its own; the arms without memory
+are shared. There is no target: the figures are stated as they are.
 """
 
 import argparse
@@ -42,7 +43,10 @@ from benchmarks.bank_figures import Runs, figures
 from benchmarks.bank_variants import VARIANTS, Variant
 from benchmarks.embedded import QUESTIONS as FACTS
 from benchmarks.report import emit
-from judge.building import JudgeModel, stage_judge
+from judge.building import JudgeModel, proposer, stage_judge
+from judge.first_rubrics import first_rubrics
+from memory.buffers import BufferStore
+from memory.errors import JudgeError
 from memory.rubrics import RubricBuffer
 from memory.runs import RunStore, write_atomically
 from memory.schema import Judgement, Trajectory, TrajectoryGroup
@@ -120,12 +124,24 @@ class Study:
         group = TrajectoryGroup(
             question=asked.question, trajectories=tuple(runs[arm] for arm in arms)
         )
-        buffer = RubricBuffer(question=asked.question)
-        judged = await stage_judge(self.judge).judge(group, buffer)
+        judged = await stage_judge(self.judge).judge(group, await self.rubrics(asked))
         found = dict(zip(arms, judged.judgements, strict=True))
         write_atomically(kept, _JUDGED.dump_json(found).decode())
         print(f"{kept.stem:14} judged", *judged.notes, flush=True)
         return found
+
+    async def rubrics(self, asked: Asked) -> RubricBuffer:
+        """Criteria made from the question and its passages; every variant begins with the same."""
+        store = BufferStore(self.without / "buffers")
+        buffer = store.load(asked.question)
+        if not any(buffer.persistent.values()):
+            try:
+                tool = self.researcher.search_tool
+                buffer = (await first_rubrics(buffer, proposer(self.judge), tool)).buffer
+            except JudgeError as error:
+                print(f"{asked.question}: {error}", flush=True)
+            store.save(buffer)
+        return buffer
 
 
 async def through(study: Study, pairs: Sequence[tuple[Asked, Asked]]) -> list[Runs]:

@@ -54,8 +54,20 @@ def figures(
             if arm in one.runs and one.runs[arm].recalled
         ]
         values |= use_values(arm, uses[arm], len(rows[arm]))
+        values[f"same_without_recall_{arm}"] = _same([
+            (one.runs[arm], one.runs[without]) for one in found if arm in one.runs
+        ])  # fmt: skip
     values |= _kept(items)
     return values, {"runs": rows, "uses": uses, "answers": _answers(found)}
+
+
+def _same(pairs: Sequence[tuple[Trajectory, Trajectory]]) -> float | None:
+    """Of runs that recalled nothing, the share that wrote what was written without memory.
+
+    Below 1 the model does not repeat itself, and differences hold that noise too.
+    """
+    same = [run.transcript() == other.transcript() for run, other in pairs if not run.recalled]
+    return round(statistics.fmean(same), 4) if same else None
 
 
 def _use(

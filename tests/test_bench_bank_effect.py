@@ -25,6 +25,8 @@ from benchmarks.bank_measures import (
 )
 from benchmarks.bank_variants import VARIANTS
 from benchmarks.intervals import bootstrap_mean
+from benchmarks.judged import buffer_of
+from memory.buffers import BufferStore
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from memory.items import BankItem
 from memory.schema import Judgement, Recollection, Stage, StageScore, Trajectory
@@ -130,6 +132,7 @@ def test_figures_are_of_each_arm_and_never_take_the_own_item_as_control():
     (use,) = rows["uses"]["second"]
     assert use["answer_overlap"] == 0.5 and use["answer_overlap_other"] == 0.0
     assert values["recalled_share_first"] == 0.0
+    assert (values["same_without_recall_first"], values["same_without_recall_second"]) == (1, None)
 
 
 def test_variants_leave_out_one_part_of_every_reflection_and_nothing_else():
@@ -232,6 +235,19 @@ async def test_each_arm_has_its_own_judgement_whatever_the_order_shown(tmp_path:
             runs = {arm: replace_id(trajectory("x", question="How?"), arm) for arm in arms}
             judged = await study.judged(asked, runs)
             assert {arm: one.trajectory_id for arm, one in judged.items()} == {a: a for a in arms}
+
+
+async def test_every_variant_is_judged_from_the_same_first_criteria(tmp_path: Path):
+    held = buffer_of(QUESTION).model_copy(update={"version": 1})
+    BufferStore(tmp_path / "off" / "buffers").save(held)
+    runs = {"off": trajectory("x", question=QUESTION)}
+    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
+        for name in ("product", "takeaways"):
+            settings = load_settings({"data_dir": tmp_path / name})
+            study = Study(settings, VARIANTS[name], researcher, Counted(), tmp_path / "off")
+            judged = await study.judged(Asked(0, QUESTION, "", ("off",)), runs)
+            assert judged["off"].rubric_version == held.label
+            assert judged["off"].score(Stage.PLAN) is not None
 
 
 def replace_id(run: Trajectory, name: str) -> Trajectory:
