@@ -8,10 +8,10 @@ A line of the first version is a bare reflection, which is a put.
 """
 
 import hashlib
+import json
 from typing import Any, Literal
 
 from pydantic import ValidationError
-from pydantic_core import from_json
 
 from memory.reflections import Reflection
 from memory.values import Value
@@ -90,7 +90,7 @@ def line_of(event: Event) -> bytes:
 
 def event_of(line: bytes) -> Event:
     """Raises ValueError for what is no event."""
-    value: Any = from_json(line)
+    value: Any = json.loads(line)
     if not isinstance(value, dict):
         raise ValueError("an event is a JSON object")
     kind = value.get("event")
