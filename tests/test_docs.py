@@ -1,0 +1,125 @@
+"""What README and docs name is there: commands and their flags, settings, linked files."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from agent.cli import main
+from agent.settings import load_settings
+
+ROOT = Path(__file__).parent.parent
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FOR_USERS = [ROOT / "README.md", *(ROOT / "docs" / f"{n}.md" for n in ("memory", "collecting"))]
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SETTINGS = re.compile(r"^```toml\n(# rubricem\.toml\n.*?)^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """Every command line: those of shell blocks, and what stands between backticks in prose."""
+    for block in SHELL.findall(text):
+        lines = block.replace("\\\n", " ").splitlines()
+        yield from (line for line in lines if line.startswith("rubricem "))
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    spans = (" ".join(span.split()) for span in SPAN.findall(prose))
+    yield from (span for span in spans if span.startswith("rubricem "))
+
+
+def check(line: str) -> None:
+    """Raise click's UsageError unless click knows the command, its flags and their values.
+
+    Of a choice several may stand together, as in stage|relative.
+    """
+    words = shlex.split(line, comments=True)[1:]
+    command: click.Command = main
+    context = click.Context(main, info_name="rubricem")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    given, left, _ = command.make_parser(context).parse_args(words)
+    if left:
+        raise click.UsageError(f"there is no argument {left[0]!r}")
+    for param in command.params:
+        assert param.name
+        if isinstance(param.type, click.Choice) and isinstance(value := given.get(param.name), str):
+            for one in value.split("|"):
+                param.type.convert(one, param, context)
+
+
+def flags_of(command: click.Command) -> set[str]:
+    flags = {flag for param in command.params for flag in param.opts}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            flags |= flags_of(below)
+    return flags
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_named_is_known(page: Path) -> None:
+    for line in commands_in(page.read_text(encoding="utf-8")):
+        try:
+            check(line)
+        except click.UsageError as error:
+            pytest.fail(f"{page.name}: {line}: {error.format_message()}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rubricem bank snapshot",
+        "rubricem bank list --all",
+        "rubricem collect q.txt --out run --held-out",
+        "rubricem export run --to csv",
+        "rubricem learn --limit 2 --verbose",
+        "rubricem runs show run two",
+    ],
+)
+def test_a_command_that_there_is_not_is_found(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        check(line)
+
+
+def test_commands_are_found_in_blocks_over_several_lines_and_in_prose() -> None:
+    block = "```sh\nrubricem ask \\\n  --quiet  # so\npip install x\n```\n"
+    text = f"Say `rubricem\nbank list`.\n\n{block}"
+    assert [" ".join(line.split()) for line in commands_in(text)] == [
+        "rubricem ask --quiet # so",
+        "rubricem bank list",
+    ]
+
+
+def test_every_flag_that_users_are_told_of_is_some_commands() -> None:
+    known = flags_of(main)
+    assert {"--held-out", "--dry-run", "--debug"} <= known
+    for page in FOR_USERS:
+        spans = SPAN.findall(page.read_text(encoding="utf-8"))
+        named = {span.split()[0].rstrip(",") for span in spans if span.startswith("--")}
+        assert named <= known, page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_settings_file_that_is_shown_can_be_read(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in SETTINGS.findall(page.read_text(encoding="utf-8")):
+        (tmp_path / "rubricem.toml").write_text(block)
+        named = re.findall(r"^(\w+) =", block, re.MULTILINE)
+        settings = load_settings()
+        assert named
+        assert {settings.origin(name) for name in named} == {str(tmp_path / "rubricem.toml")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_linked_is_there(page: Path) -> None:
+    linked = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [name for name in linked if not (page.parent / name).exists()] == []
