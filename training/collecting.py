@@ -16,7 +16,6 @@ from functools import partial
 from typing import Any
 
 from agent.journaled import Calls
-from agent.researcher import Researcher
 from judge.stage_judge import GroupJudgement
 from memory.buffers import BufferStore
 from memory.errors import PolicyError, StoreError
@@ -31,6 +30,7 @@ from training.groups import (
     Reflected,
     Reflecting,
     Rollout,
+    Rollouts,
     Snapshot,
     group_name,
     judged_part,
@@ -41,7 +41,7 @@ from training.progress import Progress
 from training.run_directory import Question, RunDirectory
 from training.scaffolded_groups import scaffolds
 
-TOLD_EVERY = 30.0
+TOLD_EVERY = 60.0
 """seconds between two lines of progress"""
 
 
@@ -50,7 +50,7 @@ class Collector:
     """Collects one run; what is None is not done."""
 
     run: RunDirectory
-    researcher: Researcher
+    rollouts: Rollouts
     calls: Calls
     buffers: BufferStore
     flow: Flow
@@ -81,7 +81,7 @@ class Collector:
         """
         manifest = self._manifest
         self._work = GroupWork(
-            self.run, self.researcher, self.calls, self.buffers, self.flow,
+            self.run, self.rollouts, self.calls, self.buffers, self.flow,
             manifest.seed, self.judge, self.reflecting, self.tell,
         )  # fmt: skip
         self._steps = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)

@@ -36,7 +36,7 @@ class Progress:
             f"{a_second * 60:.1f} a minute",
             f"{written:.0f} tokens/s",
         ]
-        if self.meter.priced:
+        if self.meter.cost:
             parts.append(f"{self.meter.cost:.2f} US dollars so far")
         if a_second:
             parts.append(f"about {_lasting((self.rollouts - self.done) / a_second)} left")

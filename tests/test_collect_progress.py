@@ -1,0 +1,35 @@
+import time
+
+from memory.schema import Usage
+from training.meter import Meter
+from training.progress import Progress
+
+
+def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> Progress:
+    return Progress(rollouts, done, meter, _began=time.monotonic() - seconds_ago)
+
+
+def test_rates_are_of_this_process_and_counts_of_the_whole_run():
+    meter = Meter()
+    meter.hear({"usage": {"calls": 4, "completion_tokens": 9000, "cost": 1.0}})
+    progress = begun(120, rollouts=100, done=40, meter=meter)
+    for _ in range(6):
+        progress.ended()
+        meter.count(Usage(calls=1, completion_tokens=100, cost=0.04))
+    assert progress.line() == (
+        "46 of 100 rollouts, 3.0 a minute, 5 tokens/s, 1.24 US dollars so far, about 18 min left"
+    )
+
+
+def test_long_waits_are_told_in_hours_and_no_rate_gives_none():
+    progress = begun(60, rollouts=500, done=0, meter=Meter())
+    assert progress.line() == "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"
+    progress.ended()
+    assert progress.line().endswith("about 8 h 19 min left")
+
+
+def test_replies_without_usage_and_models_without_a_price_cost_nothing():
+    meter = Meter()
+    meter.hear({"passages": []})
+    meter.hear({"usage": {"calls": 2, "completion_tokens": 7, "cost": None}})
+    assert (meter.calls, meter.written, meter.cost, meter.priced) == (2, 7, 0.0, 0)
