@@ -155,14 +155,19 @@ class Researcher:
 
     async def finish(self, run: Run) -> Trajectory:
         """Keep the ended run in the data directory and release what it held."""
-        trajectory = await asyncio.to_thread(self._kept, run)
-        used = trajectory.recalled and trajectory.status is not Status.FAILED
-        if used and self.recaller is not None:
-            await self.recaller.used(trajectory)
+        trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
         self._release(run)
-        if run.journal is self.journal and trajectory.status is not Status.FAILED:
-            run.journal.forget(run.thread)
         run.listener(RunFinished(trajectory))
+        return trajectory
+
+    async def keep(self, trajectory: Trajectory) -> Trajectory:
+        """Keep an ended run, wherever it was gone through, and note what it had recalled."""
+        trajectory = await asyncio.to_thread(self._kept, trajectory)
+        if trajectory.status is not Status.FAILED:
+            if trajectory.recalled and self.recaller is not None:
+                await self.recaller.used(trajectory)
+            if self.journal is not None:
+                self.journal.forget(trajectory.thread)
         return trajectory
 
     async def abandon(self, run: Run, error: BaseException) -> None:
@@ -203,13 +208,12 @@ class Researcher:
         self._runs[thread] = run
         return run
 
-    def _kept(self, run: Run) -> Trajectory:
+    def _kept(self, trajectory: Trajectory) -> Trajectory:
         """The ended run, saved; one that repeats what was kept of it word for word is the same."""
-        trajectory = run.trajectory(uuid.uuid4().hex)
         # What is kept may be damaged, and is about to be replaced.
         with suppress(RubricemError):
-            if self.store.ended(run.thread):
-                before = self.store.load(run.thread)
+            if self.store.ended(trajectory.thread):
+                before = self.store.load(trajectory.thread)
                 same = before.transcript() == trajectory.transcript()
                 if same and before.status is trajectory.status:
                     trajectory = trajectory.model_copy(update={"id": before.id})

@@ -66,6 +66,10 @@ class Journal:
         """The reply of a finished call, or None if it is still to be made."""
         return self._replies.get(key.thread, {}).get(key)
 
+    def held(self, thread: str) -> dict[CallKey, Reply]:
+        """The replies of a run that can be found."""
+        return dict(self._replies.get(thread, {}))
+
     async def append(self, key: CallKey, reply: Reply) -> None:
         """Return once the reply is on disk."""
         # As ASCII, which can write anything: a line that cannot be encoded would hold up all.

@@ -40,12 +40,12 @@ class Unsteady(ScriptedPolicy):
         self.asked = self.now = self.most = 0
 
     async def write(self, *call: Any) -> Completion:
-        self.asked += 1
+        self.asked = number = self.asked + 1
         self.now += 1
         self.most = max(self.most, self.now)
         await asyncio.sleep(0.002)
         self.now -= 1
-        if error := self.fault(self.asked, call[1][0].text):
+        if error := self.fault(number, call[1][0].text):
             raise error
         completion = await super().write(*call)
         return replace(completion, usage=Usage(calls=1, completion_tokens=5, cost=0.1))

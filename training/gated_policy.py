@@ -1,19 +1,29 @@
 """A policy whose calls pass the gate of a collecting run."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from agent.policy import Ids, Policy
 from memory.interfaces import Completion, OnText, Sampling, StopPredicate
 from memory.schema import Segment
-from training.flow import Flow
+
+T = TypeVar("T")
+
+
+class Gate(Protocol):
+    """Makes a call when it may begin; a run's `Flow`, or what asks for it from elsewhere."""
+
+    async def call(
+        self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
+    ) -> T: ...
 
 
 class GatedPolicy:
-    """A `Policy` that writes rollouts: each of its turns begins when the flow lets it."""
+    """A `Policy` that writes rollouts: each of its turns begins when the gate lets it."""
 
-    def __init__(self, policy: Policy, flow: Flow) -> None:
+    def __init__(self, policy: Policy, gate: Gate) -> None:
         self._policy = policy
-        self._flow = flow
+        self._gate = gate
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
 
@@ -31,7 +41,7 @@ class GatedPolicy:
         stop: StopPredicate | None,
         on_text: OnText | None,
     ) -> Completion:
-        return await self._flow.call(
+        return await self._gate.call(
             self.name,
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),
             of_rollout=True,

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.journaled import Calls
-from agent.researcher import Researcher
 from judge.stage_judge import GroupJudgement
 from memory.buffers import BufferStore
 from memory.errors import RubricemError
@@ -23,6 +22,7 @@ from training.groups import (
     Reflected,
     Reflecting,
     Rollout,
+    Rollouts,
     judged_part,
     means,
     reflected_part,
@@ -38,7 +38,7 @@ class GroupWork:
     """What the groups of a run are made with; what is None is not done."""
 
     run: RunDirectory
-    researcher: Researcher
+    rollouts: Rollouts
     calls: Calls
     buffers: BufferStore
     flow: Flow
@@ -57,14 +57,14 @@ class GroupWork:
         """One rollout to its end."""
         thread = _thread(group, member)
         ask = replace(
-            self.researcher.template,
+            self.rollouts.template,
             question=question.question,
             seed=rollout_seed(self.seed, group, member),
             scaffold=scaffold.text,
             criteria_shown=scaffold.shown,
         )
         with self.flow.rollout():
-            trajectory = await self.researcher.ask(ask, thread)
+            trajectory = await self.rollouts.ask(ask, thread)
         self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return rollout_of(trajectory)

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Protocol
 
+from agent.asking import Ask
 from judge.stage_judge import GroupJudgement
 from memory.rubrics import RubricBuffer
 from memory.schema import (
@@ -35,6 +36,19 @@ class Snapshot(Value):
     """The state of the bank that all rollouts of a step see."""
 
     generation: int
+
+
+class Rollouts(Protocol):
+    """Where rollouts are written: in this process by a `Researcher`, or in others."""
+
+    @property
+    def template(self) -> Ask:
+        """The limits of every rollout."""
+        ...
+
+    async def ask(self, ask: Ask, thread: str) -> Trajectory:
+        """A rollout to its end, or on from its finished calls; one that failed says why."""
+        ...
 
 
 class GroupJudge(Protocol):

@@ -8,31 +8,30 @@ from functools import partial
 from typing import Any
 
 from agent.auto_source import settled
-from agent.banking import open_bank
 from agent.clients import choices_of, open_researcher
 from agent.events import Event, SourceProgress
 from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from agent.judging import open_judge_model
 from agent.policy import Policy, TokenWriter
-from agent.recalling import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from agent.reflecting import ReflectionJudge, accepted, reflect
 from agent.researcher import Researcher
 from agent.settings import Settings
 from judge.building import JudgeModel, LocalModel, reflection_judge
-from memory.bank import RubricBank
 from memory.buffers import BufferStore
 from memory.errors import SettingsError
-from memory.schema import Judgement, Reflection, Trajectory
+from memory.schema import Judgement, Trajectory
 from training.collecting import Collector
 from training.flow import Flow
 from training.gated_policy import GatedPolicy
-from training.groups import Reflected, step_of
+from training.groups import Reflected, Rollouts, step_of
 from training.judges import NONE, collecting_judge, known_judge
 from training.meter import Meter
 from training.opening_flow import at_once, check_priced, judged_at_once
 from training.questions_selecting import Selected
+from training.ray_workers import RayOptions, ray_rollouts
 from training.run_directory import Manifest, RunDirectory, hash_of
 from training.scaffolding import ScaffoldRule
+from training.step_memory import step_memory
 
 Tell = Callable[[str], None]
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
@@ -59,6 +58,8 @@ class CollectOptions:
     """US dollars that the whole run may cost"""
     taught: bool = False
     """the policy's model is a teacher, whose rollouts are imitated"""
+    ray: RayOptions | None = None
+    """where rollouts are written; None: in this process"""
 
 
 @asynccontextmanager
@@ -98,22 +99,36 @@ async def open_collector(
                 name = model.name if model else ""
                 manifest = _manifest(settings, options, researcher, name, asked)
                 run.begin(manifest, asked.questions, asked.held_out)
-                collector = Collector(
-                    run=run,
-                    researcher=researcher,
-                    calls=Calls(journal),
-                    buffers=BufferStore(settings.data_dir / "buffers"),
-                    flow=flow,
-                    memory=_memory(settings, researcher, listen),
-                    at_once=at_once(settings),
-                    judged_at_once=judged_at_once(settings, judged_by, options.group_size),
-                    tell=tell,
-                )
-                if model:
-                    _judge_with(collector, model, opened.policy, settings, options)
-                yield collector
+                async with _rollouts(settings, options, researcher, flow) as rollouts:
+                    collector = Collector(
+                        run=run,
+                        rollouts=rollouts,
+                        calls=Calls(journal),
+                        buffers=BufferStore(settings.data_dir / "buffers"),
+                        flow=flow,
+                        memory=step_memory(settings, researcher, listen),
+                        at_once=at_once(settings, options.ray.workers if options.ray else 1),
+                        judged_at_once=judged_at_once(
+                            settings, judged_by, options.group_size, apart=options.ray is not None
+                        ),
+                        tell=tell,
+                    )
+                    if model:
+                        _judge_with(collector, model, opened.policy, settings, options)
+                    yield collector
         finally:
             journal.close()
+
+
+@asynccontextmanager
+async def _rollouts(
+    settings: Settings, options: CollectOptions, researcher: Researcher, flow: Flow
+) -> AsyncIterator[Rollouts]:
+    if options.ray is None:
+        yield researcher
+        return
+    async with ray_rollouts(options.ray, settings, researcher, flow) as elsewhere:
+        yield elsewhere
 
 
 def _check_windows(settings: Settings, options: CollectOptions) -> None:
@@ -184,53 +199,6 @@ class Reflector:
             source_texts=[source.text for source in trajectory.sources],
         )
         return Reflected(trajectory_id=trajectory.id, candidates=tuple(found), reflection=best)
-
-
-class StepMemory:
-    """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
-
-    def __init__(
-        self,
-        bank: RubricBank,
-        researcher: Researcher,
-        listen: Callable[[Event], None],
-        floor: float | None,
-        *,
-        put: bool,
-    ) -> None:
-        """`floor`: similarity below which nothing is recalled."""
-        self._bank = bank
-        self._floor = floor
-        self._researcher = researcher
-        self._listen = listen
-        self._put = put
-
-    async def generation(self) -> int:
-        return await self._bank.generation()
-
-    def pin(self, generation: int) -> None:
-        small = self._researcher.policy.context_tokens is not None
-        self._researcher.recaller = BankRecaller(
-            self._bank,
-            floor=self._floor,
-            characters=CHARACTERS if small else MORE_CHARACTERS,
-            generation=generation,
-            listener=self._listen,
-        )
-
-    async def put(self, reflection: Reflection) -> bool:
-        return await self._bank.put(reflection) if self._put else False
-
-
-def _memory(
-    settings: Settings, researcher: Researcher, listen: Callable[[Event], None]
-) -> StepMemory | None:
-    if settings.memory == "off":
-        return None
-    bank = open_bank(settings, listen)
-    return StepMemory(
-        bank, researcher, listen, settings.similarity_floor, put=settings.memory == "on"
-    )
 
 
 @asynccontextmanager

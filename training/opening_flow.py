@@ -17,22 +17,26 @@ class Served(Protocol):
     """None: nobody knows it"""
 
 
-def at_once(settings: Settings) -> int:
+def at_once(settings: Settings, processes: int = 1) -> int:
     """Runs in progress at the same time: more than an embedded model has slots would make it
     read one run's transcript again after another's.
     """
-    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    return settings.slots if embedded else settings.concurrency
+    if isinstance(choose_policy(settings), EmbeddedChoice):
+        return settings.slots * processes
+    return settings.concurrency
 
 
-def judged_at_once(settings: Settings, judged_by: Settings, group_size: int) -> int | None:
+def judged_at_once(
+    settings: Settings, judged_by: Settings, group_size: int, *, apart: bool = False
+) -> int | None:
     """Groups being judged at the same time; None: in the places of rollouts.
 
     An embedded policy also writes the reflections, which belong to judging. A server's calls are
-    bounded by its limiter, so here are as many groups as could fill it.
+    bounded by its limiter, so here are as many groups as could fill it. `apart`: rollouts are
+    written in other processes, by models of their own.
     """
     if isinstance(choose_policy(settings), EmbeddedChoice):
-        return None
+        return settings.slots if apart else None
     if isinstance(choose_policy(judged_by), EmbeddedChoice):
         return judged_by.slots
     return math.ceil(judged_by.concurrency / group_size)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from agent.settings import Settings
     from training.opening import CollectOptions
     from training.questions_selecting import Selected
+    from training.ray_workers import RayOptions
 
 
 PARTIAL = 3
@@ -146,6 +147,25 @@ PARTIAL = 3
     metavar="USD",
     help="Money that the whole run may cost: rollouts, judge and reflections.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["asyncio", "ray"]),
+    default="asyncio",
+    show_default=True,
+    help="Write rollouts in this process, or in Ray's workers on one machine or many.",
+)
+@click.option(
+    "--ray-workers",
+    type=click.IntRange(1, 4096),
+    default=2,
+    metavar="N",
+    help="Ray's workers, each a process with a core, and an embedded model, of its own (2).",
+)
+@click.option(
+    "--ray-address",
+    metavar="ADDRESS",
+    help="A running Ray cluster (auto, HOST:PORT); without one, a Ray of its own on loopback.",
+)
 @click.option("--seed", type=int)
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
@@ -166,7 +186,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     rule = scaffold_rule(flags.pop("scaffold"), flags.pop("scaffold_decay"), flags.pop("progress"))
     taught = _taught(flags)
     options = CollectOptions(
-        scaffold=rule, taught=taught, **{name: flags.pop(name) for name in own}
+        scaffold=rule, taught=taught, ray=_ray(flags), **{name: flags.pop(name) for name in own}
     )
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
@@ -175,6 +195,19 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     for line in _run(settings, options, asked, out, quiet):
         click.echo(line)
     click.echo(f"in {out}")
+
+
+def _ray(flags: dict[str, Any]) -> "RayOptions | None":
+    """Where rollouts are written; None: in this process."""
+    from memory.errors import SettingsError
+    from training.ray_workers import RayOptions
+
+    workers, address = flags.pop("ray_workers"), flags.pop("ray_address")
+    if flags.pop("engine") == "ray":
+        return RayOptions(workers, address)
+    if address:
+        raise SettingsError("--ray-address belongs to another engine.", "Add --engine ray.")
+    return None
 
 
 def _taught(flags: dict[str, Any]) -> bool:
