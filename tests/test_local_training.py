@@ -13,7 +13,9 @@ import pytest
 
 from agent.weights.checkpoints import is_checkpoint, read_checkpoint
 from agent.weights.resolving import resolve_files
+from memory.bank import RubricBank
 from memory.errors import PolicyError, SettingsError, StoreError, WeightsError
+from tests.bank_commands import reflection
 from tests.train_rows import LENGTH, config_of, learner, policy_rows, quiet, row, written
 from training.local.adapter_gguf import tensor_name
 from training.local.canary import Canary, canary
@@ -81,6 +83,28 @@ async def test_a_finished_run_trains_nothing_again(tiny: Path, tmp_path: Path) -
     assert told == [] and [line["step"] for line in first.steps] == [1, 2]
     with pytest.raises(SettingsError, match="another learning_rate"):
         await train(config.model_copy(update={"learning_rate": 0.1}), "ss-grpo", quiet)
+
+
+async def test_a_run_that_goes_on_has_the_bank_of_its_checkpoint(
+    tiny: Path, tmp_path: Path
+) -> None:
+    bank = RubricBank(tmp_path / "data")
+    await bank.put(reflection("a"))
+    config = config_of(tmp_path, tiny, policy_rows(4), batch=1, bank="data")
+
+    def interrupt(line: str) -> None:
+        if line.startswith("step 2 of 2: row 1"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await train(config, "ss-grpo", interrupt)
+    await bank.put(reflection("b", "Of a step that a kill took back?"))
+    trained = await train(config, "ss-grpo", quiet)
+    assert [item.reflection.id for item in await bank.items()] == ["a"]
+    assert (trained.checkpoint / "bank" / "snapshot.json").exists()
+    await bank.put(reflection("c", "After the end?"))
+    await train(config, "ss-grpo", quiet)
+    assert len(await bank.items()) == 2, "a finished run takes nothing back"
 
 
 async def test_a_second_process_cannot_train_in_the_same_folder(tiny: Path, tmp_path: Path) -> None:

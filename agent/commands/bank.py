@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import click
 
-from agent.commands import bank_files, bank_keeping, bank_words
+from agent.commands import bank_copies, bank_files, bank_keeping, bank_words
 from agent.commands.bank_view import (
     AS_JSON,
     counted,
@@ -38,7 +38,13 @@ def bank() -> None:
     """
 
 
-for _command in (*bank_keeping.COMMANDS, bank_words.edit, bank_files.export, bank_files.import_):
+for _command in (
+    *bank_keeping.COMMANDS,
+    bank_words.edit,
+    bank_files.export,
+    bank_files.import_,
+    *bank_copies.COMMANDS,
+):
     bank.add_command(_command)
 
 

@@ -59,7 +59,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
         )
     for item in items:
         _print_whole(item)
-        if _confirmed("Release it?", yes):
+        if confirmed("Release it?", yes):
             asyncio.run(opened().release(item.reflection.id))
             click.echo(f"released: {item.reflection.id}")
         else:
@@ -74,7 +74,7 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
     items = _found(identifiers)
     for item in items:
         click.echo(line(item))
-    if not _confirmed(f"Remove {_these(len(items))} for good?", yes):
+    if not confirmed(f"Remove {_these(len(items))} for good?", yes):
         click.echo("nothing was removed")
         return
     for item in items:
@@ -114,7 +114,8 @@ async def _all(bank: RubricBank, identifiers: Sequence[str]) -> list[BankItem]:
     return list({item.reflection.id: item for item in items}.values())
 
 
-def _confirmed(question: str, yes: bool) -> bool:
+def confirmed(question: str, yes: bool) -> bool:
+    """What the person at the terminal says; SettingsError where there is none to ask."""
     if yes:
         return True
     if not sys.stdin.isatty():

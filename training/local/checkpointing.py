@@ -2,7 +2,7 @@
 
     run.json                what the run is; going on with another is refused
     metrics.jsonl           one line for each finished step
-    checkpoints/000003/     adapter (torch and llama.cpp), optimizer, checkpoint.json
+    checkpoints/000003/     adapter (torch and llama.cpp), optimizer, checkpoint.json, bank/
     checkpoint              a link to the newest
 
 A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run
@@ -29,6 +29,7 @@ from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import writable, write_atomically
 from training.local.adapter_gguf import write_adapter
 from training.local.lora import TARGETS
+from training.local.stepped_bank import SteppedBank
 
 KEPT = 2
 WEIGHTS, OPTIMIZER, PEFT = "adapter_model.safetensors", "optimizer.pt", "adapter_config.json"
@@ -81,6 +82,7 @@ class TrainingFolder:
         adapter: Mapping[str, Tensor],
         optimizer: Mapping[str, Any],
         metrics: Mapping[str, Any],
+        memory: SteppedBank | None = None,
     ) -> None:
         """Write one step's checkpoint and metrics; the adapter's hash is filled into the note."""
         place = self.folder / "checkpoints" / f"{note.step:06d}"
@@ -88,6 +90,8 @@ class TrainingFolder:
         with writable(place):
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
+            if memory is not None:
+                memory.keep(temporary)
             _write_checkpoint(temporary, note, adapter, optimizer)
             shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)

@@ -32,6 +32,9 @@ class TrainConfig(BaseModel):
     """the weights: a name of the catalogue, a GGUF file or a hub name"""
     start_adapter: Path | None = None
     """a checkpoint to go on from; it is the reference too"""
+    bank: Path | None = None
+    """a data directory whose rubric bank is copied into every checkpoint, and goes back to the
+    newest one's copy when a killed run goes on: weights and memory are of the same step"""
     learning_rate: float = Field(default=1e-4, gt=0)
     schedule: Literal["constant", "cosine"] = "constant"
     warmup: float = Field(default=0.0, ge=0, le=1)
@@ -93,11 +96,12 @@ def build_config(values: dict[str, Any], folder: Path) -> TrainConfig:
         raise SettingsError(
             f"the training configuration is wrong: {faults}.", f"It may set {known}."
         ) from error
-    start = config.start_adapter
+    start, bank = config.start_adapter, config.bank
     found = {
         "out": folder / config.out.expanduser(),
         "rows": tuple(folder / rows.expanduser() for rows in config.rows),
         "start_adapter": start and folder / start.expanduser(),
+        "bank": bank and folder / bank.expanduser(),
     }
     if config.model.lower().endswith(".gguf"):
         found["model"] = str(folder / Path(config.model).expanduser())

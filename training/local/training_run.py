@@ -25,10 +25,11 @@ from training.local.checkpointing import WEIGHTS, TrainingFolder
 from training.local.config import Method, TrainConfig
 from training.local.learner import Learner, OnRow
 from training.local.lora import Adapter
+from training.local.stepped_bank import SteppedBank
 from training.local.windows import Selection, Window, rate_at, read_rows, select, windows
 
 Tell = Callable[[str], None]
-RESUMABLE = {"out", "threads"}
+RESUMABLE = {"out", "threads", "bank"}
 """settings that may differ when a run goes on"""
 
 
@@ -127,8 +128,11 @@ def _learner(job: _Job, threads: int, tell: Tell) -> Learner:
 
 
 def _steps(job: _Job, learner: Learner, tell: Tell) -> None:
-    total = len(job.windows)
-    for step in range(job.folder.step(), total):
+    total, begun = len(job.windows), job.folder.step()
+    memory = SteppedBank(job.config.bank) if job.config.bank else None
+    if memory is not None and 0 < begun < total:
+        memory.go_back(job.folder.newest)
+    for step in range(begun, total):
         learner.on_row = _row_told(f"step {step + 1} of {total}", tell)
         rate = rate_at(step, total, job.config)
         with boundary(PolicyError, f"training step {step + 1}"):
@@ -136,7 +140,7 @@ def _steps(job: _Job, learner: Learner, tell: Tell) -> None:
             metrics = take(job.windows[step], rate)
         note = job.note.model_copy(update={"step": step + 1})
         optimizer = learner.optimizer.state_dict()
-        job.folder.save(note, learner.adapter.state(), optimizer, metrics)
+        job.folder.save(note, learner.adapter.state(), optimizer, metrics, memory)
         tell(_step_told(step + 1, total, metrics))
 
 
