@@ -1,6 +1,5 @@
-"""The examples of the docs, run as they are written: a judge of one's own, a snapshot."""
+"""The example of the docs, run as it is written: a judge of one's own."""
 
-import asyncio
 import json
 import re
 import shlex
@@ -13,9 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli import main
-from memory.bank import RubricBank
 from memory.schema import Stage
-from tests.bank_parts import reflection
 from tests.flow import answer, plan
 from tests.scripted_server import Scripted, ScriptedServer
 from training.run_directory import RunDirectory
@@ -77,12 +74,3 @@ def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path) -> None:
     for trajectory in run.trajectories():
         cites = "<cite id=" in trajectory.transcript()
         assert judged[trajectory.id].score(Stage.ANSWER) == (1.0 if cites else 0.0)
-
-
-def test_a_snapshot_is_taken_and_gone_back_to_as_it_is_shown(here: Path) -> None:
-    bank = RubricBank(here / "data")
-    asyncio.run(bank.put(reflection("What is one?", "a1")))
-    exec(example("memory.md"), {})
-    kept = asyncio.run(bank.items())
-    assert [item.reflection.question for item in kept] == ["What is one?"]
-    assert (here / "bank-of-today" / "snapshot.json").is_file()
