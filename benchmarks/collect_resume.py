@@ -8,11 +8,12 @@ them in flight at once. First one run is left alone. Then runs are killed (SIGKI
 has sent the k-th piece of text, k drawn evenly over the whole run, and the same command goes on.
 A call is finished when its reply is in the journal. Calls after the kill, as the server counts
 them, beyond those that were not finished yet, are finished calls that were repeated. What a run
-leaves is compared line by line with the run that was left alone; ids, times
-and the server's port are taken out on both sides.
+leaves, and the training rows it gives (over bytes as tokens), is compared line by line with the run
+that was left alone; names, times and the server's port are taken out on both sides.
 """
 
 import argparse
+import asyncio
 import json
 import os
 import random
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +34,9 @@ from benchmarks.loopback import serving
 from benchmarks.report import emit
 from benchmarks.resume import counts, wait_for
 from memory.buffers import BufferStore
+from memory.interfaces import Message
 from memory.schema import Value
+from training.exporting import run_rows
 from training.run_directory import RunDirectory
 
 KILLS, QUICK = 10, 3
@@ -43,8 +46,19 @@ JITTER = 2 * DELAY / CHUNKS
 QUESTIONS = tuple(f"Which rule is number {number}?" for number in range(3))
 GROUP = 4
 COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
-TIMES = ("id", "trajectory_id", "started_at", "seconds", "trajectories", "reflected")
+NAMES = ("id", "trajectory_id", "trajectory", "trajectories", "reflected")
+TIMES = ("started_at", "seconds")
 """fields that no two runs share"""
+
+
+class Bytes:
+    """A tokeniser for text of a server that gives no ids: its bytes."""
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return await self.encode("".join(message.content for message in messages))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(text.encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +102,16 @@ class Place:
             "trajectories": run.trajectories(), "groups": run.groups(),
             "judgements": run.judgements(),
         }  # fmt: skip
-        return {name: [self._bare(value) for value in values] for name, values in products.items()}
+        rows = asyncio.run(run_rows(run, Bytes())).rows
+        return {
+            name: [self._bare(value) for value in values]
+            for name, values in (*products.items(), ("rows", rows))
+        }
 
     def _bare(self, value: Value) -> dict[str, Any]:
         port = self.address.rpartition(":")[2].removesuffix("/v1")
         fields: dict[str, Any] = json.loads(value.model_dump_json().replace(f":{port}", ""))
-        return {name: part for name, part in fields.items() if name not in TIMES}
+        return {name: part for name, part in fields.items() if name not in NAMES + TIMES}
 
 
 @dataclass(frozen=True, slots=True)
