@@ -1,7 +1,7 @@
 """How often judges are right on LLMBar Natural, against a coin and the longest answer.
 
-    python -m benchmarks.judge_accuracy [--quick | --full] [--judge pairwise --judge stage]
-        [--model 1.5b] [--base-url URL] [--keep FOLDER] [--out FILE]
+    python -m benchmarks.judge_accuracy [--quick | --full | --pairs N] [--judge pairwise]
+        [--judge stage] [--model 1.5b] [--base-url URL] [--keep FOLDER] [--out FILE]
 
 Each pair is shown in both orders. `--keep` keeps every verdict in a file a judge, from which a
 run that was ended goes on. The embedded 1.5B compares pairs by the probability of A against B,
@@ -66,13 +66,13 @@ def _told(done: int, total: int) -> None:
 async def main(arguments: argparse.Namespace) -> None:
     flags = {"model": arguments.model, "base_url": arguments.base_url}
     settings = load_settings(flags)
-    limit = None if arguments.full else QUICK
+    limit = None if arguments.full else arguments.pairs
     kinds: list[Kind] = arguments.judge or list(JUDGES)
     values: dict[str, Value] = {}
     reports: dict[str, object] = {}
     for kind in kinds:
         report = await measure(settings, kind, limit, arguments.keep)
-        values |= {"pairs": report.measures.pairs, "coin": 0.5} | values_of(kind, report)
+        values |= {f"pairs_{kind}": report.measures.pairs, "coin": 0.5} | values_of(kind, report)
         values["longest_answer_wins"] = report.longest.value
         reports[kind] = report.model_dump(mode="json")
     out = arguments.out or (RESULTS if arguments.full else None)
@@ -93,6 +93,7 @@ if __name__ == "__main__":
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help=f"{QUICK} pairs (the default)")
     size.add_argument("--full", action="store_true", help="all 100 pairs, kept in results")
+    size.add_argument("--pairs", type=int, default=QUICK, metavar="N", help="the first N pairs")
     parser.add_argument("--judge", action="append", choices=get_args(Kind), help="both if unnamed")
     parser.add_argument("--model", default="1.5b", help="the judge's model")
     parser.add_argument("--base-url", help="a server to ask instead of the embedded model")
