@@ -17,6 +17,8 @@ from memory.schema import (
 )
 
 ITEMS_A_STAGE = 3
+OPENINGS = ("In short", "In brief", "In a word")
+"""of answers; a judge's points go by them, so that a group's scores differ"""
 SENTENCE = "The rule decides the order, and its one exception is named beside it. "
 OWN = {
     Stage.PLAN: "Find the rule first, then whether anything is excepted from it. ",
@@ -71,7 +73,11 @@ def judge_reply(asked: str) -> str:
         return "{}"
     listed = asked.rpartition("\nCriteria:\n")[2] if "\nCriteria:\n" in asked else ""
     numbers = range(1, len(listed.strip().splitlines()) + 1)
-    verdicts = [{"number": n, "justification": _REASON, "points": n % 3} for n in numbers]
+    more = next((i for i, opening in enumerate(OPENINGS) if f"{opening}:" in asked), 0)
+    # Halved, or the three criteria of a stage would come to the same sum however they begin.
+    verdicts = [
+        {"number": n, "justification": _REASON, "points": (n + more) // 2 % 3} for n in numbers
+    ]
     return json.dumps({"verdicts": verdicts}) if verdicts else ""
 
 

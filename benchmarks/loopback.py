@@ -26,7 +26,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judged import judge_reply
+from benchmarks.judged import OPENINGS, judge_reply
 
 MODEL = "loopback"
 PASSAGE = "The rule decides the order, and its one exception is named beside it."
@@ -97,9 +97,16 @@ def next_turn(messages: list[Mapping[str, Any]]) -> str:
     return TURNS[min(written, len(TURNS) - 1)]
 
 
-def reply_to(messages: list[Mapping[str, Any]]) -> str:
-    """What a stage judge is answered where it asks, else the next turn of the run."""
-    return judge_reply(str(messages[-1].get("content"))) or next_turn(messages)
+def reply_to(request: Mapping[str, Any]) -> str:
+    """What a stage judge is answered where it asks, else the next turn of the run.
+
+    Runs differ by their seeds in how the answer begins, and so do their scores.
+    """
+    messages = request["messages"]
+    if verdicts := judge_reply(str(messages[-1].get("content"))):
+        return verdicts
+    opening = OPENINGS[(request.get("seed") or 0) % len(OPENINGS)]
+    return next_turn(messages).replace(OPENINGS[0], opening)
 
 
 def pieces(text: str, count: int) -> list[str]:
@@ -139,7 +146,7 @@ def ending(request: Mapping[str, Any], text: str) -> bytes:
 async def events(request: Mapping[str, Any], delay: float, chunks: int) -> AsyncIterator[bytes]:
     """The turn's events, piece i at `delay * i / N` after the start of the call."""
     start = time.monotonic()
-    text = reply_to(request["messages"])
+    text = reply_to(request)
     parts = pieces(text, chunks)
     for i, part in enumerate(parts, 1):
         await asyncio.sleep(start + delay * i / len(parts) - time.monotonic())
@@ -149,7 +156,7 @@ async def events(request: Mapping[str, Any], delay: float, chunks: int) -> Async
 
 async def whole(request: Mapping[str, Any], delay: float) -> dict[str, Any]:
     await asyncio.sleep(delay)
-    text = reply_to(request["messages"])
+    text = reply_to(request)
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     usage = usage_of(request, text)

@@ -53,9 +53,9 @@ def test_runs_have_the_length_asked_for_and_differ():
 
 def test_the_server_scores_every_criterion_and_still_plays_its_run():
     asked = "text\n\nCriteria:\n1. [plan] a: b\n2. [answer] c: d"
-    verdicts = json.loads(reply_to([{"role": "user", "content": asked}]))["verdicts"]
+    verdicts = json.loads(reply_to({"messages": [{"role": "user", "content": asked}]}))["verdicts"]
     assert [verdict["number"] for verdict in verdicts] == [1, 2]
-    assert reply_to([{"role": "user", "content": "a question"}]) == TURNS[0]
+    assert reply_to({"messages": [{"role": "user", "content": "a question"}]}) == TURNS[0]
 
 
 def test_every_written_run_can_be_damaged_in_each_stage_and_says_what_it_should():
