@@ -5,6 +5,7 @@ What passes between them is pickled on the way, as it is between processes.
 
 import asyncio
 import json
+import math
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -79,7 +80,8 @@ class Remote:
         self._cannot, self._asked = cannot, 0
         self.collector: Collector = opened.collector(**options)
         self.researcher = self.collector.rollouts
-        self.pool = WorkerPool(self._hire, 2, opened.lines.append)
+        share = math.ceil(self.collector.at_once / 2)
+        self.pool = WorkerPool(self._hire, 2, share, opened.lines.append)
         self.collector.rollouts = RemoteRollouts(
             self.researcher, opened.journal, opened.flow, self.pool
         )

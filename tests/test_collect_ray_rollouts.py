@@ -225,7 +225,7 @@ async def test_without_any_worker_the_run_says_what_is_missing(opened: Opened):
         with pytest.raises(
             PolicyError, match=r"No worker could begin\. The last: there are"
         ) as none:
-            made.pool.give_back(await made.pool.take())
+            await made.pool.ready()
     assert none.value.remedy == "Fetch them."
 
 

@@ -10,7 +10,7 @@ dearest one did, and still fit.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
@@ -88,6 +88,16 @@ class Flow:
             self._rollouts -= 1
             self._tell_change()
 
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """A rollout waits inside for a place; a run that is ended does not wait for it."""
+        self._parked += 1
+        self._tell_change()
+        try:
+            yield
+        finally:
+            self._parked -= 1
+
     async def call(
         self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
     ) -> T:
@@ -115,12 +125,8 @@ class Flow:
         """Return where one more call may begin."""
         await self._until(lambda: self.ended_by is not None or self._affordable())
         if self.ended_by is not None:
-            self._parked += of_rollout
-            self._tell_change()
-            try:
+            with self.parked() if of_rollout else nullcontext():
                 await _for_ever()
-            finally:
-                self._parked -= of_rollout
 
     def _affordable(self) -> bool:
         if self.most_cost is None:

@@ -8,6 +8,7 @@ cluster keeps and shows.
 """
 
 import asyncio
+import math
 import os
 import secrets
 import shutil
@@ -23,6 +24,7 @@ from agent.settings import Settings
 from memory.errors import PolicyError, RubricemError, SettingsError
 from training.extra_packages import needed
 from training.flow import Flow
+from training.opening_flow import at_once
 from training.remote_lines import Begin, Said
 from training.remote_rollouts import RemoteRollouts
 from training.remote_worker import RolloutWorker
@@ -61,10 +63,11 @@ async def ray_rollouts(
     """
     async with _connected(options) as ray:
         hire = _Hiring(ray, settings, researcher)
-        pool = WorkerPool(hire, options.workers, flow.tell)
+        share = math.ceil(at_once(settings, options.workers) / options.workers)
+        pool = WorkerPool(hire, options.workers, share, flow.tell)
         try:
             # What no worker can do is told before the run begins.
-            pool.give_back(await pool.take())
+            await pool.ready()
             yield RemoteRollouts(researcher, flow.journal, flow, pool)
         finally:
             await pool.close()

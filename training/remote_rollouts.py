@@ -41,7 +41,8 @@ class RemoteRollouts:
         request = request_of(ask, self.researcher.choices)
         await asyncio.to_thread(self.researcher.store.create, thread, request)
         for _ in range(LIVES):
-            worker = await self.pool.take()
+            with self.flow.parked():
+                worker = await self.pool.take()
             try:
                 written = await self._written(worker, ask, thread)
             except WorkerLost as lost:
