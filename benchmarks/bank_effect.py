@@ -54,7 +54,7 @@ from memory.schema import Judgement, Trajectory, TrajectoryGroup
 ROOT = Path(__file__).parent
 QUESTIONS = ROOT / "bank_questions.jsonl"
 RESULTS = ROOT / "results"
-QUICK = 2
+QUICK = 1
 _JUDGED = TypeAdapter(dict[str, Judgement])
 
 
@@ -200,7 +200,7 @@ async def main(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help=f"{QUICK} questions (the default)")
+    size.add_argument("--quick", action="store_true", help="one question (the default)")
     size.add_argument("--full", action="store_true", help="all 12 questions, kept in results")
     parser.add_argument("--only", nargs=2, type=int, metavar=("FROM", "TO"), help="a slice")
     parser.add_argument("--variant", choices=sorted(VARIANTS), default="product")
