@@ -9,7 +9,8 @@ has sent the k-th piece of text, k drawn evenly over the whole run, and the same
 A call is finished when its reply is in the journal. Calls after the kill, as the server counts
 them, beyond those that were not finished yet, are finished calls that were repeated. What a run
 leaves, and the training rows it gives (over bytes as tokens), is compared line by line with the run
-that was left alone; names, times and the server's port are taken out on both sides.
+that was left alone, but for names and times. All runs are served at one port: seeds come from the
+calls' digests, in which the policy is named with its address.
 """
 
 import argparse
@@ -18,6 +19,7 @@ import json
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +28,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +111,9 @@ class Place:
             for name, values in (*products.items(), ("rows", rows))
         }
 
-    def _bare(self, value: Value) -> dict[str, Any]:
-        port = self.address.rpartition(":")[2].removesuffix("/v1")
-        fields: dict[str, Any] = json.loads(value.model_dump_json().replace(f":{port}", ""))
+    @staticmethod
+    def _bare(value: Value) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads(value.model_dump_json())
         return {name: part for name, part in fields.items() if name not in NAMES + TIMES}
 
 
@@ -126,9 +129,17 @@ class Trial:
     same: bool
 
 
+@cache
+def _port() -> int:
+    """One that was free when the first server was started."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        number: int = free.getsockname()[1]
+    return number
+
+
 @contextmanager
 def place() -> Iterator[Place]:
-    with tempfile.TemporaryDirectory() as folder, serving(DELAY, CHUNKS) as address:
+    with tempfile.TemporaryDirectory() as folder, serving(DELAY, CHUNKS, _port()) as address:
         made = Place(Path(folder), address)
         (made.folder / "questions.txt").write_text("".join(f"{q}\n" for q in QUESTIONS))
         buffers = BufferStore(made.folder / "data" / "buffers")

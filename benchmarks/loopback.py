@@ -237,9 +237,9 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[str, bytes]:
 
 
 @contextmanager
-def serving(delay: float, chunks: int) -> Iterator[str]:
+def serving(delay: float, chunks: int, port: int = 0) -> Iterator[str]:
     """A server in a process of its own; gives its address, which ends in /v1."""
-    options = ["--delay", str(delay), "--chunks", str(chunks)]
+    options = ["--delay", str(delay), "--chunks", str(chunks), "--port", str(port)]
     command = [sys.executable, "-m", "benchmarks.loopback", *options]
     root = Path(__file__).parent.parent
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:

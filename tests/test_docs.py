@@ -75,7 +75,7 @@ def test_every_command_that_is_named_is_known(page: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "rubricem bank snapshot",
+        "rubricem bank teleport",
         "rubricem bank list --all",
         "rubricem collect q.txt --out run --held-out",
         "rubricem export run --to csv",
