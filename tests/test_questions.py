@@ -37,6 +37,11 @@ def test_json_lines_may_name_their_questions_and_what_they_ask_for(tmp_path: Pat
     ]
 
 
+def test_criteria_that_no_encoding_can_write_are_stored_without_what_cannot(tmp_path: Path):
+    path = written(tmp_path, "q.jsonl", '{"question": "a?", "criteria": ["says \\ud800"]}')
+    assert read(path)[0].criteria == ("says \ufffd",)
+
+
 def test_the_column_of_questions_can_be_another(tmp_path: Path):
     path = written(tmp_path, "q.jsonl", '{"problem": "What is one?", "question": 3}')
     assert read(path, "problem") == [Question(id="0", question="What is one?")]

@@ -60,6 +60,12 @@ def test_csv_rows_have_the_columns_of_the_first_line(tmp_path: Path):
     assert rows[0].fields["level"] == "easy"
 
 
+def test_criteria_stand_in_a_csv_cell_as_json(tmp_path: Path):
+    path = tmp_path / "q.csv"
+    path.write_text('question,criteria\na?,"[""says a"", ""says b""]"\nb?,\n')
+    assert [question_of(row).criteria for row in read_rows(str(path))] == [("says a", "says b"), ()]
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [

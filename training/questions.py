@@ -7,6 +7,7 @@ of its row, from 0. Which of them are asked is chosen afterwards (`questions_sel
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
     fields = {
         "id": storable(str(row.number if identifier is None else identifier)),
         "question": _checked(text, row.place),
-        "criteria": row.fields.get("criteria") or (),
+        "criteria": _criteria(row.fields.get("criteria")),
     }
     try:
         return Question.model_validate(fields)
@@ -97,6 +98,16 @@ def _object(line: str, place: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as cause:
         raise SettingsError(f"{place}: {cause}.", 'Write it as {"question": "..."}.') from cause
     return fields
+
+
+def _criteria(written: Any) -> Any:
+    """A list as it stands, or as a cell of CSV holds it; what is none is left to be refused."""
+    if isinstance(written, str):
+        with suppress(ValueError, RecursionError):
+            written = json.loads(written)
+    if not isinstance(written, list):
+        return written or ()
+    return [storable(one) if isinstance(one, str) else one for one in written]
 
 
 def _checked(text: str, place: str) -> str:
