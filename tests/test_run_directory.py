@@ -98,6 +98,14 @@ def test_a_damaged_file_is_named(run: RunDirectory, damaged: str):
         list(run.trajectories())
 
 
+@pytest.mark.parametrize("sizes", ['{"groups": 1}', "[]", '{"groups": {}}'])
+def test_sizes_that_are_none_are_told_of_their_file(run: RunDirectory, sizes: str):
+    run.commit(0, {})
+    (run.folder / "steps/000/done.json").write_text(f'{{"sizes": {sizes}}}')
+    with pytest.raises(StoreError, match=r"done\.json cannot be read"):
+        list(run.trajectories())
+
+
 def test_a_question_with_odd_line_ends_stays_one_question(tmp_path: Path):
     odd = QUESTIONS[0].model_copy(update={"question": "one\u2028two\x85three"})
     run = RunDirectory(tmp_path)

@@ -207,10 +207,10 @@ class RunDirectory:
             return dict.fromkeys(PRODUCTS, 0)
         path = self._step(finished - 1) / "done.json"
         try:
-            sizes: dict[str, int] = json.loads(_text(path))["sizes"]
+            sizes = json.loads(_text(path))["sizes"]
+            return {name: int(sizes[name]) for name in PRODUCTS}
         except (ValueError, KeyError, TypeError) as error:
             raise _damaged(path, error) from error
-        return sizes
 
     def _cut_uncommitted(self) -> None:
         for name, size in self._sizes().items():
