@@ -64,6 +64,7 @@ class RubricBank:
         self._store = BankStore(self.folder)
         self._open_embedder = open_embedder
         self._opened: BankSearch | None = None
+        self._opening = asyncio.Lock()
 
     async def put(self, reflection: Reflection) -> bool:
         """Return once it is on disk; False where this very reflection came before.
@@ -207,15 +208,17 @@ class RubricBank:
         return k > 0 and await asyncio.to_thread(self._store.has_others, key, generation)
 
     async def _search(self) -> BankSearch:
-        if self._opened is None:
-            if self._open_embedder is None:
-                raise SettingsError(
-                    "The bank was opened without an embedding model, so it cannot be searched.",
-                    "Look a question up by its own words.",
-                )
-            embedder = await self._open_embedder()
-            chroma = await asyncio.to_thread(self._chroma)
-            self._opened = BankSearch(self._store, embedder, chroma)
+        if self._open_embedder is None:
+            raise SettingsError(
+                "The bank was opened without an embedding model, so it cannot be searched.",
+                "Look a question up by its own words.",
+            )
+        # Many runs look something up at once; a model for each of them would fill the memory.
+        async with self._opening:
+            if self._opened is None:
+                embedder = await self._open_embedder()
+                chroma = await asyncio.to_thread(self._chroma)
+                self._opened = BankSearch(self._store, embedder, chroma)
         return self._opened
 
     def _chroma(self) -> Chroma:

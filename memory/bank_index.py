@@ -125,6 +125,8 @@ class BankIndex:
         if not 0 <= at <= self._store.generation() or held.get("digest") != self._store.digest(at):
             return False
         if at and held.get("embedder") != self._embedder.name:
+            # It was opened without harm: a refusal is no crash, however often it comes.
+            self._chroma.proved()
             raise SettingsError(
                 f"The bank was indexed by {held.get('embedder')}, not by {self._embedder.name}.",
                 "Use that embedder, or have the bank embedded again: rubricem bank rebuild",

@@ -231,6 +231,8 @@ async def test_another_embedder_is_refused_until_the_bank_is_rebuilt(tmp_path: P
     with pytest.raises(SettingsError, match="indexed by words, not by other") as caught:
         await bank.search("heap")
     assert "rubricem bank rebuild" in caught.value.remedy
+    opening = tmp_path / "bank" / "index" / "opening"
+    assert not opening.exists(), "a refusal counts as no crash, after two of which all is remade"
     recalled = await bank.recall("cache heap")
     assert (recalled.similar, type(recalled.fault)) == ((), SettingsError)
     await bank.rebuild()

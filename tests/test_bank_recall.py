@@ -1,5 +1,6 @@
 """What is recalled together before a question, and what is looked at for that."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
@@ -69,6 +70,21 @@ async def test_what_was_near_and_is_replaced_or_disabled_does_not_crowd_out_the_
         await bank.disable(f"near{number}")
     assert ids(await bank.across("cache")) == ids((await bank.recall("cache")).similar) == ["far"]
     assert len(await bank.across("cache", k=3, generation=40)) == 3
+
+
+async def test_runs_that_recall_at_once_open_one_embedder(tmp_path: Path):
+    opened: list[WordEmbedder] = []
+
+    async def open_embedder() -> WordEmbedder:
+        await asyncio.sleep(0.01)
+        opened.append(WordEmbedder())
+        return opened[-1]
+
+    bank = RubricBank(tmp_path, open_embedder)
+    await bank.put(reflection("cache", "a"))
+    for recalled in await asyncio.gather(*(bank.recall(f"cache {n}") for n in range(4))):
+        assert ids(recalled.similar) == ["a"]
+    assert len(opened) == 1
 
 
 async def test_another_version_of_a_question_is_not_embedded_again(tmp_path: Path):
