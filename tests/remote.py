@@ -72,12 +72,13 @@ class Remote:
         *,
         recalls: bool = False,
         cannot: Callable[[int], RubricemError | None] = lambda number: None,
+        coming: Callable[[], Awaitable[None]] = lambda: asyncio.sleep(0),
         **options: Any,
     ) -> None:
-        """`cannot`: what the so many-th worker that is hired raises."""
+        """`cannot`: what the so many-th worker raises; `coming`: how all but the first come."""
         self.hired: list[NearWorker] = []
         self._opened, self._policy, self._recalls = opened, policy, recalls
-        self._cannot, self._asked = cannot, 0
+        self._cannot, self._coming, self._asked = cannot, coming, 0
         self.collector: Collector = opened.collector(**options)
         self.researcher = self.collector.rollouts
         share = math.ceil(self.collector.at_once / 2)
@@ -88,7 +89,8 @@ class Remote:
 
     async def _hire(self) -> NearWorker:
         self._asked = number = self._asked + 1
-        await asyncio.sleep(0)
+        if number > 1:
+            await self._coming()
         if error := self._cannot(number):
             raise error
         own = replace(self.researcher, policy=self._policy, journal=None)

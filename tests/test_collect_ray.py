@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -155,6 +156,18 @@ def test_without_ray_the_command_says_how_to_install_it(
     assert done.exit_code == 2
     assert "This needs ray, which is not installed." in done.stderr
     assert "pip install 'rubricem[ray]'" in done.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once(folder: Path):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with ScriptedServer(Holding()) as server:
+        there = [*arguments(folder, server, "ray"), "--ray-address", address]
+        done = CliRunner().invoke(main, there)
+    assert done.exit_code == 2
+    assert f"Ray cannot be reached at {address}: [Errno 111] Connection refused." in done.stderr
+    assert "name a running cluster by --ray-address" in done.stderr
 
 
 def test_an_address_of_ray_without_its_engine_is_refused(folder: Path):

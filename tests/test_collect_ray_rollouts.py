@@ -123,6 +123,19 @@ async def test_what_one_engine_began_the_other_finishes(first: str, tmp_path: Pa
     assert tally(run).finished == 6
 
 
+async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: Opened):
+    policy = Interrupted()
+
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async with remote(opened, policy, at_once=4, coming=never) as made:
+        with pytest.raises(RunStopped, match="interrupted"):
+            await asyncio.wait_for(made.collector.collect(policy.stop), 10)
+        assert len(made.hired) == 1, "two rollouts had no worker"
+    assert policy.asked == len(policy.calls) == opened.flow.meter.calls
+
+
 async def test_the_cap_on_money_holds_for_all_workers_together(opened: Opened):
     policy = Unsteady()
     opened.flow.most_cost = 0.55

@@ -12,6 +12,7 @@ import math
 import os
 import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -32,6 +33,7 @@ from training.worker_pool import Worker, WorkerLost, WorkerPool
 
 OBJECT_STORE = 80 * 2**20
 """bytes, little more than Ray's least: what passes through is small and gone at once"""
+CONNECT_SECONDS = 10.0
 _LOCAL = {
     # Read as it is imported: without clusters, Ray binds all its ports to loopback.
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
@@ -182,6 +184,8 @@ def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
             "_temp_dir": folder,
         }
     try:
+        if options.address:
+            _answers(options.address)
         ray.init(**where, log_to_driver=False, logging_level="ERROR")
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         doing = "started here" if folder else f"reached at {options.address}"
@@ -189,6 +193,13 @@ def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
             f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
             "Collect without --engine ray, or name a running cluster by --ray-address.",
         ) from error
+
+
+def _answers(address: str) -> None:
+    """Raise OSError where nobody listens; Ray itself would try for a quarter of an hour."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
 
 
 def _named(policy: tuple[str, str]) -> str:
