@@ -20,6 +20,7 @@ from typing import Any
 import click
 
 from memory.errors import RubricemError, SettingsError
+from memory.printable import printable
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 DEBUG_VARIABLE = "RUBRICEM_DEBUG"
@@ -113,7 +114,8 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0") or ctx.meta.get(DEBUG_VARIABLE):
             traceback.print_exception(error)
         known = _known_error(error)
-        click.echo(_told(known or error), err=True)
+        # A file's columns or a server's models may stand in it.
+        click.echo(printable(_told(known or error)), err=True)
         ctx.exit(MISUSED if isinstance(known, SettingsError) else FAILED)
 
 

@@ -105,6 +105,14 @@ def test_a_wrong_setting_is_a_sentence_a_remedy_and_exit_code_2() -> None:
     assert done.stderr == "error: The flag is wrong.\nCorrect it.\n"
 
 
+def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("\x1b]0;owned\x07a\x1b[2J,b\n1,2\n")
+    asked = ["collect", str(tmp_path / "q.csv"), "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 2
+    assert "it has a, b." in done.stderr and "\x1b" not in done.stderr
+
+
 def test_a_failure_is_exit_code_1() -> None:
     done = run("trouble", "policy")
     assert (done.exit_code, done.stderr) == (1, "error: The server is down.\nStart it.\n")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from agent.servers.endpoint import Endpoint
 from agent.servers.retrying import AttemptError, asked_wait, is_transient
+from memory.printable import one_line
 
 QUOTED_CHARACTERS = 300
 
@@ -31,12 +32,12 @@ class Server:
     key: str = field(default="", repr=False)
 
     def quote(self, words: str) -> str:
-        """The server's words, cut short, the key and the address's password blanked."""
+        """The server's words, printable, cut short, key and the address's password blanked."""
+        words = one_line(words)
         secrets = [self.key, (self.endpoint.basic or "").removeprefix("Basic ")]
         for secret in filter(None, secrets):
             words = words.replace(secret, "[key]")
-        flat = " ".join(words.split())
-        return flat if len(flat) <= QUOTED_CHARACTERS else flat[:QUOTED_CHARACTERS] + " ..."
+        return words if len(words) <= QUOTED_CHARACTERS else words[:QUOTED_CHARACTERS] + " ..."
 
     def unreachable(self) -> AttemptError:
         return AttemptError(

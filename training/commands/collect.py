@@ -175,6 +175,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     hf:org/name[:split]; of the same question twice, one is asked. The same command goes on with
     an interrupted run; what is finished is not repeated.
     """
+    from agent.reports.printable import printable
     from agent.settings import load_settings
     from training.opening import CollectOptions
     from training.questions_selecting import select_questions
@@ -193,7 +194,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     settings = load_settings({**flags, **temperature})
     asked = select_questions(questions, **choice)
     for line in _run(settings, options, asked, out, quiet):
-        click.echo(line)
+        click.echo(printable(line))
     click.echo(f"in {out}")
 
 
@@ -245,13 +246,14 @@ def _run(
 async def _collected(
     settings: "Settings", options: "CollectOptions", asked: "Selected", out: Path, quiet: bool
 ) -> list[str]:
+    from agent.reports.printable import printable
     from training.opening import open_collector
     from training.run_directory import RunDirectory
     from training.tally import tally
 
     def tell(line: str) -> None:
         if not quiet:
-            click.echo(line, err=True)
+            click.echo(printable(line), err=True)
 
     run = RunDirectory(out)
     if asked.selection:
