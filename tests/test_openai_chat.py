@@ -134,10 +134,23 @@ async def test_usage_and_cost_are_those_of_the_server_and_the_table() -> None:
     assert got.calls == 1
 
 
-async def test_a_server_without_usage_is_a_call_of_unknown_cost() -> None:
+async def test_a_server_without_usage_is_a_call_of_unknown_cost_where_no_price_is_known() -> None:
     with ScriptedServer([Reply("fine", usage=None)]) as server:
-        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
+        async with client(server.base_url) as chat:
             assert (await chat.chat(ASKED, SAMPLING)).usage == Usage(calls=1)
+
+
+@pytest.mark.parametrize("ends", [Reply("fine", usage=None), Reply("fine", pieces=["fine"] * 999)])
+async def test_what_costs_money_and_is_not_told_is_reckoned_at_three_bytes_a_token(
+    ends: Reply,
+) -> None:
+    # The messages have 9 and 22 bytes, the reply 4: 11 tokens and 2.
+    with ScriptedServer([ends]) as server:
+        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
+            got = await chat.chat(ASKED, SAMPLING, after("fine"))
+    assert got.text == "fine"
+    assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (11, 2)
+    assert got.usage.cost == pytest.approx((11 * 1.0 + 2 * 4.0) / 1e6)
 
 
 @pytest.mark.parametrize(

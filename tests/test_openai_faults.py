@@ -50,8 +50,11 @@ async def test_nothing_of_a_cut_attempt_is_kept_but_its_cost() -> None:
             reply = await chat.chat(ASKED, SAMPLING)
     assert reply.text == "whole"
     assert reply.usage.calls == 3
-    assert reply.usage.prompt_tokens == 10, "a server that broke off sent no usage"
-    assert reply.usage.cost is None, "so what it cost is unknown"
+    # The two that broke off told nothing: 31 bytes were read each time, at 3 a token, and what
+    # they wrote was "half of a reply " and "half".
+    assert reply.usage.prompt_tokens == 11 + 11 + 10
+    assert reply.usage.completion_tokens == 6 + 2 + 5
+    assert reply.usage.cost == pytest.approx(45 / 1e6)
 
 
 async def test_a_stream_without_an_end_is_cut_even_if_it_closes_cleanly() -> None:
@@ -184,6 +187,12 @@ async def test_a_key_that_the_server_repeats_elsewhere_is_blanked() -> None:
     error = await failure([Fault(400, f"malformed header Bearer {KEY}")])
     assert "malformed header Bearer [key]" in str(error)
     assert KEY not in "".join(traceback.format_exception(error))
+
+
+async def test_what_a_terminal_would_obey_is_not_quoted() -> None:
+    split = f"{KEY[:5]}\x1b[0m{KEY[5:]}"
+    error = await failure([Fault(400, f"\x1b]0;owned\x07no \x1b[31mred\u202e {split}")])
+    assert str(error).endswith("rejected the request (400): no red [key]")
 
 
 async def test_a_missing_key_is_told_as_missing() -> None:

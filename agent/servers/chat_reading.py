@@ -5,7 +5,8 @@ at which the turn is over; endless repetition is looked for every 64 characters,
 in the reasoning. What comes after the end is counted but not kept.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,8 @@ from memory.schema import Usage
 # A model that ends its turn by itself sends its usage at once, and a stream read to its end
 # leaves the connection fit for the next turn. One that goes on writing is cut off.
 LATE_PIECES = 3
+BYTES_A_TOKEN = 3
+"""of UTF-8; most texts have more"""
 
 
 @dataclass(slots=True)
@@ -88,6 +91,15 @@ class Reading:
             reasoning="\n".join(filter(None, (self.reasoning.strip(), self._thought))),
             usage=usage,
         )
+
+
+def reckoned(read: Iterable[str], written: str) -> Usage:
+    """What a call must have used that its server says nothing of; rather too much."""
+    prompt, completion = (
+        math.ceil(len(text.encode(errors="replace")) / BYTES_A_TOKEN)
+        for text in ("".join(read), written)
+    )
+    return Usage(prompt_tokens=prompt, completion_tokens=completion, calls=1)
 
 
 def tokens_of(usage: Mapping[str, Any] | None) -> Usage:

@@ -7,7 +7,7 @@ is then closed.
 
 from collections.abc import Sequence
 
-from agent.servers.chat_reading import Reading, tokens_of
+from agent.servers.chat_reading import Reading, reckoned, tokens_of
 from agent.servers.chat_request import Dialect
 from agent.servers.chat_server import ChatServer
 from agent.servers.endpoint import Endpoint
@@ -78,17 +78,17 @@ class OpenAIChat:
                 reading,
                 lambda: self._http.open(messages, sampling),
                 self._http.next,
-                lambda: self._usage(reading),
+                lambda: self._usage(reading, messages),
             )
             try:
                 self._check(reading, sampling)
             except AttemptError as failed:
-                failed.usage = self._usage(reading)
+                failed.usage = self._usage(reading, messages)
                 raise
             return reading
 
         reading, spent = await self._tries.call(attempt)
-        return reading.completion(spent + self._usage(reading))
+        return reading.completion(spent + self._usage(reading, messages))
 
     def _check(self, reading: Reading, sampling: Sampling) -> None:
         """Raises AttemptError unless there is something in the reply."""
@@ -100,10 +100,16 @@ class OpenAIChat:
             raise self._server.endless_thought(sampling.max_tokens)
         raise self._server.wordless()
 
-    def _usage(self, reading: Reading) -> Usage:
+    def _usage(self, reading: Reading, messages: Sequence[Message]) -> Usage:
+        """As the server tells it; what costs money and is not told is reckoned from the texts.
+
+        Whoever keeps to a limit of money would else take a reply that was cut off for free.
+        """
         used = tokens_of(reading.usage)
         if not reading.usage:
-            return used
+            if self.price is None:
+                return used
+            used = reckoned((m.content for m in messages), reading.reasoning + reading.raw)
         return used.model_copy(update={"cost": cost(used, self.price)})
 
 
