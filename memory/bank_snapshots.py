@@ -13,9 +13,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from memory.bank_events import Decided, Put, event_of, line_of
+from memory.bank_events import Decided, Event, Put, event_of, line_of
 from memory.bank_journal import BankJournal
 from memory.bank_store import BankStore, blanked
+from memory.bank_uses import BankUses
 from memory.errors import SettingsError
 from memory.runs import writable, write_atomically
 from memory.values import Value
@@ -69,15 +70,24 @@ def restore(store: BankStore, folder: Path, foreign: bool = False) -> int:
 
 def _without(journal: BankJournal, removed: set[str]) -> Iterator[bytes]:
     """The journal's lines, with the text of these ids removed."""
-    gone = []
-    for _, line in journal.lines():
-        event = event_of(line) if removed else None
-        if isinstance(event, Put) and event.id in removed:
-            gone.append(event.id)
-            yield blanked(line)
-        else:
-            yield line
-    yield from (line_of(Decided(event="remove", id=identifier)) for identifier in gone)
+    untold = set(removed)
+    for number, (_, line) in enumerate(journal.lines(), start=1):
+        event = _event(journal, number, line)
+        if isinstance(event, Decided) and event.event == "remove":
+            untold.discard(event.id)
+        yield blanked(line) if isinstance(event, Put) and event.id in removed else line
+    # Also of those that this snapshot does not know: a later one may hold them.
+    yield from (line_of(Decided(event="remove", id=identifier)) for identifier in sorted(untold))
+
+
+def _event(journal: BankJournal, number: int, line: bytes) -> Event:
+    try:
+        return event_of(line)
+    except ValueError as error:
+        raise SettingsError(
+            f"Line {number} of the snapshot's journal {journal.path} is damaged.",
+            "Name the folder of another snapshot; the bank was left as it is.",
+        ) from error
 
 
 def _check_bank(store: BankStore, held: Snapshot, foreign: bool) -> None:
@@ -90,12 +100,13 @@ def _check_bank(store: BankStore, held: Snapshot, foreign: bool) -> None:
 
 def _read(folder: Path) -> Snapshot:
     """What a whole snapshot says of itself."""
-    journal, _ = _files(folder)
+    journal, uses = _files(folder)
     try:
         held = Snapshot.model_validate_json((folder / _MARKER).read_bytes())
         state = journal.state()
         if state is None or state.size != held.journal_bytes:
             raise ValueError("its journal is not whole")
+        BankUses(uses.path).count()
     except (OSError, ValidationError, ValueError) as error:
         raise SettingsError(
             f"There is no whole snapshot of a bank in {folder}.", "Name the folder of another one."

@@ -124,6 +124,7 @@ class Follower:
     def _decide(self, event: Decided, generation: int) -> None:
         row = self._db.execute("SELECT * FROM versions WHERE id = ?", (event.id,)).fetchone()
         if row is None:
+            self._bar(event, generation)
             return
         version = version_of(row)
         others = [v for v in self._current(version.key) if v.since != version.since]
@@ -132,6 +133,11 @@ class Follower:
         self._save([*others, version], before, generation)
         if version.removed:
             self._forget(version, generation)
+
+    def _bar(self, event: Decided, at: int) -> None:
+        """What was removed before the bank went back to a time without it comes no more."""
+        if event.event == "remove":
+            self._save([Version(at, event.id, "", 0, until=at, removed=True)], set(), at)
 
     def _forget(self, version: Version, generation: int) -> None:
         self._db.execute("DELETE FROM spans WHERE version = ?", (version.since,))

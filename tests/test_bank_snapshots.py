@@ -58,6 +58,34 @@ async def test_another_banks_snapshot_is_refused_unless_told_and_an_empty_bank_t
     assert await empty.restore(tmp_path / "copy") == 1
 
 
+async def test_what_was_removed_stays_removed_by_way_of_a_time_before_it_came(tmp_path: Path):
+    bank = bank_in(tmp_path)
+    await bank.put(reflection("heap", "b"))
+    await bank.snapshot(tmp_path / "before")
+    await bank.put(reflection("cache", "a", "- secret"))
+    await bank.snapshot(tmp_path / "after")
+    await bank.remove("a")
+    for name in ("before", "after", "before", "after"):
+        await bank.restore(tmp_path / name)
+        assert ids(await bank.items(every=True)) == ids(await bank.search("cache")) == ["b"]
+        assert "secret" not in (tmp_path / "bank" / "journal.jsonl").read_text()
+        assert not await bank.put(reflection("cache", "a", "- secret"))
+    assert ids(await bank_in(tmp_path).items(every=True)) == ["b"]
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "uses.jsonl"])
+async def test_a_damaged_line_of_a_snapshot_changes_nothing(tmp_path: Path, name: str):
+    bank, copy = bank_in(tmp_path), tmp_path / "copy"
+    await bank.put(reflection("cache", "a"))
+    await bank.used("run", ["a"], "q")
+    await bank.snapshot(copy)
+    await bank.put(reflection("heap", "b"))
+    (copy / name).write_bytes((copy / name).read_bytes().replace(b'"', b"\xff", 1))
+    with pytest.raises(SettingsError, match=r"damaged|no whole snapshot"):
+        await bank.restore(copy)
+    assert ids(await bank.items()) == ids(await bank_in(tmp_path).items()) == ["a", "b"]
+
+
 @pytest.mark.parametrize("damage", ["no marker", "cut", "no folder"])
 async def test_what_is_no_whole_snapshot_is_refused_and_changes_nothing(
     tmp_path: Path, damage: str
