@@ -55,7 +55,8 @@ class Catalogue:
     def drop(self) -> None:
         """Remove the file: the next question makes it again from the journal."""
         self.close()
-        for suffix in ("", "-wal", "-shm"):
+        # The file itself goes last: what lies beside a new one belongs to who made that.
+        for suffix in ("-wal", "-shm", ""):
             with suppress(FileNotFoundError):
                 os.unlink(f"{self._path}{suffix}")
 

@@ -1,5 +1,9 @@
 """A bank in numbers, without loading a model or Chroma."""
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 from memory.bank_mark import embedder_of, read_mark
 from memory.bank_store import BankStore
 from memory.items import BankStats
@@ -15,5 +19,15 @@ def stats_of(store: BankStore) -> BankStats:
             uses=store.uses.count(),
             embedder=embedder_of(read_mark(folder)),
             journal_bytes=journal_bytes,
-            index_bytes=sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()),
+            index_bytes=_bytes_in(folder),
         )
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of its files; what another process is just removing counts for nothing."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.stat(os.path.join(parent, name)).st_size
+    return size

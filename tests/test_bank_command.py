@@ -1,11 +1,15 @@
 """`rubricem bank list`, `show` and `stats`, and how an id is found."""
 
 import asyncio
+import shutil
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from memory.bank_stats import stats_of
+from memory.bank_store import BankStore
 from tests.bank_commands import PARTS, bank, bank_json, put, reflection, states
 
 
@@ -123,12 +127,33 @@ def test_an_id_is_found_by_its_beginning_unless_another_begins_so(data: Path):
     "command",
     ["show", "edit", "pin", "unpin", "disable", "enable", "release", "rm"],
 )
-@pytest.mark.parametrize("identifier", ["none", "", "x%"])
+@pytest.mark.parametrize("identifier", ["none", "", "x%", "\udcff"])
 def test_an_unknown_id_is_said_by_every_command(data: Path, command: str, identifier: str):
     put(data, reflection("abc"))
     told = bank(command, identifier, exit_code=2).stderr
     assert f"No reflection begins with {identifier!r}." in told
     assert "rubricem bank list" in told
+
+
+def test_stats_are_told_while_another_process_rewrites_the_index(data: Path):
+    put(data, reflection("a"))
+    folder, over = data / "bank" / "index" / "vectors", threading.Event()
+
+    def rewrite() -> None:
+        while not over.is_set():
+            folder.mkdir(parents=True)
+            for number in range(20):
+                (folder / str(number)).touch()
+            shutil.rmtree(folder)
+
+    other = threading.Thread(target=rewrite)
+    other.start()
+    try:
+        for _ in range(300):
+            assert stats_of(BankStore(data / "bank")).index_bytes == 0
+    finally:
+        over.set()
+        other.join()
 
 
 def test_stats_count_what_there_is(data: Path):

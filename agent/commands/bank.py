@@ -22,6 +22,7 @@ from agent.commands.bank_view import (
     text,
 )
 from memory.items import BankItem, BankStats
+from memory.text import storable
 
 SORTS = {
     "written": lambda item: item.reflection.written_at.timestamp(),
@@ -89,7 +90,7 @@ def show(identifier: str, as_json: bool) -> None:
 def search(words: Sequence[str], count: int, as_json: bool) -> None:
     """Find the reflections whose questions are nearest to TEXT in meaning."""
     with opened_to_embed("looking it up") as bank:
-        matches = asyncio.run(bank.search(" ".join(words), count))
+        matches = asyncio.run(bank.search(storable(" ".join(words)), count))
     if as_json:
         nearest = [
             {"similarity": m.similarity, "reflection": m.reflection.model_dump(mode="json")}

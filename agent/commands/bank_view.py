@@ -16,6 +16,7 @@ from memory.bank import RubricBank
 from memory.errors import SettingsError
 from memory.items import NEVER, BankItem
 from memory.schema import Stage
+from memory.text import storable
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 _LISTED = 5
@@ -52,7 +53,7 @@ def opened_to_embed(doing: str) -> Iterator[RubricBank]:
 
 async def found(bank: RubricBank, prefix: str) -> BankItem:
     """The one item whose id begins so, or is just that."""
-    items = await bank.find(prefix)
+    items = await bank.find(storable(prefix))
     exact = [item for item in items if item.reflection.id == prefix]
     if len(items) > 1 and not exact:
         ids = ", ".join(text(item.reflection.id, 40) for item in items[:_LISTED])
