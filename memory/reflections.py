@@ -4,7 +4,7 @@ Fields that earlier versions did not write have defaults, so that their lines st
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -42,7 +42,7 @@ class Reflection(Value):
     judge: str = ""
     judge_version: str = ""
     """the rubrics' version, or what is known of the judge model's"""
-    stage_scores: tuple[float | None, ...] = ()
+    stage_scores: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...] = ()
     """of the run it is about, in the order of the stages; None: unscored"""
     reflection_score: ReflectionScore | None = None
     """the parts of `score`, where a judge gave them"""

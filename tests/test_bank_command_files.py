@@ -143,6 +143,11 @@ def test_what_was_disabled_there_is_left_out(data: Path):
     }  # fmt: skip
 
 
+def test_times_of_another_zone_are_kept_in_utc(data: Path):
+    bank("import", file_of(data, entry("a") | {"written_at": "2026-01-02T01:30:00+09:00"}))
+    assert "written      2026-01-01 16:30 UTC" in bank("show", "a").stdout
+
+
 @pytest.mark.parametrize(
     ("damaged", "reason"),
     [
@@ -152,6 +157,11 @@ def test_what_was_disabled_there_is_left_out(data: Path):
         (entry("x") | {"score": 7}, "line 3: score: Input should be less than or equal to 1"),
         (entry("x") | {"disabled": "perhaps"}, "line 3: disabled: Input should be a valid boolean"),
         (entry("a b\x1b"), "line 3: the id must be 1 to 64 letters, digits, . _ or -"),
+        (
+            entry("x") | {"stage_scores": [2]},
+            "line 3: stage_scores.0: Input should be less",
+        ),
+        (entry("x") | {"written_at": "0001-01-01T00:00:00"}, "line 3: written_at must name its"),
         (entry("x", takeaways=" "), "line 3: its rubrics or takeaways say nothing"),
         (entry("x", question=" "), "line 3: There is no question"),
         (json.dumps(entry("x")).replace("run-1", "\\ud800"), "line 3: Invalid JSON"),

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,9 @@ def _screened(file: Path, number: int, read: Reflection) -> Reflection:
         question = checked(read.question)
     except SettingsError as error:
         raise _damaged(file, f"line {number}: {str(error).rstrip('.')}") from error
+    written = read.written_at
+    if written.tzinfo is None or not 1970 <= written.year < 9999:
+        raise _damaged(file, f"line {number}: written_at must name its zone and a year from 1970")
     flags = dict.fromkeys((*read.flags, *clean.flags, *orders(question)))
     return read.model_copy(
         update={
@@ -160,6 +164,7 @@ def _screened(file: Path, number: int, read: Reflection) -> Reflection:
             "rubrics": clean.rubrics,
             "takeaways": clean.takeaways,
             "flags": tuple(flags),
+            "written_at": written.astimezone(UTC),
         }
     )
 
