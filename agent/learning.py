@@ -43,7 +43,7 @@ from memory.bank import RubricBank
 from memory.buffers import BufferStore
 from memory.errors import JudgeError, RubricemError
 from memory.journal import Journal
-from memory.ratings import ratings_in
+from memory.ratings import Rating, ratings_in
 from memory.runs import RunStore
 from memory.schema import Judgement, ReflectionCandidate, Status, Trajectory
 
@@ -102,7 +102,8 @@ async def _learnt(
     learner: Learner, trajectory: Trajectory, folder: Path, journal: Journal
 ) -> Lesson:
     if await asyncio.to_thread(was_learnt, folder, trajectory):
-        await asyncio.to_thread(journal.path.unlink)
+        # Another process may have learnt from it and removed the file while this one opened it.
+        await asyncio.to_thread(journal.path.unlink, missing_ok=True)
         return skipped(trajectory.thread, "this run was learnt from before")
     mark = await asyncio.to_thread(mark_in, folder) or Mark()
     work = _Work(learner, trajectory, folder, Calls(journal), mark)
@@ -112,8 +113,11 @@ async def _learnt(
         waits = {"state": "queued", "reason": told(error)}
         await asyncio.to_thread(set_mark, folder, work.mark.model_copy(update=waits))
         raise
-    await asyncio.to_thread(clear_mark, folder)
-    await asyncio.to_thread(journal.path.unlink)
+    if await asyncio.to_thread(ratings_in, folder) == work.ratings:
+        await asyncio.to_thread(clear_mark, folder)
+    else:
+        await asyncio.to_thread(set_mark, folder, Mark(reason="it was rated while it was learnt"))
+    await asyncio.to_thread(journal.path.unlink, missing_ok=True)
     return lesson
 
 
@@ -126,6 +130,8 @@ class _Work:
     folder: Path
     calls: Calls
     mark: Mark
+    ratings: tuple[Rating, ...] = ()
+    """what the judge of the reflections was told of"""
 
     async def done(self) -> Lesson:
         written = await asyncio.to_thread(self._written_before)
@@ -188,14 +194,14 @@ class _Work:
         self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
     ) -> list[ReflectionCandidate]:
         settings, judge = self.learner.settings, reflection_judge(self._model())
-        ratings = await asyncio.to_thread(ratings_in, self.folder)
+        self.ratings = await asyncio.to_thread(ratings_in, self.folder)
         with self._step("scores", "scoring what was written"):
             scored = await judge.score(
                 self.trajectory,
                 judgement,
                 candidates,
                 settings.seed,
-                rating=ratings[-1] if ratings else None,
+                rating=self.ratings[-1] if self.ratings else None,
             )
             for before, after in zip(candidates, scored, strict=True):
                 if after.unscored_reason != before.unscored_reason:

@@ -81,6 +81,21 @@ def test_a_rating_of_a_run_learnt_from_has_its_candidates_scored_anew(data: Path
     assert command("learn").stdout.startswith("Nothing waits")
 
 
+def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path):
+    def judge(kind: str, number: int) -> None:
+        if kind == "judge reflections" and number == 1:
+            rate(data / "runs" / "one", 2, COMMENT)
+
+    with ScriptedServer(Server(at=judge)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        assert mark(data, "one")["state"] == "queued"
+        before = len(server.requests)
+        assert command("learn").exit_code == 0
+        [asked] = server.requests[before:]
+    assert COMMENT in json.dumps(asked.body)
+    assert command("learn").stdout.startswith("Nothing waits")
+
+
 def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: Path):
     replies = iter([None, "down"])
     script = Server(at=lambda kind, _: next(replies) if kind == "judge reflections" else None)
