@@ -43,7 +43,7 @@ class Holding:
             return plan()
         with self._lock:
             self.held += 1
-        assert self.let_go.wait(120)
+        assert self.let_go.wait(600)
         return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
 
 
@@ -119,7 +119,7 @@ def test_a_killed_workers_rollouts_go_on_and_nothing_finished_is_repeated(folder
     model = Holding()
     with ScriptedServer(model) as server:
         with collecting(folder, server) as process:
-            wait_for(lambda: model.held == GROUP or process.poll() is not None, 120)
+            wait_for(lambda: model.held == GROUP or process.poll() is not None, 300)
             assert process.poll() is None, process.communicate()
             begun = [process.pid, *descendants(process.pid)]
             workers = workers_of(process.pid)
@@ -128,11 +128,11 @@ def test_a_killed_workers_rollouts_go_on_and_nothing_finished_is_repeated(folder
             assert listening(begun) and listening(begun) <= LOOPBACK
             os.kill(workers[0], signal.SIGKILL)
             # Its two rollouts ask for their second turns again, and for nothing else.
-            wait_for(lambda: model.held == GROUP + 2, 60)
+            wait_for(lambda: model.held == GROUP + 2, 300)
             assert KEY not in written_in(session)
             assert not any(KEY in name_of(pid) for pid in begun)
             model.let_go.set()
-            out, errors = process.communicate(timeout=120)
+            out, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
         asked = [request.body["messages"] for request in server.requests]
         sent = {request.headers["authorization"] for request in server.requests}
