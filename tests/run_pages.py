@@ -21,6 +21,7 @@ from memory.schema import (
 from tests.collected import candidate, manifest
 from tests.flow import answer, plan
 from tests.test_compiling import rollout
+from training.groups import Reflected
 from training.run_directory import GroupRecord, Question, RunDirectory
 from training.scaffolding import ScaffoldRule
 
@@ -97,6 +98,8 @@ def written_run(folder: Path) -> RunDirectory:
     )
     buffer = RubricBuffer(question=ASKED[0].question, version=4, history=history)
     run.save_part(0, "a-judged", GroupJudgement(judgements=judgements, buffer=buffer))
+    spent = Usage(prompt_tokens=20, completion_tokens=4, cost=0.0625, calls=3)
+    run.save_part(0, "a-reflected", Reflected(trajectory_id="best", usage=spent))
     run.commit(
         0,
         {

@@ -16,6 +16,7 @@ from memory.buffers import BufferStore
 from memory.schema import Reflection, Stage
 from tests.flow import answer, plan
 from tests.scripted_server import Fault, Scripted, ScriptedServer
+from training.groups import Reflected
 from training.opening import CollectOptions, judge_settings, open_collector
 from training.opening_flow import at_once
 from training.questions_selecting import Selected
@@ -90,6 +91,8 @@ def test_groups_are_collected_judged_reflected_upon_and_kept(folder: Path):
     assert len(group.trajectories) == 4 and group.notes == ()
     scores = {j.score(Stage.ANSWER) for j in run.judgements()}
     assert scores <= {0.0, 1.0} and len(list(run.judgements())) == 4
+    reflected = run.part(0, "s000-q000-reflected", Reflected)
+    assert reflected and reflected.usage.calls == 3, "two were written, and judged at once"
     buffer = BufferStore(folder / "data" / "buffers").load(QUESTION)
     assert buffer.version > 0
     assert group.rubric_version.startswith("1-")

@@ -92,7 +92,7 @@ def test_the_terminal_shows_steps_reasons_and_extremes(folder: Path):
     assert "1 failed: The server is down." in told
     assert "1 stages unscored: the judge failed" in told
     assert "step 1, answer 1.00 (best) against 0.25 (worst)" in told
-    assert "0.38" in told and "$1.2500" in told and "+1 -1" in told
+    assert "0.38" in told and "$1.3125" in told and "+1 -1" in told
     assert "\x1b" not in told and "\u202e" not in told
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from memory.errors import SettingsError
 from memory.schema import Stage
-from tests.run_pages import NASTY, written_run
+from tests.run_pages import NASTY, change, written_run
 from training.run_directory import RunDirectory
 from training.run_page import scaffold_means
 from training.run_page_json import run_json
@@ -46,7 +46,8 @@ def test_every_token_and_dollar_is_counted_once(run: RunNumbers):
     assert (usage["rollouts"].prompt_tokens, usage["rollouts"].cost) == (300, 0.75)
     assert (usage["judge"].calls, usage["judge"].cost) == (2, 0.25)
     assert (usage["failed rollouts"].prompt_tokens, usage["failed rollouts"].cost) == (50, 0.5)
-    assert run.steps[0].usage.cost == 0.5 + 0.25 + 0.5
+    assert (usage["reflections"].calls, usage["reflections"].cost) == (3, 0.0625)
+    assert run.steps[0].usage.cost == 0.5 + 0.25 + 0.5 + 0.0625
     assert run.seconds == 105
 
 
@@ -68,12 +69,14 @@ def test_what_was_shown_of_the_rubric_stands_beside_the_score(run: RunNumbers):
 
 
 def test_a_run_as_json(run: RunNumbers):
+    run.steps[1].changes.append(("Two?", change(5, 1, "pinned", "kept by a person")))
     told = run_json(run)
     assert (told["rollouts"], told["groups"], told["accepted"]) == (3, 2, 1)
     first, second = told["steps"]
     assert first["scores"] == {"plan": 0.5, "research": 0.375, "review": 0.5, "answer": 0.625}
     assert (first["failed"], first["criteria_added"], first["criteria_retired"]) == (1, 1, 1)
     assert second["scores"]["plan"] is None and second["tool_calls"] == 2
+    assert second["criteria_added"] == 1, "as on the page"
     assert told["extremes"][0]["best"] == {"thread": "best", "value": 1.0}
 
 

@@ -14,7 +14,7 @@ from agent.journaled import Calls
 from judge.stage_judge import GroupJudgement
 from memory.buffers import BufferStore
 from memory.errors import RubricemError
-from memory.schema import Status, Trajectory, TrajectoryGroup
+from memory.schema import NO_USAGE, Status, Trajectory, TrajectoryGroup
 from training.flow import Flow
 from training.groups import (
     Group,
@@ -29,6 +29,7 @@ from training.groups import (
     rollout_of,
     rollout_seed,
 )
+from training.meter import usage_of
 from training.run_directory import Question, RunDirectory
 from training.scaffolding import Scaffold
 
@@ -128,6 +129,8 @@ class GroupWork:
                 reflected = await reflecting(run, judgement, draw.randrange(2**32))
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
+        spent = sum(map(usage_of, self.flow.journal.held(part).values()), NO_USAGE)
+        reflected = reflected.model_copy(update={"usage": spent})
         await asyncio.to_thread(self.run.save_part, step, part, reflected)
         self.calls.forget(part)
         kept = "one accepted" if reflected.reflection else "none accepted"

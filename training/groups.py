@@ -30,6 +30,8 @@ class Reflected(Value):
     reflection: Reflection | None = None
     """the one for the bank"""
     notes: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE
+    """of writing and judging them"""
 
 
 class Snapshot(Value):

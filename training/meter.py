@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memory.journal import CallKey, Journal
-from memory.schema import Usage
+from memory.schema import NO_USAGE, Usage
 
 LOST = "lost"
 """the journal's thread for what failed calls had cost"""
@@ -30,9 +30,8 @@ class Meter:
         """tokens"""
 
     def hear(self, reply: Mapping[str, Any]) -> None:
-        """Count one reply of the journal; searches and choices have no usage."""
-        if usage := reply.get("usage"):
-            self.count(Usage.model_validate(usage))
+        """Count one reply of the journal."""
+        self.count(usage_of(reply))
 
     def count(self, usage: Usage) -> None:
         self.calls += usage.calls
@@ -41,6 +40,12 @@ class Meter:
             self.cost += usage.cost
             self.largest = max(self.largest, usage.cost)
             self.priced += usage.calls
+
+
+def usage_of(reply: Mapping[str, Any]) -> Usage:
+    """What a reply of the journal has cost; searches and choices have no usage."""
+    usage = reply.get("usage")
+    return Usage.model_validate(usage) if usage else NO_USAGE
 
 
 async def keep_lost(journal: Journal, usage: Usage) -> None:

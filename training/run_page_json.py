@@ -53,6 +53,6 @@ def _step_json(step: StepNumbers) -> dict[str, Any]:
         "tool_calls": mean([r.tool_calls for r in rollouts]),
         "tokens_written": mean([r.usage.completion_tokens for r in rollouts]),
         "usage": step.usage.model_dump(mode="json"),
-        "criteria_added": step.changed("added", "returned"),
+        "criteria_added": step.changed("added", "returned", "pinned"),
         "criteria_retired": step.changed("retired"),
     }

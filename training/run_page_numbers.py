@@ -13,7 +13,7 @@ from judge.stage_judge import GroupJudgement
 from memory.rubrics import RubricChange
 from memory.schema import NO_USAGE, Status, Usage
 from training.export_judged import judged_groups
-from training.groups import judged_part
+from training.groups import Reflected, judged_part, reflected_part
 from training.run_directory import GroupRecord, Manifest, RunDirectory
 from training.run_page_rollouts import (
     TOLD,
@@ -41,13 +41,15 @@ class StepNumbers:
     """to the rubrics, each with its question"""
     notes: list[str] = field(default_factory=list)
     judging: Usage = NO_USAGE
+    reflecting: Usage = NO_USAGE
     lost: Usage = NO_USAGE
     """on rollouts that failed"""
 
     @property
     def usage(self) -> Usage:
-        """Of rollouts, lost ones included, and of their judge."""
-        return total([*(r.usage for r in self.rollouts), self.lost, self.judging])
+        """Of rollouts, lost ones included, of their judge and of reflections."""
+        beside = (self.lost, self.judging, self.reflecting)
+        return total([*(r.usage for r in self.rollouts), *beside])
 
     def scores(self, stage: int) -> list[float]:
         """The known scores of a stage, by its place."""
@@ -108,6 +110,7 @@ class RunNumbers:
             "rollouts": total(r.usage for r in self.rollouts),
             "failed rollouts": total(step.lost for step in self.steps),
             "judge": total(step.judging for step in self.steps),
+            "reflections": total(step.reflecting for step in self.steps),
         }
 
     def scores(self, stage: int) -> list[float]:
@@ -167,6 +170,8 @@ def _add_record(step: StepNumbers, record: GroupRecord, run: RunDirectory) -> No
     step.failures += record.failures
     step.notes += record.notes
     step.lost += record.lost
+    if reflected := run.part(record.step, reflected_part(record.id), Reflected):
+        step.reflecting += reflected.usage
     judged = run.part(record.step, judged_part(record.id), GroupJudgement)
     if judged is None:
         return
