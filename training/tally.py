@@ -1,7 +1,7 @@
 """What a collecting run brought, in numbers for people."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -55,48 +55,57 @@ class Tally:
 
 
 def tally(run: RunDirectory) -> Tally:
-    """Count what the finished steps of a run hold."""
-    trajectories = list(run.trajectories())
-    groups = list(run.groups())
-    stages = [score for judgement in run.judgements() for score in judgement.stages]
-    known = {
-        stage: [s.score for s in stages if s.stage is stage and s.score is not None]
-        for stage in Stage
-    }
-    candidates = list(run.reflections())
-    turns = list(_turns(trajectories))
+    """Count what the finished steps of a run hold, with one of its trajectories in memory."""
+    statuses, ratioless = Counter[Status](), Counter[str]()
+    first_try = turns = 0
+    for trajectory in run.trajectories():
+        statuses[trajectory.status] += 1
+        whole = all(segment.kept for segment in trajectory.segments)
+        first_try += whole and trajectory.status is Status.FINISHED
+        for turn in _turns(trajectory):
+            turns += 1
+            ratioless.update(_ratioless(turn))
+    groups = [len(group.failures) for group in run.groups()]
+    stages = [
+        (stage.stage, stage.score, stage.unscored_reason)
+        for judgement in run.judgements()
+        for stage in judgement.stages
+    ]
+    accepted = [candidate.accepted for candidate in run.reflections()]
     return Tally(
         steps=run.finished_steps(),
         groups=len(groups),
-        finished=_count(trajectories, Status.FINISHED),
-        partial=sum(t.status is not Status.FINISHED for t in trajectories),
-        failed=sum(len(group.failures) for group in groups),
-        first_try=sum(t.status is Status.FINISHED and all(s.kept for s in t.segments)
-                      for t in trajectories),
-        scores={stage: sum(found) / len(found) for stage, found in known.items() if found},
-        unscored=dict(Counter(s.unscored_reason for s in stages if s.score is None)),
-        reflections=len(candidates),
-        accepted=sum(candidate.accepted for candidate in candidates),
-        turns=len(turns),
-        ratioless=dict(Counter(reason for turn in turns if (reason := _ratioless(turn)))),
-    )  # fmt: skip
+        finished=statuses[Status.FINISHED],
+        partial=statuses.total() - statuses[Status.FINISHED],
+        failed=sum(groups),
+        first_try=first_try,
+        scores=_means(stages),
+        unscored=dict(Counter(reason for _, score, reason in stages if score is None)),
+        reflections=len(accepted),
+        accepted=sum(accepted),
+        turns=turns,
+        ratioless=dict(ratioless),
+    )
 
 
-def _turns(trajectories: Iterable[Trajectory]) -> Iterator[list[Segment]]:
-    """What the policy wrote in each turn of the free rollouts."""
-    for trajectory in trajectories:
-        if trajectory.decoding is Decoding.FREE:
-            written = (s for s in trajectory.segments if s.kept and s.author is Author.POLICY)
-            for _, turn in groupby(written, key=lambda segment: segment.turn):
-                yield list(turn)
+def _means(stages: Sequence[tuple[Stage, float | None, str]]) -> dict[Stage, float]:
+    known = {
+        stage: [score for at, score, _ in stages if at is stage and score is not None]
+        for stage in Stage
+    }
+    return {stage: sum(found) / len(found) for stage, found in known.items() if found}
 
 
-def _ratioless(turn: Iterable[Segment]) -> str:
-    segments = list(turn)
-    if any(segment.retokenised or segment.token_ids is None for segment in segments):
-        return "retokenised"
-    return "without log-probabilities" if any(s.logprobs is None for s in segments) else ""
+def _turns(trajectory: Trajectory) -> Iterator[list[Segment]]:
+    """What the policy wrote in each turn of a free rollout."""
+    if trajectory.decoding is Decoding.FREE:
+        written = (s for s in trajectory.segments if s.kept and s.author is Author.POLICY)
+        for _, turn in groupby(written, key=lambda segment: segment.turn):
+            yield list(turn)
 
 
-def _count(trajectories: Iterable[Trajectory], status: Status) -> int:
-    return sum(trajectory.status is status for trajectory in trajectories)
+def _ratioless(turn: Sequence[Segment]) -> list[str]:
+    """Why no ratio is formed of a turn; [] where it is."""
+    if any(segment.retokenised or segment.token_ids is None for segment in turn):
+        return ["retokenised"]
+    return ["without log-probabilities"] if any(s.logprobs is None for s in turn) else []
