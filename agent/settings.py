@@ -145,7 +145,8 @@ class Settings(BaseSettings):
     )
     @classmethod
     def _empty_is_none(cls, value: object) -> object:
-        return None if isinstance(value, str) and not value.strip() else value
+        # A key from a file may end in a line end, which no header can carry.
+        return (value.strip() or None) if isinstance(value, str) else value
 
     @field_validator("base_url", "bank_server")
     @classmethod

@@ -202,3 +202,9 @@ def test_what_is_no_host_is_not_allowed(host: str) -> None:
     error = refusal({"allow_hosts": (host,)})
     assert "--allow-host cannot be" in str(error)
     assert "must be hosts such as wiki.local" in str(error)
+
+
+def test_a_key_that_ends_in_a_line_end_is_the_key_without_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-one\r\n")
+    key = load_settings({}).api_key
+    assert key is not None and key.get_secret_value() == "sk-one"
