@@ -195,6 +195,11 @@ async def test_what_a_terminal_would_obey_is_not_quoted() -> None:
     assert str(error).endswith("rejected the request (400): no red [key]")
 
 
+async def test_a_refusal_nested_beyond_reading_is_a_refusal() -> None:
+    error = await failure([Fault(400, body="[" * 90_000)])
+    assert "rejected the request (400): [[[" in str(error)
+
+
 async def test_a_missing_key_is_told_as_missing() -> None:
     error = await failure([Fault(401)], api_key=None)
     assert "wants an API key and none is set" in str(error)

@@ -125,7 +125,7 @@ class ModelServer:
             raise self.refused(refused) from None
         except (aiohttp.ClientError, TimeoutError) as error:
             raise self._unanswered(error) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise self.server.garbled() from None
 
     def _unanswered(self, error: Exception) -> AttemptError:
@@ -165,7 +165,7 @@ def _read(said: bytes) -> Any:
     """A refusal's body, as JSON or else as text."""
     try:
         return json.loads(said)
-    except ValueError:
+    except (ValueError, RecursionError):
         return said.decode("utf-8", "replace").strip()
 
 
