@@ -12,12 +12,14 @@ import pytest
 from agent.journaled import Calls, JournaledChat
 from memory.errors import PolicyError
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
+from memory.journal import Journal
 from memory.schema import NO_USAGE, Usage
 from tests.collect_killed import AskingJudge
 from tests.collected import QUESTIONS, Opened, two_turns
 from tests.fakes import ScriptedPolicy
-from training.flow import Patience, RunStopped
+from training.flow import Flow, Patience, RunStopped
 from training.gated_policy import GatedPolicy
+from training.meter import Meter
 from training.tally import tally
 
 SHORT = Patience(longest=0.5, alone=0.1, first=0.01, most=0.05)
@@ -252,3 +254,30 @@ async def test_a_group_is_judged_while_others_still_roll(
     await opened.collector(at_once=1, judged_at_once=places).collect()
     judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
     assert any("q002-r1: finished" in line for line in opened.lines[judged:])
+
+
+async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    flow = Flow(journal, Meter(), most_cost=0.15, patience=SHORT)
+    free = asyncio.Event()
+
+    async def dear() -> Completion:
+        await free.wait()
+        return Completion("ok", "eos", usage=Usage(calls=1, cost=0.1))
+
+    faults = [away()]
+
+    async def cheap() -> Completion:
+        if faults:
+            raise faults.pop()
+        return Completion("ok", "eos", usage=Usage(calls=1, cost=0.0))
+
+    first = asyncio.create_task(flow.call("there", dear))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(flow.call("there", cheap))
+    await asyncio.sleep(2 * SHORT.alone)
+    flow.most_cost = 1.0
+    free.set()
+    await first
+    assert (await waiting).text == "ok", "one failure at once is waited for"
+    journal.close()

@@ -106,9 +106,11 @@ class Flow:
         A completion, or a reply as the journal keeps it, is counted. A server that serves nobody
         is waited for. Raises what `make` raises otherwise.
         """
-        began, tried = time.monotonic(), 0
+        began, tried = 0.0, 0
         while True:
             await self._admitted(of_rollout)
+            # Waiting for money is no waiting for the server.
+            began = began or time.monotonic()
             self.in_flight += 1
             try:
                 made = await self._made(server, make)
