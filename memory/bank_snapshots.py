@@ -21,7 +21,7 @@ from memory.errors import SettingsError
 from memory.runs import writable, write_atomically
 from memory.values import Value
 
-_MARKER = "snapshot.json"
+_MARKER, _BEGUN = "snapshot.json", "snapshot.begun"
 
 
 class Snapshot(Value):
@@ -31,19 +31,22 @@ class Snapshot(Value):
 
 
 def snapshot(store: BankStore, folder: Path) -> int:
-    """Write the bank as it stands into a folder; returns the generation."""
+    """Write the bank as it stands into a folder; returns the generation.
+
+    Raises SettingsError for a folder with a journal that is no snapshot's.
+    """
     held = Snapshot(bank=store.identity(), generation=0, journal_bytes=0)
     journal, uses = _files(folder)
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        # A copy without its marker is none: a kill leaves no half one that looks whole.
-        (folder / _MARKER).unlink(missing_ok=True)
+        _claim(folder)
         with store.lock, store.journal.locked():
             generation, size = store.catalogue.position()
             journal.replace(line for _, line in store.journal.lines())
             uses.replace(line for _, line in store.uses.file.lines())
     held = held.model_copy(update={"generation": generation, "journal_bytes": size})
     write_atomically(folder / _MARKER, held.model_dump_json())
+    (folder / _BEGUN).unlink()
     return generation
 
 
@@ -66,6 +69,17 @@ def restore(store: BankStore, folder: Path, foreign: bool = False) -> int:
         with store.uses.file.locked():
             store.uses.file.replace(line for _, line in uses.lines())
         return store.generation()
+
+
+def _claim(folder: Path) -> None:
+    """Begin a copy: it has no marker until it is whole, so a kill leaves none that looks so."""
+    ours = (folder / _MARKER).exists() or (folder / _BEGUN).exists()
+    if not ours and _files(folder)[0].path.exists():
+        raise SettingsError(
+            f"{folder} holds a journal that is not a snapshot's.", "Name an empty folder."
+        )
+    (folder / _BEGUN).touch()
+    (folder / _MARKER).unlink(missing_ok=True)
 
 
 def _without(journal: BankJournal, removed: set[str]) -> Iterator[bytes]:

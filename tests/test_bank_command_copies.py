@@ -39,3 +39,14 @@ def test_a_folder_without_a_whole_copy_and_another_banks_copy_are_refused(
     assert "another bank" in bank("restore", str(tmp_path / "copy"), "--yes", exit_code=2).stderr
     bank("restore", str(tmp_path / "copy"), "--yes", "--foreign")
     assert set(states()) == {"a", "b"}
+
+
+def test_a_folder_with_another_journal_is_not_written_over(data: Path, tmp_path: Path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "journal.jsonl").write_text("precious\n")
+    assert "not a snapshot's" in bank("snapshot", str(tmp_path / "run"), exit_code=2).stderr
+    assert (tmp_path / "run" / "journal.jsonl").read_text() == "precious\n"
+    bank("snapshot", str(tmp_path / "copy"))
+    (tmp_path / "copy" / "snapshot.json").rename(tmp_path / "copy" / "snapshot.begun")
+    bank("snapshot", str(tmp_path / "copy"))
+    assert "2 events" in bank("snapshot", str(tmp_path / "copy")).stdout, "a later copy replaces it"
