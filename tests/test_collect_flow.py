@@ -163,6 +163,7 @@ async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
     opened_with: Callable[..., Gated],
 ):
     opened = opened_with(Unsteady(), step_size=3)
+    opened.flow.patience = replace(SHORT, longest=60.0)
     chat = DownChat(12)
     judge = judged_by(opened, chat)
     await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
@@ -241,7 +242,7 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
     policy = Unsteady(lambda number, said: tasks.append(len(asyncio.all_tasks())))
     opened = opened_with(policy, group_size=30, step_size=3)
     await opened.collector(at_once=4, judge=None, reflecting=None).collect()
-    assert policy.most == 4
+    assert 2 <= policy.most <= 4
     assert max(tasks) < 40, "of 90 rollouts"
     assert tally(opened.run).finished == 90
 
