@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.weights.catalogue import known
+from agent.weights.catalogue import DEFAULT_EMBEDDER, known
 from agent.weights.resolving import resolve_model
 from agent.weights.stored import weights_dir
 
@@ -115,6 +115,16 @@ def fetched(name: str) -> Path:
         fetch = (*COMMAND, "models", "fetch", weights.name)
         subprocess.run(fetch, cwd=ROOT, env=ENVIRONMENT, check=True)
     return asyncio.run(resolve_model(name, directory=WEIGHTS_DIR))
+
+
+@pytest.fixture
+def minilm(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The default embedder's folder, also where code looks for it; without it a test is skipped."""
+    weights = known(DEFAULT_EMBEDDER)
+    if weights is None or not (WEIGHTS_DIR / weights.folder).exists():
+        pytest.skip("the embedding model is not on disk")
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(WEIGHTS_DIR))
+    return WEIGHTS_DIR / weights.folder
 
 
 @pytest.fixture

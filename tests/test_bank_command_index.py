@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.bank_commands import bank, bank_json, put, reflection
-from tests.conftest import WEIGHTS_DIR
 from tests.small_embedder import write_small_embedder
 
 
@@ -83,11 +82,10 @@ def test_an_embedder_that_cannot_be_had_is_one_sentence_and_a_remedy(
 
 
 @pytest.mark.model
-def test_minilm_finds_a_question_in_other_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    if not any(WEIGHTS_DIR.glob("all-minilm-l6-v2-*")):
-        pytest.skip("the embedding model is not on disk")
+def test_minilm_finds_a_question_in_other_words(
+    tmp_path: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
-    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(WEIGHTS_DIR))
     put(
         tmp_path,
         reflection("a", "How does Python's lru_cache decide what to evict?"),
