@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agent.policy import Ids, Policy
+from agent.policy import BesidePolicy, Policy
 from memory.interfaces import (
     ChatModel,
     ChoiceReader,
@@ -91,20 +91,12 @@ class Calls:
         return _COMPLETION.validate_python(await self.once(call, asked))
 
 
-class JournaledPolicy:
+class JournaledPolicy(BesidePolicy):
     """A `Policy` that writes beside a transcript: a reflection, or a claim anew."""
 
     def __init__(self, policy: Policy, calls: Calls) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._calls = calls
-        self.name, self.version = policy.name, policy.version
-        self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
-
-    async def open(self, system: str, question: str) -> Ids:
-        return await self._policy.open(system, question)
-
-    async def encode(self, text: str) -> Ids:
-        return await self._policy.encode(text)
 
     async def write(
         self,

@@ -91,6 +91,21 @@ class TokenWriter:
         return await self.model.complete(prefix, sampling, stop, on_text)
 
 
+class BesidePolicy:
+    """What a `Policy` that stands before another one passes on; it writes in its own way."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.name, self.version = policy.name, policy.version
+        self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
+
+    async def open(self, system: str, question: str) -> Ids:
+        return await self._policy.open(system, question)
+
+    async def encode(self, text: str) -> Ids:
+        return await self._policy.encode(text)
+
+
 class ChatWriter:
     """A `Policy` over a `ChatModel`."""
 

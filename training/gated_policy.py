@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from agent.policy import Ids, Policy
+from agent.policy import BesidePolicy, Policy
 from memory.interfaces import Completion, OnText, Sampling, StopPredicate
 from memory.schema import Segment
 
@@ -18,20 +18,12 @@ class Gate(Protocol):
     ) -> T: ...
 
 
-class GatedPolicy:
+class GatedPolicy(BesidePolicy):
     """A `Policy` that writes rollouts: each of its turns begins when the gate lets it."""
 
     def __init__(self, policy: Policy, gate: Gate) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._gate = gate
-        self.name, self.version = policy.name, policy.version
-        self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
-
-    async def open(self, system: str, question: str) -> Ids:
-        return await self._policy.open(system, question)
-
-    async def encode(self, text: str) -> Ids:
-        return await self._policy.encode(text)
 
     async def write(
         self,
