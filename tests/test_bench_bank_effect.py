@@ -167,7 +167,8 @@ async def test_a_shortened_recall_names_the_same_items():
 
 def test_every_variant_is_one_that_the_settings_know():
     for variant in VARIANTS.values():
-        load_settings(dict(variant.flags))
+        settings = load_settings(dict(variant.flags))
+        assert all(getattr(settings, name) == value for name, value in variant.flags.items())
 
 
 def test_the_pairs_are_twelve_and_ask_different_things_with_facts_of_their_own():
