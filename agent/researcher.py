@@ -61,7 +61,9 @@ class Researcher:
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        self._graph = build_graph(self)
+        # For runs that nobody takes part in; those that ask a person have one of their own.
+        verified = self.verifier is not None
+        self._graph = build_graph(self, attended=False, verified=verified)
         self._places = asyncio.Semaphore(STARTING)
 
     async def ask(

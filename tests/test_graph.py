@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.graph import NODES, recursion_limit
+from agent.graph import NODES, build_graph, recursion_limit
 from agent.run import Ask
 from tests.fakes import QUESTION, FixedSearch
 from tests.flow import answer, plan, researching, search
@@ -13,7 +13,7 @@ from tests.scripted_server import ScriptedServer
 
 async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        drawn = researcher._graph.get_graph().draw_mermaid()
+        drawn = build_graph(researcher).get_graph().draw_mermaid()
     assert all(f"\t{name}({name})" in drawn for name in NODES)
     for edge in (
         "recall --> clarify",
@@ -25,6 +25,16 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
         assert edge in drawn
     assert "approve -.-> tools" in drawn and "approve -.-> plan" in drawn
     assert "research -.-> tools" in drawn and "research -.-> review" in drawn
+
+
+async def test_a_graph_without_people_and_checks_has_no_nodes_for_them(tmp_path: Path):
+    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
+        graph = build_graph(researcher, attended=False, verified=False).get_graph()
+    drawn = graph.draw_mermaid()
+    assert set(NODES) - set(graph.nodes) == {"clarify", "approve", "verify"}
+    assert all(
+        edge in drawn for edge in ("recall --> plan", "plan --> tools", "answer --> __end__")
+    )
 
 
 @pytest.mark.parametrize("budget", [1, 10, 60])
