@@ -1,0 +1,133 @@
+"""Research from Python: a question in, a report with checked citations out.
+
+    from agent import research
+
+    report = await research("What does functools.lru_cache evict?", source="python")
+    print(report.markdown)
+
+Options are settings by their names; those not given come from the environment, `rubricem.toml`
+and the defaults, as they do on the command line. Runs are kept in the data directory like those
+of the command line: `rubricem runs` lists them, `rubricem learn` learns from them.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from agent.auto_source import settled, with_default_source
+from agent.choice import choose_policy
+from agent.clients import decoding_of, open_researcher, reserve
+from agent.events import Listener, ignore
+from agent.question import checked
+from agent.reports.citations import cited_answer
+from agent.reports.cited import Citation
+from agent.reports.report import markdown
+from agent.researcher import new_thread
+from agent.settings import Settings, load_settings
+from memory.errors import RubricemError, SettingsError
+from memory.schema import Source, Status, Trajectory, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An answered question."""
+
+    text: str
+    """the answer with its marks, as in `It never evicts [1].`; "" where none was written"""
+    markdown: str
+    """the whole report: notes, answer, sources with the sentences cited, numbers of the run"""
+    citations: tuple[Citation, ...]
+    """in order of appearance: claim, source, quote, verdict and why"""
+    sources: tuple[Source, ...]
+    """those that the answer cites, in the order of their numbers from 1"""
+    status: Status
+    """FINISHED, or PARTIAL or NO_EVIDENCE with a reason"""
+    reason: str
+    usage: Usage
+    trajectory: Trajectory
+    """the whole run; its `thread` is the name to go on with"""
+
+
+async def research(
+    question: str,
+    *,
+    thread: str | None = None,
+    on_event: Listener = ignore,
+    stop: asyncio.Event | None = None,
+    **settings: Any,
+) -> Report:
+    """Answer a question; `settings` are those of `agent.settings.Settings`, by name.
+
+    `thread` names the run: the same name and question go on with a run that was broken off.
+    `on_event` is told the values of `agent.events` as they happen, in the event loop. `stop`,
+    once set, ends the run soon with a PARTIAL report of what there is; cancelling the task ends
+    it at once, without one. Raises SettingsError for what cannot be asked, and another
+    RubricemError, with a remedy, where the run failed.
+    """
+    chosen = load_settings(settings)
+    return report_of(await answered(chosen, question, thread, on_event, stop))
+
+
+def research_sync(
+    question: str, *, thread: str | None = None, on_event: Listener = ignore, **settings: Any
+) -> Report:
+    """`research` for code without an event loop; ^C once gives a PARTIAL report.
+
+    Raises SettingsError where an event loop runs already.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asked = _until_interrupted(question, thread=thread, on_event=on_event, **settings)
+        return asyncio.run(asked)
+    raise SettingsError(
+        "research_sync cannot be used where an event loop runs.",
+        "Use: await research(...)",
+    )
+
+
+async def _until_interrupted(question: str, **options: Any) -> Report:
+    """asyncio.run cancels its task at the first ^C, and raises KeyboardInterrupt at the second."""
+    stop = asyncio.Event()
+    work = asyncio.ensure_future(research(question, stop=stop, **options))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        stop.set()
+        return await work
+
+
+async def answered(
+    settings: Settings,
+    question: str,
+    thread: str | None = None,
+    listener: Listener = ignore,
+    stop: asyncio.Event | None = None,
+) -> Trajectory:
+    """One question under these settings, which nobody watches at a terminal."""
+    thread = thread or new_thread()
+    # A mistake in the settings is told before the web is probed.
+    decoding_of(settings, choose_policy(settings))
+    settings = await settled(with_default_source(settings), thread, listener)
+    wanted = reserve(settings, thread, checked(question))
+    async with open_researcher(settings, listener) as researcher:
+        return await researcher.ask(wanted, thread, listener, stop)
+
+
+def report_of(trajectory: Trajectory) -> Report:
+    """The report of a run that ended. Raises RubricemError for one that failed."""
+    if trajectory.status is Status.FAILED:
+        raise RubricemError(
+            trajectory.reason, f"Go on from where it ended: thread={trajectory.thread!r}"
+        )
+    answer = cited_answer(trajectory)
+    return Report(
+        text=answer.text(),
+        markdown=markdown(trajectory),
+        citations=answer.citations,
+        sources=answer.sources,
+        status=trajectory.status,
+        reason=trajectory.reason,
+        usage=trajectory.usage,
+        trajectory=trajectory,
+    )
