@@ -27,6 +27,7 @@ from training.groups import (
     Group,
     GroupJudge,
     Memory,
+    Milestone,
     Reflected,
     Reflecting,
     Rollout,
@@ -63,6 +64,8 @@ class Collector:
     """groups being judged and reflected upon at the same time; None: they take the places of
     rollouts, since one model in this process does both"""
     tell: Callable[[str], None] = lambda line: None
+    reached: Callable[[Milestone, str], None] = lambda milestone, group: None
+    """told of every group's milestones, also of those that were reached before a kill"""
     _places: asyncio.Semaphore = field(init=False)
     _judging: asyncio.Semaphore = field(init=False)
 
@@ -82,7 +85,7 @@ class Collector:
         manifest = self._manifest
         self._work = GroupWork(
             self.run, self.rollouts, self.calls, self.buffers, self.flow,
-            manifest.seed, self.judge, self.reflecting, self.tell,
+            manifest.seed, self.judge, self.reflecting, self.tell, self.reached,
         )  # fmt: skip
         self._steps = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
         finished = self.run.finished_steps()
@@ -170,6 +173,7 @@ class Collector:
         self, step: int, name: str, question: Question, rollouts: Sequence[Awaitable[Rollout]]
     ) -> Group:
         group = Group(name, question, tuple(await asyncio.gather(*rollouts)))
+        self.reached("rolled", name)
         async with self._judging:
             return await self._work.finish(step, group)
 

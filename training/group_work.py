@@ -19,6 +19,7 @@ from training.flow import Flow
 from training.groups import (
     Group,
     GroupJudge,
+    Milestone,
     Reflected,
     Reflecting,
     Rollout,
@@ -47,6 +48,7 @@ class GroupWork:
     judge: GroupJudge | None = None
     reflecting: Reflecting | None = None
     tell: Callable[[str], None] = lambda line: None
+    reached: Callable[[Milestone, str], None] = lambda milestone, group: None
 
     async def ended(self, group: str, member: int) -> Rollout | None:
         """A rollout that ended before; one that failed goes on from its journal."""
@@ -73,17 +75,19 @@ class GroupWork:
     async def finish(self, step: int, group: Group) -> Group:
         """Judge a group and reflect on one of its members."""
         if not group.members:
+            self.reached("judged", group.name)
             return group
         judged = self.run.part(step, judged_part(group.name), GroupJudgement)
         reflected = self.run.part(step, reflected_part(group.name), Reflected)
-        wants_judge = judged is None and self.judge is not None
-        wants_reflection = reflected is None and self.reflecting is not None
-        if wants_judge or wants_reflection:
-            runs = await asyncio.to_thread(self._trajectories, group)
-            if self.judge is not None and judged is None:
-                judged = await self._judged(step, group, runs, self.judge)
-            if self.reflecting is not None and reflected is None:
-                reflected = await self._reflected(step, group, runs, judged, self.reflecting)
+        wants = (judged is None and self.judge is not None) or (
+            reflected is None and self.reflecting is not None
+        )
+        runs = await asyncio.to_thread(self._trajectories, group) if wants else None
+        if runs and self.judge is not None and judged is None:
+            judged = await self._judged(step, group, runs, self.judge)
+        self.reached("judged", group.name)
+        if runs and self.reflecting is not None and reflected is None:
+            reflected = await self._reflected(step, group, runs, judged, self.reflecting)
         return _with(group, judged, reflected)
 
     def _ended(self, thread: str) -> Rollout | None:

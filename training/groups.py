@@ -3,7 +3,7 @@
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 from agent.asking import Ask
 from judge.stage_judge import GroupJudgement
@@ -20,6 +20,9 @@ from memory.schema import (
     Value,
 )
 from training.run_directory import GroupRecord, Question
+
+Milestone = Literal["rolled", "judged"]
+"""of a group: all its rollouts have ended; its judgement, if there is one, is on disk"""
 
 
 class Reflected(Value):
