@@ -95,6 +95,10 @@ class Spending:
         if self._since is None:
             self._since = time.monotonic()
 
+    def stand(self) -> None:
+        """A person is waited for: until the next call is made no time counts."""
+        self._spent["seconds"], self._since = self.seconds, None
+
     def replayed(self, at: float) -> None:
         """A call was read back that had ended after so many seconds; the clock stands there."""
         self._spent["seconds"], self._since = max(at, 0.0), None

@@ -72,17 +72,18 @@ class Researcher:
         thread: str | None = None,
         listener: Listener = ignore,
         stop: asyncio.Event | None = None,
+        person: Person | None = None,
     ) -> Trajectory:
         """Answer a question; with the thread of an interrupted run, go on with that one.
 
-        `stop`, once set, ends the run with what there is. A policy or store that fails gives a
-        FAILED trajectory with the reason.
+        `stop`, once set, ends the run with what there is; `person` is asked in the place of the
+        researcher's own. A policy or store that fails gives a FAILED trajectory with the reason.
         """
         thread = thread or new_thread()
         ended: list[Trajectory] = []
 
         def tell(event: Event) -> None:
-            if isinstance(event, StageStarted):
+            if isinstance(event, StageStarted | PersonAsked):
                 place.close()
             elif isinstance(event, RunFinished):
                 ended.append(event.trajectory)
@@ -96,7 +97,7 @@ class Researcher:
             run.spending.stop = stop
             listener(BudgetSet(self._limits(ask)))
             try:
-                await self._through(run)
+                await self._through(run, person or self.person or Nobody())
             except RubricemError:
                 # A run that failed was kept as what it is, and that is the answer then.
                 if not ended:
@@ -114,7 +115,7 @@ class Researcher:
         searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
         return searches, *phrases.values()
 
-    async def _through(self, run: Run) -> None:
+    async def _through(self, run: Run, person: Person) -> None:
         """Through the graph, asking the person wherever it interrupts itself for one."""
         position: Any = {"run": run.thread, "path": []}
         config: Any = {"recursion_limit": recursion_limit(run.ask.tool_calls)}
@@ -127,9 +128,9 @@ class Researcher:
 
         graph = build_graph(self, self.saver or InMemorySaver())
         config["configurable"] = {"thread_id": run.thread}
-        person = self.person or Nobody()
         while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
             run.listener(PersonAsked(waiting=True))
+            run.spending.stand()
             try:
                 decision = await person.decide(pauses[0].value)
             finally:
