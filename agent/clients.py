@@ -18,16 +18,18 @@ from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
 from agent.graph import Decoder
 from agent.pages.reader import open_pages
+from agent.opened_sources import open_sources
 from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
 from agent.sources.names import is_beyond, kept_name
+from agent.tracing import traced_model, traced_researcher
 from agent.verifying.opening import verifier_of
 from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
-from memory.interfaces import Embedder, Sampling, SearchTool
+from memory.interfaces import Sampling, SearchTool
 from memory.runs import RunStore
 from memory.schema import Decoding
 
@@ -66,7 +68,7 @@ async def open_researcher(
         async with open_policy(settings, choice, listener) as policy:
             # Not beside a model that writes: on few cores an index being built would starve it.
             await ready
-            yield Researcher(
+            researcher = Researcher(
                 policy=policy,
                 decoder=_decoder(settings, decoding),
                 decoding=decoding,
@@ -79,6 +81,7 @@ async def open_researcher(
                 beyond=any(map(is_beyond, settings.source)),
                 verifier=verifier_of(settings, policy),
             )
+            yield traced_researcher(researcher, settings.tracing)
 
 
 @asynccontextmanager
@@ -198,35 +201,6 @@ def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
     return FreeDecoder(Sampling(temperature=temperature), settings.attempts)
 
 
-async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
-    """The named sources; folders and libraries are indexed by their first search."""
-    embedder = None
-    if settings.retrieval == "hybrid":
-        from agent.banking import embedder_in
-
-        embedder = await embedder_in(settings.weights_dir, listener, settings.embedder)
-    return await asyncio.to_thread(_combined, settings, embedder, listener)
-
-
-def _combined(settings: Settings, embedder: Embedder | None, listener: Listener) -> SearchTool:
-    from agent.sources.combined import Combined
-    from agent.sources.opening import open_source
-
-    def tell(done: int, total: int, doing: str) -> None:
-        # Without the name of what is read, so that a log gets one line of it.
-        listener(SourceProgress(f"reading documents: {done} of {total}" if total else doing))
-
-    cache = settings.data_dir / "indexes"
-    key = settings.scholar_key.get_secret_value() if settings.scholar_key else None
-    tools = [
-        open_source(name, cache, settings.retrieval, embedder, tell, key)
-        for name in settings.source
-    ]
-    if len(tools) == 1:
-        return tools[0]
-    return Combined(tools, lambda problem: listener(SourceProgress(problem)))
-
-
 async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
     """The `LlamaPolicy` of the choice, its weights fetched if need be; the caller closes it."""
     from agent.cores import free_cores
@@ -242,7 +216,8 @@ async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Li
     free = await asyncio.to_thread(free_cores)
     threads = settings.threads or free
     config = LlamaConfig(settings.context_tokens, threads, settings.slots, files.adapter)
-    return await LlamaPolicy.load(files.path, files.name, files.version, config)
+    model = await LlamaPolicy.load(files.path, files.name, files.version, config)
+    return traced_model(model, settings.tracing)
 
 
 async def connect(
@@ -253,7 +228,7 @@ async def connect(
     from agent.servers.openai_chat import OpenAIChat, only_model
     from agent.servers.prices import Prices
 
-    return OpenAIChat(
+    chat = OpenAIChat(
         choice.model or await only_model(choice.base_url, choice.api_key),
         choice.base_url,
         choice.api_key,
@@ -262,6 +237,7 @@ async def connect(
         timeout=settings.timeout,
         think_is_reasoning=think_is_reasoning,
     )
+    return traced_model(chat, settings.tracing)
 
 
 async def connect_tokens(
@@ -291,7 +267,7 @@ async def connect_tokens(
             timeout=settings.timeout,
             tell=lambda line: listener(SourceProgress(line)),
         )
-        return opened
+        return traced_model(opened, settings.tracing)
     finally:
         if opened is None:
             await http.aclose()

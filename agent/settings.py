@@ -121,6 +121,8 @@ class Settings(BaseSettings):
     concurrency: int = Field(default=64, ge=1)
     """calls in flight to one server"""
     prices: dict[str, Price] = {}
+    tracing: bool = False
+    """spans of every run by OpenTelemetry; the OTEL_* variables that name an exporter do as well"""
     seed: int = Field(default=0, ge=0, lt=2**32)
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)

@@ -31,7 +31,7 @@ def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> Non
 
 
 async def _made(settings: Settings, question: str, searching: bool) -> "FirstRubrics":
-    from agent.clients import open_sources
+    from agent.opened_sources import open_sources
     from agent.events import ignore
     from agent.judging import open_judge_model
     from judge.building import proposer
