@@ -12,24 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from agent.auto_source import settled
-from agent.banking import recaller_of
 from agent.budgets import Budgets
+from agent.building import built
 from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
-from agent.graph import Decoder
-from agent.pages.reader import open_pages
 from agent.opened_sources import open_sources
 from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher, request_of
 from agent.run import Ask
 from agent.servers.endpoint import Endpoint
 from agent.settings import Settings
-from agent.sources.names import is_beyond, kept_name
-from agent.tracing import traced_model, traced_researcher
-from agent.verifying.opening import verifier_of
+from agent.sources.names import kept_name
+from agent.tracing import traced_model
 from agent.weights.checkpoints import is_checkpoint
 from memory.errors import SettingsError
-from memory.interfaces import Sampling, SearchTool
+from memory.interfaces import SearchTool
 from memory.runs import RunStore
 from memory.schema import Decoding
 
@@ -68,20 +65,8 @@ async def open_researcher(
         async with open_policy(settings, choice, listener) as policy:
             # Not beside a model that writes: on few cores an index being built would starve it.
             await ready
-            researcher = Researcher(
-                policy=policy,
-                decoder=_decoder(settings, decoding),
-                decoding=decoding,
-                search_tool=search_tool,
-                store=RunStore(settings.data_dir),
-                template=template_of(settings),
-                choices=choices,
-                recaller=recaller_of(settings, policy.context_tokens, listener),
-                pages=open_pages(settings.data_dir / "pages", settings.allow_hosts),
-                beyond=any(map(is_beyond, settings.source)),
-                verifier=verifier_of(settings, policy),
-            )
-            yield traced_researcher(researcher, settings.tracing)
+            template = template_of(settings)
+            yield built(settings, policy, decoding, search_tool, template, choices, listener)
 
 
 @asynccontextmanager
@@ -188,17 +173,6 @@ def choices_of(settings: Settings) -> dict[str, Any]:
 def _whole(name: str) -> str:
     path = Path(name).expanduser()
     return str(path.absolute()) if path.exists() else name
-
-
-def _decoder(settings: Settings, decoding: Decoding) -> Decoder:
-    if decoding is Decoding.FORCED:
-        from agent.forced import ForcedDecoder
-
-        return ForcedDecoder()
-    from agent.free import FreeDecoder
-
-    temperature = 1.0 if settings.temperature is None else settings.temperature
-    return FreeDecoder(Sampling(temperature=temperature), settings.attempts)
 
 
 async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
