@@ -4,14 +4,16 @@ Position t of every list carries the value for predicting `ids[t]` from what sta
 so position 0 is never trained. Token ids are those that were sampled (token in, token out).
 """
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from memory.versions import Fields, Upgrade, Versioned
 
-Objective = Literal["policy", "reflect", "sft"]
-"""`policy`: SS-GRPO on a stage's tokens; `reflect`: GRPO on a reflection; `sft`: imitation"""
+Objective = Literal["policy", "reflect", "judge", "sft"]
+"""`policy`: SS-GRPO on a stage's tokens; `reflect`: GRPO on a reflection; `judge`: GRPO on a
+judge's reasoning and verdict (RM-R1, arXiv:2505.02387); `sft`: imitation"""
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 
 def _with_prompt_tokens(fields: Fields) -> Fields:
@@ -21,11 +23,16 @@ def _with_prompt_tokens(fields: Fields) -> Fields:
     return {**fields, "prompt_tokens": next(written, len(fields.get("ids", ())))}
 
 
+def _unchanged(fields: Fields) -> Fields:
+    """Rows of version 2 are those of 3; what knows 2 only would refuse the rows of a judge."""
+    return fields
+
+
 class TrainRow(Versioned):
     """One token sequence with what is to be learnt from each of its tokens."""
 
-    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens,)
-    schema_version: int = 2
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _unchanged)
+    schema_version: int = 3
     id: str
     """unique for each attempt, so that no two rows are ever taken for one"""
     group: str
@@ -45,7 +52,8 @@ class TrainRow(Versioned):
     """of the sampler, natural log at temperature 1; 0 where masked or unknown"""
     stages: tuple[int, ...]
     """0 to 3 as in `Stage`, -1 for none"""
-    weight: float = 1.0
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """by what all its tokens' advantages, or their imitation, are multiplied"""
     ratio_allowed: bool = True
     """False: retokenised or forced, so no policy-gradient ratio may be formed of it"""
     scaffolded_prompt: tuple[int, ...] = ()

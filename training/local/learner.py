@@ -20,14 +20,12 @@ from torch import Tensor
 
 from training.local.logprobs import batch_logprobs
 from training.local.lora import Adapter
-from training.objective import (
-    ObjectiveResult,
-    clipped_objective,
-    imitation_objective,
-    merged_metrics,
-)
+from training.loss_metrics import LossMetrics
+from training.objective import ObjectiveResult, clipped_objective, imitation_objective
+from training.objective_config import ObjectiveConfig
 from training.rows import TrainRow
-from training.tensors import Batch, collate, objective_scales, trained_tokens
+from training.tensors import Batch, collate
+from training.window_weights import window_weights
 
 Metrics = dict[str, float]
 OnRow = Callable[[int, int], None]
@@ -70,13 +68,11 @@ class Learner:
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One update that makes the rows' trained tokens likelier."""
-        normaliser = trained_tokens(rows)
+        weights = window_weights(rows)
 
         def result(row: TrainRow) -> ObjectiveResult:
-            batch = collate([row])
-            weights = torch.full(batch.mask.shape, row.weight)
-            logprobs = batch_logprobs(self.model, batch)
-            return imitation_objective(logprobs, batch.mask, normaliser=normaliser, weights=weights)
+            batch = collate([row], weights)
+            return imitation_objective(batch, batch_logprobs(self.model, batch))
 
         return self._update(rows, rate, result)
 
@@ -86,9 +82,15 @@ class Learner:
         A row without any advantage, where no divergence is asked for, has no gradient: it is
         counted, and in the normaliser, but not computed.
         """
-        normaliser, config = trained_tokens(rows), self.config
-        scales = objective_scales(rows, {"reflect": config.reflection_weight})
-        batches = {row.id: collate([row], scales=scales) for row in rows}
+        config = self.config
+        objective = ObjectiveConfig(
+            clip=config.clip,
+            cap=config.truncation,
+            beta=config.beta,
+            reflect_weight=config.reflection_weight,
+        )
+        weights = window_weights(rows, objective)
+        batches = {row.id: collate([row], weights) for row in rows}
         moving = [r for r in rows if config.beta or batches[r.id].advantages.any()]
         old: dict[str, Tensor] = {}
         reference = {row.id: self._reference(batches[row.id]) for row in moving}
@@ -97,19 +99,7 @@ class Learner:
             batch = batches[row.id]
             logprobs = batch_logprobs(self.model, batch)
             before = old.setdefault(row.id, logprobs.detach())
-            return clipped_objective(
-                logprobs,
-                before,
-                # Sampled under a scaffold that the row has not: no gap of samplers to correct.
-                before if row.recompute_logprobs else batch.behaviour,
-                batch.advantages,
-                batch.mask,
-                normaliser=normaliser,
-                clip=config.clip,
-                truncation=config.truncation,
-                ref_logprobs=reference[row.id],
-                beta=config.beta,
-            )
+            return clipped_objective(batch, logprobs, before, reference[row.id], objective)
 
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
         for _ in range(config.passes if moving else 0):
@@ -135,12 +125,12 @@ class Learner:
     ) -> Metrics:
         began = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        parts, loss = [], 0.0
+        parts, loss = LossMetrics(), 0.0
         for done, row in enumerate(rows, start=1):
             one = result(row)
             one.loss.backward()  # type: ignore[no-untyped-call]
             loss += float(one.loss.detach())
-            parts.append(one.metrics)
+            parts += one.metrics
             self.on_row(done, len(rows))
         norm = torch.nn.utils.clip_grad_norm_(
             self.adapter.parameters(), self.config.max_grad_norm, error_if_nonfinite=True
@@ -155,6 +145,4 @@ class Learner:
             "tokens_read": float(read),
             "tokens_per_second": read / seconds,
         }
-        return (
-            merged_metrics(parts) | {"loss": loss, "grad_norm": float(norm), "rate": rate} | speed
-        )
+        return parts.report() | {"loss": loss, "grad_norm": float(norm), "rate": rate} | speed
