@@ -14,6 +14,9 @@ from memory.schema import NO_USAGE, Usage
 LATE_SECONDS = 0.25
 """how long a model that was not cut off may take to end a text that has ended"""
 
+EXACTNESS = 1 / 16
+"""of the time-out by which a silence may be found too early; a timer for each piece costs more"""
+
 Event = TypeVar("Event")
 Heard = TypeVar("Heard", contravariant=True)
 
@@ -80,6 +83,7 @@ class Listener:
     ) -> None:
         """Read to the end, or until a text that has ended goes on all the same."""
         now = asyncio.get_running_loop().time
+        due = 0.0
         while not reading.overdue:
             ended = reading.ended
             try:
@@ -91,5 +95,8 @@ class Listener:
             if event is None:
                 return
             reading.take(event)
-            if not ended:
-                deadline.reschedule(now() + (LATE_SECONDS if reading.ended else self.timeout))
+            if reading.ended and not ended:
+                deadline.reschedule(now() + LATE_SECONDS)
+            elif not ended and now() + self.timeout > due + self.timeout * EXACTNESS:
+                due = now() + self.timeout
+                deadline.reschedule(due)
