@@ -30,7 +30,7 @@ from memory.bank_stats import stats_of
 from memory.bank_store import BankStore
 from memory.errors import RubricemError, SettingsError
 from memory.interfaces import Embedder
-from memory.items import BankItem, BankStats, Imported, Match, Recalled
+from memory.items import BankItem, BankStats, Imported, Match, Recalled, Released
 from memory.reflections import Reflection
 
 NEAREST = 2
@@ -69,7 +69,8 @@ class RubricBank:
     async def put(self, reflection: Reflection) -> bool:
         """Return once it is on disk; False where this very reflection came before.
 
-        It replaces what stands on its question, unless it has flags or a person pinned that.
+        So it does where a person removed the same words on its question, unless somebody has
+        brought them in, written or released them since. It replaces what stands on its question, unless it has flags or a person pinned that.
         """
         return await asyncio.to_thread(self._store.put, reflection)
 
@@ -167,9 +168,9 @@ class RubricBank:
         """Have it recalled no more, or again."""
         await asyncio.to_thread(self._store.decide, "disable", identifier, on)
 
-    async def release(self, identifier: str) -> None:
+    async def release(self, identifier: str) -> Released:
         """Let it out of quarantine: it counts, unless a newer or a pinned one does."""
-        await asyncio.to_thread(self._store.decide, "release", identifier)
+        return await asyncio.to_thread(self._store.release, identifier)
 
     async def remove(self, identifier: str) -> None:
         """Have it gone from every view and its text from the journal."""

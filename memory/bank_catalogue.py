@@ -86,9 +86,13 @@ class Catalogue:
         """All versions, without the removed ones."""
         return self._versions("SELECT * FROM versions WHERE removed = 0 ORDER BY since")
 
-    def removed(self) -> set[str]:
-        """Ids of what a person removed."""
-        return {str(row[0]) for row in self._rows("SELECT id FROM versions WHERE removed = 1")}
+    def removed(self) -> dict[str, str]:
+        """Ids of what a person removed, each with the key of its words."""
+        return dict(self._rows("SELECT id, words FROM removals"))
+
+    def barred(self, words: str) -> bool:
+        """Whether a person removed these very words, and nobody has brought them back."""
+        return bool(self._rows("SELECT 1 FROM removals WHERE words = ? AND barred = 1", words))
 
     def shown(self, generation: int) -> list[Version]:
         """The live version of each question at a generation."""

@@ -4,6 +4,8 @@
     {"event": "blank", "id": ..., "key": ...}         where a put stood whose text was removed
     {"event": "pin", "id": ..., "on": true}           also disable, release and remove
 
+A removal or release says by a hash of what words it is about: those of a removed reflection come
+back under no other id, until a person brings them in, writes them or releases them.
 A line of the first version is a bare reflection, which is a put.
 """
 
@@ -22,6 +24,12 @@ Decision = Literal["pin", "disable", "release", "remove"]
 def question_key(question: str) -> str:
     """SHA-256 of the question: the same words are the same question."""
     return hashlib.sha256(question.strip().encode()).hexdigest()
+
+
+def words_key(reflection: Reflection) -> str:
+    """SHA-256 of the question and of the words, however they are spaced."""
+    words = (reflection.question, reflection.rubrics, reflection.takeaways)
+    return hashlib.sha256("\0".join(" ".join(w.split()) for w in words).encode()).hexdigest()
 
 
 class Put(Value):
@@ -75,6 +83,8 @@ class Decided(Value):
     event: Decision
     id: str
     on: bool = True
+    words: str = ""
+    """of a removal or release, the key of the reflection's words; earlier versions kept none"""
 
 
 Event = Put | Blank | Decided

@@ -90,16 +90,30 @@ class BankIndex:
             return self._found(vector, count)
 
     def _found(self, vector: NDArray[np.float32], count: int) -> list[Near]:
-        found = self._chroma.collection().query(
+        collection = self._chroma.collection()
+        found = collection.query(
             query_embeddings=[vector], n_results=count, include=["distances", "embeddings"]
         )
         rows = zip(found["ids"][0], found["distances"][0], found["embeddings"][0], strict=True)
         # Chroma's distance is 1 - inner product. Equal ones stand in a fixed order.
         near = [Near(int(i), 1.0 - d, np.asarray(v)) for i, d, v in rows]
-        if 2 * len(near) < count and 2 * len(near) < self._store.questions():
-            # A graph may miss a few; so many are missing only where files are.
-            raise ValueError(f"it finds {len(near)} of the bank's questions")
-        return sorted(near, key=lambda n: (-n.similarity, n.number))
+        if len(near) < count and len(near) < (questions := self._store.questions()):
+            # A graph of many equal vectors has parts that no way leads to.
+            near = self._compared(collection, vector)
+            if 2 * len(near) < questions:
+                raise ValueError(f"it finds {len(near)} of the bank's questions")
+        return sorted(near, key=lambda n: (-n.similarity, n.number))[:count]
+
+    def _compared(self, collection: Any, vector: NDArray[np.float32]) -> list[Near]:
+        """Every question with its similarity, without the graph."""
+        near: list[Near] = []
+        while (batch := collection.get(limit=_BATCH, offset=len(near), include=["embeddings"]))[
+            "ids"
+        ]:
+            vectors = np.asarray(batch["embeddings"], dtype=np.float32)
+            rows = zip(batch["ids"], vectors @ vector, vectors, strict=True)
+            near += [Near(int(i), float(s), v) for i, s, v in rows]
+        return near
 
     def _up_to_date(self) -> bool:
         """Whether every question of the bank is in what is open."""

@@ -8,7 +8,7 @@ The catalogue and the index are derived and are not copied. What a person remove
 stays removed when the bank goes back to it; the snapshot itself still has its text.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -82,8 +82,8 @@ def _claim(folder: Path) -> None:
     (folder / _MARKER).unlink(missing_ok=True)
 
 
-def _without(journal: BankJournal, removed: set[str]) -> Iterator[bytes]:
-    """The journal's lines, with the text of these ids removed."""
+def _without(journal: BankJournal, removed: Mapping[str, str]) -> Iterator[bytes]:
+    """The journal's lines, with the text of these ids removed; each has the key of its words."""
     untold = set(removed)
     for number, (_, line) in enumerate(journal.lines(), start=1):
         event = _event(journal, number, line)
@@ -91,7 +91,8 @@ def _without(journal: BankJournal, removed: set[str]) -> Iterator[bytes]:
             untold.discard(event.id)
         yield blanked(line) if isinstance(event, Put) and event.id in removed else line
     # Also of those that this snapshot does not know: a later one may hold them.
-    yield from (line_of(Decided(event="remove", id=identifier)) for identifier in sorted(untold))
+    for identifier in sorted(untold):
+        yield line_of(Decided(event="remove", id=identifier, words=removed[identifier]))
 
 
 def _event(journal: BankJournal, number: int, line: bytes) -> Event:

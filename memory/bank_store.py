@@ -12,13 +12,22 @@ from itertools import chain
 from pathlib import Path
 
 from memory.bank_catalogue import Catalogue
-from memory.bank_events import Blank, Decided, Decision, Put, event_of, line_of, question_key
+from memory.bank_events import (
+    Blank,
+    Decided,
+    Decision,
+    Put,
+    event_of,
+    line_of,
+    question_key,
+    words_key,
+)
 from memory.bank_journal import BankJournal
 from memory.bank_rules import Version, standing
 from memory.bank_tables import Question
 from memory.bank_uses import BankUses
 from memory.errors import SettingsError
-from memory.items import NEVER, BankItem
+from memory.items import NEVER, BankItem, Released
 from memory.reflections import Reflection
 from memory.runs import unusable, write_atomically
 
@@ -50,9 +59,11 @@ class BankStore:
             return self.catalogue.position()[0]
 
     def put(self, reflection: Reflection) -> bool:
-        """Return once it is on disk; False where this very reflection came before."""
+        """Return once it is on disk; False where this very one, or its words, shall not come."""
         with self.lock, self.journal.locked() as descriptor:
             if self.catalogue.by_id(reflection.id) is not None:
+                return False
+            if reflection.origin == "run" and self.catalogue.barred(words_key(reflection)):
                 return False
             self.journal.append(descriptor, line_of(Put(reflection=reflection)))
         return True
@@ -78,7 +89,18 @@ class BankStore:
                 )
             if _is_so(version, decision, on):
                 return
-            self.journal.append(descriptor, line_of(Decided(event=decision, id=identifier, on=on)))
+            words = self._words(version) if decision == "release" else ""
+            event = Decided(event=decision, id=identifier, on=on, words=words)
+            self.journal.append(descriptor, line_of(event))
+
+    def release(self, identifier: str) -> Released:
+        """Let it out of quarantine, and say what stands on its question then."""
+        with self.lock:
+            self.decide("release", identifier)
+            version = self.known(identifier)
+            held = standing(self.catalogue.by_key(version.key))
+            other = held if held is not None and held.id != identifier else None
+            return Released(self.item(identifier), self.item(other.id) if other else None)
 
     def remove(self, identifier: str) -> None:
         """Blank the text of a reflection, and have it gone."""
@@ -89,7 +111,8 @@ class BankStore:
                 blanked(line) if offset == version.offset else line
                 for offset, line in self.journal.lines()
             )
-            removal = line_of(Decided(event="remove", id=identifier))
+            words = self._words(version)
+            removal = line_of(Decided(event="remove", id=identifier, words=words))
             self.journal.replace(chain(lines, [removal]))
 
     def shown(self, generation: int, every: bool) -> Iterator[BankItem]:
@@ -214,6 +237,10 @@ class BankStore:
                 f"Decide on {held.id if held else 'another one'} instead.",
             )
         return version
+
+    def _words(self, version: Version) -> str:
+        read = self.read(version)
+        return words_key(read) if read else ""
 
     def _put_of(self, version: Version) -> Put | Blank | None:
         """What stands at its place in the journal; None where that is not its own line."""

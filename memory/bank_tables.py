@@ -4,6 +4,7 @@
 - spans: the generations in which a version was the bank's live word, since <= g < until
 - questions: one row per question, numbered by its first generation, with a digest of all
   questions up to it; what the index of embeddings follows
+- removals: ids of what was removed, the key of its words, whether no run may bring these again
 - place: how far the journal was followed, and what its last line there says
 """
 
@@ -13,14 +14,14 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any, NamedTuple
 
-from memory.bank_events import Decided, Event, event_of
+from memory.bank_events import Decided, Event, Put, event_of, words_key
 from memory.bank_journal import BankJournal, damaged
 from memory.bank_rules import Version, decide, put
 from memory.items import NEVER
 
-VERSION = 1
+VERSION = 2
 """of the tables; those of another version are made again"""
-_TABLES = ("versions", "spans", "questions", "place")
+_TABLES = ("versions", "spans", "questions", "removals", "place")
 SCHEMA = f"""
 {"".join(f"DROP TABLE IF EXISTS {table};" for table in _TABLES)}
 CREATE TABLE versions (
@@ -33,6 +34,8 @@ CREATE INDEX by_until ON spans (until);
 CREATE TABLE questions (number INTEGER PRIMARY KEY, key TEXT, digest TEXT, gone INTEGER);
 CREATE INDEX by_question ON questions (key, gone);
 CREATE INDEX by_gone ON questions (gone, number);
+CREATE TABLE removals (id TEXT PRIMARY KEY, words TEXT, barred INTEGER);
+CREATE INDEX by_words ON removals (words, barred);
 CREATE TABLE place (generation INTEGER, offset INTEGER, last INTEGER, event TEXT);
 PRAGMA user_version = {VERSION}
 """
@@ -109,6 +112,8 @@ class Follower:
             return
         others = self._current(event.key)
         before = {v.since for v in others if v.live}
+        if isinstance(event, Put) and event.reflection.origin != "run" and not event.flagged:
+            self._unbar(words_key(event.reflection))
         new = put(event, since, offset, others)
         self._save([*others, new], before, since)
         known = "SELECT 1 FROM questions WHERE key = ? AND gone = ?"
@@ -122,6 +127,11 @@ class Follower:
         self._db.execute("INSERT INTO questions VALUES (?, ?, ?, ?)", (number, key, digest, NEVER))
 
     def _decide(self, event: Decided, generation: int) -> None:
+        if event.event == "remove":
+            removal = "INSERT OR REPLACE INTO removals VALUES (?, ?, ?)"
+            self._db.execute(removal, (event.id, event.words, bool(event.words)))
+        elif event.event == "release":
+            self._unbar(event.words)
         row = self._db.execute("SELECT * FROM versions WHERE id = ?", (event.id,)).fetchone()
         if row is None:
             self._bar(event, generation)
@@ -133,6 +143,9 @@ class Follower:
         self._save([*others, version], before, generation)
         if version.removed:
             self._forget(version, generation)
+
+    def _unbar(self, words: str) -> None:
+        self._db.execute("UPDATE removals SET barred = 0 WHERE words = ?", (words,))
 
     def _bar(self, event: Decided, at: int) -> None:
         """What was removed before the bank went back to a time without it comes no more."""

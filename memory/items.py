@@ -65,6 +65,15 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
+class Released:
+    """What became of an item that was let out of quarantine."""
+
+    item: BankItem
+    instead: BankItem | None = None
+    """what stands on its question in its place; None: the item itself, or nothing"""
+
+
+@dataclass(frozen=True, slots=True)
 class Imported:
     """What became of reflections that were brought in, each counted once."""
 

@@ -167,3 +167,12 @@ def test_stats_count_what_there_is(data: Path):
     said = bank("stats").stdout
     assert "uses           1 run given something" in said
     assert "none yet" in said
+
+
+def test_json_escapes_whatever_a_terminal_would_act_on(data: Path):
+    nasty = "na\u202eive \x9b31m \x1b[2J\u200b\U000e0041 caf\u00e9 \U0001f600"
+    put(data, reflection("abc", takeaways=nasty))
+    shown = bank("show", "abc", "--json").stdout
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert "caf\u00e9 \U0001f600" in shown and "\\udb40\\udc41" in shown
+    assert bank_json("show", "abc")["reflection"]["takeaways"] == nasty

@@ -84,6 +84,24 @@ def test_a_release_shows_the_flags_and_text_and_is_asked_for(data: Path):
     assert "released by hand" in bank("show", "bad").stdout
 
 
+def test_a_release_into_the_history_says_what_stands_instead(data: Path):
+    put(data, reflection("bad", flags=(FLAG,)), reflection("newer"))
+    said = bank("release", "bad", "--yes").stdout.splitlines()[-1]
+    assert said == "released into the history: bad; newer is newer and stands on its question"
+    assert states() == {"bad": "replaced", "newer": "live"}
+    bank("pin", "newer")
+    put(data, reflection("late", takeaways="- other words", flags=(FLAG,)))
+    assert "newer is pinned and stands" in bank("release", "late", "--yes").stdout
+
+
+def test_a_release_of_what_is_disabled_says_so(data: Path):
+    put(data, reflection("bad", flags=(FLAG,)))
+    bank("disable", "bad")
+    said = bank("release", "bad", "--yes").stdout.splitlines()[-1]
+    assert said == "released: bad, which is disabled: rubricem bank enable bad"
+    assert states() == {"bad": "disabled"}
+
+
 def test_only_what_is_in_quarantine_is_released(data: Path):
     put(data, reflection("abc"), reflection("bad", "B?", flags=(FLAG,)))
     told = bank("release", "bad", "abc", "--yes", exit_code=2).stderr

@@ -140,7 +140,7 @@ async def test_a_question_comes_back_after_it_was_removed(tmp_path: Path):
     assert len(await bank.search("heap")) == 2
     await bank.remove("a")
     assert ids(await bank.search("heap")) == ["b"]
-    await bank.put(reflection("heap", "c"))
+    await bank.put(reflection("heap", "c", "- open the file"))
     assert ids(await bank.search("heap")) == ["c", "b"]
 
 

@@ -10,7 +10,7 @@ from agent.commands.bank_view import found, line, opened, opened_to_embed, print
 from agent.commands.bank_view import provenance as provenance_of
 from memory.bank import RubricBank
 from memory.errors import SettingsError
-from memory.items import BankItem
+from memory.items import BankItem, Released
 
 IDS = click.argument("identifiers", metavar="ID...", nargs=-1, required=True)
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
@@ -60,8 +60,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         _print_whole(item)
         if confirmed("Release it?", yes):
-            asyncio.run(opened().release(item.reflection.id))
-            click.echo(f"released: {item.reflection.id}")
+            click.echo(told_of(asyncio.run(opened().release(item.reflection.id))))
         else:
             click.echo(f"stays in quarantine: {item.reflection.id}")
 
@@ -92,6 +91,18 @@ def rebuild() -> None:
 
 
 COMMANDS = (pin, unpin, disable, enable, release, rm, rebuild)
+
+
+def told_of(released: Released) -> str:
+    """What became of a reflection that was released, in a line."""
+    identifier, held = released.item.reflection.id, released.instead
+    if held is not None:
+        why = "is pinned" if held.pinned else "is newer"
+        stands = f"{text(held.reflection.id, 40)} {why} and stands on its question"
+        return f"released into the history: {identifier}; {stands}"
+    if released.item.disabled:
+        return f"released: {identifier}, which is disabled: rubricem bank enable {identifier}"
+    return f"released: {identifier}"
 
 
 def _decide(identifiers: Sequence[str], change: Change, done: str) -> None:

@@ -140,7 +140,9 @@ def print_facts(facts: Sequence[tuple[str, str]]) -> None:
 def print_json(value: dict[str, Any]) -> None:
     import json
 
-    click.echo(json.dumps(value, ensure_ascii=False, indent=1))
+    from memory.printable import printable_json
+
+    click.echo(printable_json(json.dumps(value, ensure_ascii=False, indent=1)))
 
 
 def counted(number: int, what: str) -> str:
