@@ -29,6 +29,7 @@ from training.groups import (
     reflected_part,
     rollout_of,
     rollout_seed,
+    thread_of,
 )
 from training.meter import usage_of
 from training.run_directory import Question, RunDirectory
@@ -52,13 +53,13 @@ class GroupWork:
 
     async def ended(self, group: str, member: int) -> Rollout | None:
         """A rollout that ended before; one that failed goes on from its journal."""
-        return await asyncio.to_thread(self._ended, _thread(group, member))
+        return await asyncio.to_thread(self._ended, thread_of(group, member))
 
     async def rollout(
         self, group: str, question: Question, member: int, scaffold: Scaffold
     ) -> Rollout:
         """One rollout to its end."""
-        thread = _thread(group, member)
+        thread = thread_of(group, member)
         ask = replace(
             self.rollouts.template,
             question=question.question,
@@ -140,10 +141,6 @@ class GroupWork:
         kept = "one accepted" if reflected.reflection else "none accepted"
         self.tell(f"{group.name}: {len(reflected.candidates)} reflections, {kept}")
         return reflected
-
-
-def _thread(group: str, member: int) -> str:
-    return f"{group}-r{member}"
 
 
 def _with(group: Group, judged: GroupJudgement | None, reflected: Reflected | None) -> Group:

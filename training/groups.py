@@ -132,6 +132,11 @@ def group_name(step: int, number: int) -> str:
     return f"s{step:03d}-q{number:03d}"
 
 
+def thread_of(group: str, member: int) -> str:
+    """What names a rollout of a group."""
+    return f"{group}-r{member}"
+
+
 def step_of(thread: str) -> int:
     """The step that a thread of the journal belongs to; -1: none."""
     found = re.match(r"s(\d+)-q", thread)
