@@ -30,6 +30,8 @@ class Ask:
     """criteria of the question's rubric, put after the system prompt of a collected rollout"""
     criteria_shown: int = 0
     """how many stand in it"""
+    earlier: tuple[str, ...] = ()
+    """the runs of the thread before this question, in order; none: it is asked alone"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ async def _break_off(run: Run) -> None:
 
 
 async def _quote(run: Run) -> None:
-    found = list(run.sources.values())[:QUOTED]
+    found = run.evidence.own[:QUOTED]
     said = "This is what had been found by then, quoted:" if found else "Nothing had been found."
     await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")
     for source in found:

@@ -88,7 +88,9 @@ class ForcedDecoder:
         await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>")
         await self._fill(run, RESEARCH_PLAN)
         await run.prompt(Stage.PLAN, "</research_plan>\n</structured_plan>\n")
-        return await self._call(run, neutralise(" ".join(run.ask.question.split())))
+        return await self._call(
+            run, neutralise(" ".join(run.evidence.alone(run.ask.question).split()))
+        )
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -160,7 +162,7 @@ class ForcedDecoder:
         """Claims until the model ends, says nothing new, or leaves its sources."""
         said: list[str] = []
         sources = dict(run.sources)
-        asked = "\n".join([run.ask.question, *_rubric(run)])
+        asked = "\n".join([run.evidence.alone(run.ask.question), *_rubric(run)])
         opened: set[str] = set()
         while sources and len(said) < CLAIMS[run.ask.answer_format]:
             # The model would end with one part of the question; the runner opens the others.
@@ -277,7 +279,7 @@ def _new_words(written: str, begin: str) -> str:
 
 def _missing_names(run: Run) -> list[str]:
     """Identifiers of the question that no passage holds and no further search was made for."""
-    sought = " ".join(run.queries[1:]).casefold()
+    sought = " ".join(run.evidence.queries(run.search_tool.name)[1:]).casefold()
     read = " ".join(f"{source.title} {source.text}" for source in run.sources.values()).casefold()
     words = dict.fromkeys(word.strip(".") for word in WORD.findall(run.ask.question))
     names = [word for word in words if NAME.search(word)]

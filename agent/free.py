@@ -73,7 +73,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return action_of(call) if call else run.ask.question
+        return action_of(call) if call else run.evidence.alone(run.ask.question)
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)

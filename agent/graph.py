@@ -24,6 +24,7 @@ from langgraph.graph.state import CompiledStateGraph
 from agent.approval import MOST_REJECTED, approved, clarified, doubt_of
 from agent.budgets import RunCut
 from agent.closing import close, without_evidence
+from agent.conversations.so_far import thread_so_far
 from agent.events import StageStarted
 from agent.pages.opening import act
 from agent.reports.report import markdown
@@ -83,8 +84,9 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Put the system prompt, what earlier runs taught, and the question down."""
-    system, message = decoder.system(run), await run.recall() + decoder.message(run)
+    """Put the system prompt, what earlier runs taught, the thread and the question down."""
+    before = await run.recall() + await thread_so_far(run)
+    system, message = decoder.system(run), before + decoder.message(run)
     if text := run.ask.scaffold:
         bare = await run.policy.open(system, message)
         run.scaffold = ScaffoldedPrompt(text=text, shown=run.ask.criteria_shown, bare_ids=bare)
@@ -110,7 +112,7 @@ async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
-    await decoder.observe(run, await act(run, query or run.ask.question))
+    await decoder.observe(run, await act(run, query or run.evidence.alone(run.ask.question)))
 
 
 async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:

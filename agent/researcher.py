@@ -12,7 +12,18 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agent.budgets import Budgets, Spending
-from agent.events import BudgetSet, Event, Listener, PersonAsked, RunFinished, StageStarted, ignore
+from agent.conversations.background import background_of
+from agent.events import (
+    BudgetSet,
+    Event,
+    Listener,
+    PersonAsked,
+    RunFinished,
+    SourceProgress,
+    StageStarted,
+    ignore,
+)
+from agent.evidence import Evidence
 from agent.graph import Decoder, build_graph, recursion_limit
 from agent.pages.addresses import addresses_in
 from agent.person import Nobody, Person
@@ -195,6 +206,10 @@ class Researcher:
         journal = self.journal
         if journal is None:
             journal = await asyncio.to_thread(self.store.journal, thread)
+        background = await asyncio.to_thread(background_of, self.store, thread, ask.earlier)
+        for note in background.notes:
+            listener(SourceProgress(note))
+        asked = "\n".join([*background.questions, ask.question])
         run = Run(
             ask,
             thread,
@@ -204,7 +219,8 @@ class Researcher:
             journal,
             listener,
             self.recaller,
-            self.pages if self.beyond or addresses_in(ask.question) else None,
+            self.pages if self.beyond or addresses_in(asked) else None,
+            evidence=Evidence(background),
             spending=Spending(ask.budgets),
             verifying=Verifying(self.verifier),
         )
@@ -234,6 +250,7 @@ def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
     """What is kept of a question so that another process can go on with it."""
     asked = asdict(ask)
     budgets = asked.pop("budgets")
+    asked["earlier"] = list(ask.earlier)
     return {"ask": asked, "choices": dict(choices), "budgets": budgets}
 
 
@@ -241,6 +258,7 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     """The question of such a request; one from before there were budgets has none."""
     fields = dict(request["ask"])
     fields["answer_format"] = AnswerFormat(fields["answer_format"])
+    fields["earlier"] = tuple(fields.get("earlier", ()))
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 

@@ -100,7 +100,8 @@ class Run:
         if self.recaller is None:
             return ""
         key = self.key(f"recall\0{self.ask.question}")
-        self.recalled = await journalled(self.recaller, self.ask.question, self.journal, key)
+        question = self.evidence.alone(self.ask.question)
+        self.recalled = await journalled(self.recaller, question, self.journal, key)
         self.listener(Recalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
 
@@ -208,11 +209,6 @@ class Run:
     def sources(self) -> dict[str, Source]:
         return self.evidence.sources
 
-    @property
-    def queries(self) -> list[str]:
-        """What was searched so far, in order, each once, case folded."""
-        return [asked for tool, asked in self.evidence.answered if tool == self.search_tool.name]
-
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
         tool, limit = self.search_tool, self.ask.passages
@@ -258,6 +254,8 @@ class Run:
             system=self.system,
             segments=tuple(self.segments),
             sources=tuple(self.sources.values()),
+            searched=self.evidence.searched,
+            earlier=self.ask.earlier,
             status=self.status,
             reason=self.reason,
             ended_by=self.ended_by,

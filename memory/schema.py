@@ -90,6 +90,16 @@ class Source(Value):
     """other addresses that were found to hold nearly the same text"""
 
 
+class ToolUse(Value):
+    """What one call of a tool brought."""
+
+    tool: str
+    asked: str
+    """the query, or the page and the words to find there; case folded, as it is compared"""
+    sources: tuple[str, ...] = ()
+    """their ids"""
+
+
 CitationSupport = Literal["supported", "partial", "unsupported", "unchecked"]
 
 
@@ -155,6 +165,11 @@ class Trajectory(Versioned):
     """the system prompt; the first segment is the user's message after it"""
     segments: tuple[Segment, ...]
     sources: tuple[Source, ...] = ()
+    """those of the thread that were at hand from the beginning come first"""
+    searched: tuple[ToolUse, ...] = ()
+    """each call that did not fail, also where the thread had the answer"""
+    earlier: tuple[str, ...] = ()
+    """the runs of the thread whose reports stood before the question"""
     status: Status
     reason: str = ""
     """one sentence, when the status is not FINISHED"""

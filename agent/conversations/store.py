@@ -3,7 +3,7 @@
     threads/ID.json     one conversation; the runs themselves stay in runs/
 
 A file is replaced whole, under a lock on the folder that all processes share, so that two of
-them that add a run at once lose none. A file that cannot be read is said to be so, and left as it is.
+them that add a run at once lose none. One that cannot be read is said to be so and left alone.
 """
 
 import fcntl
