@@ -10,8 +10,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from agent.approval import MOST_REJECTED, Plan, plan_of
-from agent.commands.terminal_person import as_text, from_text
 from agent.graph import build_graph
+from agent.plan_text import as_text, from_text
 from agent.reports.page_stages import latest_rubric
 from agent.researcher import Researcher
 from agent.scaffold import parse

@@ -17,10 +17,8 @@ from agent.approval import Plan
 from agent.commands.editor import edited_in_place
 from agent.commands.interrupting import Interrupts
 from agent.person import Nobody, Person
+from agent.plan_text import RUBRIC, as_text, from_text
 from agent.reports.printable import one_line, printable
-
-RUBRIC, RESEARCH, QUERY = "## Rubric", "## Research plan", "## First search"
-_HEADINGS = (RUBRIC, RESEARCH, QUERY)
 
 
 def person_here(interrupts: Interrupts) -> tuple[Person, str]:
@@ -82,27 +80,3 @@ class TerminalPerson:
             click.echo(why, err=True)
             return None
         return edited
-
-
-def as_text(plan: Plan) -> str:
-    """The plan as it is shown and edited."""
-    items = "\n".join(f"- {one_line(item.lstrip('-* '))}" for item in plan.rubric)
-    parts = (RUBRIC, f"{items}\n", RESEARCH, f"{plan.research_plan}\n", QUERY, one_line(plan.query))
-    return "\n".join(parts) + "\n"
-
-
-def from_text(text: str) -> Plan:
-    """The plan that such a text holds; a part whose heading is gone is empty."""
-    parts: dict[str, list[str]] = {}
-    at = ""
-    for line in text.splitlines():
-        if line.strip() in _HEADINGS:
-            at = line.strip()
-        else:
-            parts.setdefault(at, []).append(line)
-    rubric = (line.strip().lstrip("-*").strip() for line in parts.get(RUBRIC, []))
-    return Plan(
-        rubric=tuple(item for item in rubric if item),
-        research_plan="\n".join(parts.get(RESEARCH, [])).strip(),
-        query=" ".join(" ".join(parts.get(QUERY, [])).split()),
-    )
