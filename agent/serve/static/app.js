@@ -1,0 +1,110 @@
+// Which view stands for which address, and the frame around all of them.
+import { get } from "./api.js";
+import { el, replace } from "./dom.js";
+import { icon } from "./icons.js";
+import { login } from "./login.js";
+import { choices, dot, failure, stateOf } from "./parts.js";
+
+const VIEWS = {
+  "": () => import("./ask.js"),
+  run: () => import("./run.js"),
+  threads: () => import("./threads.js"),
+  memory: () => import("./memory.js"),
+  judge: () => import("./judge.js"),
+  training: () => import("./training.js"),
+};
+const ICONS = ["ask", "threads", "memory", "judge", "training"];
+const RECENT = 12;
+const main = document.getElementById("main");
+let leaving = new AbortController();
+let first = true;
+
+const parts = () => location.hash.replace(/^#\/?/, "").split("/").map(decoded);
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** Leave the view that is shown and show the one that the address names. */
+async function route() {
+  const [place, ...rest] = parts();
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  document.title = "rubricem";
+  mark(place);
+  try {
+    const module = await (VIEWS[place] ?? VIEWS[""])();
+    if (signal.aborted) return;
+    replace(main, module.show(rest, signal));
+    settle();
+  } catch (error) {
+    replace(main, failure(error));
+  }
+  recent();
+}
+
+/** Read a new view from its top: its heading has the focus, but for the first. */
+function settle() {
+  if (!first) {
+    scrollTo(0, 0);
+    main.querySelector("h1")?.focus({ preventScroll: true });
+  }
+  first = false;
+}
+
+function mark(place) {
+  const own = `#/${place === "run" ? "threads" : place}`;
+  for (const link of document.querySelectorAll("#places a")) {
+    if (link.getAttribute("href") === own && place !== "run") link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+}
+
+async function recent() {
+  const { runs } = await get(`/api/runs?limit=${RECENT}`).catch(() => ({ runs: null }));
+  if (runs === null) return;
+  const here = parts();
+  const rows = runs.map((run) => {
+    const current = here[0] === "run" && here[1] === run.run ? "page" : null;
+    const said = el("span", { class: "unseen" }, `, ${stateOf(run)[0]}`);
+    return el("li", {}, el("a", { href: `#/run/${encodeURIComponent(run.run)}`, "aria-current": current, title: run.question }, dot(run), el("span", {}, run.question), said));
+  });
+  replace(document.getElementById("recent"), rows.length ? rows : el("li", { class: "soft small none" }, "Your runs will stand here."));
+}
+
+function themes() {
+  const chosen = localStorage.getItem("theme") ?? "auto";
+  const options = [["auto", "Theme of the system", "auto"], ["light", "Light theme", "sun"], ["dark", "Dark theme", "moon"]];
+  return choices("Theme", options, chosen, (value) => {
+    if (value === "auto") {
+      localStorage.removeItem("theme");
+      delete document.documentElement.dataset.theme;
+    } else {
+      localStorage.setItem("theme", value);
+      document.documentElement.dataset.theme = value;
+    }
+  });
+}
+
+async function foot() {
+  const place = document.getElementById("side-foot");
+  replace(place, themes());
+  const status = await get("/api/status").catch(() => null);
+  if (status) place.prepend(el("p", { title: `rubricem ${status.version}` }, status.model));
+}
+
+document.querySelectorAll("#places a").forEach((link, i) => link.prepend(icon(ICONS[i])));
+document.getElementById("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", route);
+addEventListener("runs-changed", recent);
+addEventListener("locked", () => login(() => Promise.all([foot(), route()])));
+foot();
+route();

@@ -1,0 +1,116 @@
+// A person is asked: the plan to approve, change or reject, or one question to answer.
+import { path, post } from "./api.js";
+import { el, fresh, replace, say } from "./dom.js";
+import { attempt, button, field, input, notice, textarea } from "./parts.js";
+
+const SAID = {
+  approve: "The plan was approved.",
+  edit: "The plan was changed and is followed as it stands now.",
+  reject: "The plan was rejected; another one is being written.",
+  answer: "The question was answered.",
+};
+
+export class AskPanel {
+  constructor(run) {
+    this.run = run;
+    this.asked = null;
+    this.element = el("div", { class: "asked" });
+  }
+
+  on_ask(asked) {
+    this.asked = asked;
+    const title = el("h2", { id: fresh("asked") }, asked.kind === "plan" ? "Is this the right plan?" : "The model asks you");
+    this.failed = el("div");
+    this.body = el("div", { class: "stack" });
+    const card = el("section", { class: "card ask-card stack", "aria-labelledby": title.id }, title, this.body, this.failed);
+    replace(this.element, card);
+    if (asked.kind === "plan") this.plan();
+    else this.doubt();
+    say(asked.kind === "plan" ? "The plan waits for your approval." : "The model asks you a question.");
+  }
+
+  /** Somebody answered, here or elsewhere. */
+  on_answered({ id, decision }) {
+    if (id !== this.asked?.id) return;
+    this.asked = null;
+    replace(this.element, notice(SAID[decision] ?? "It was answered.", "", "good"));
+  }
+
+  /** The run ended, or a person is no longer waited for. */
+  over() {
+    if (this.asked) replace(this.element);
+    this.asked = null;
+  }
+
+  plan() {
+    const buttons = [
+      button("Follow this plan", (event) => this.answer(event, { decision: "approve" }), { kind: "primary", drawn: "check" }),
+      button("Change it", () => this.edit(), { drawn: "pen" }),
+      button("Another plan", () => this.reject(), { drawn: "cross" }),
+    ];
+    replace(this.body, planShown(this.asked), el("div", { class: "row" }, buttons));
+  }
+
+  edit() {
+    const { rubric = [], research_plan = "", query = "" } = this.asked;
+    const [items, steps, first] = [textarea({}, rubric.join("\n")), textarea({}, research_plan), input({ value: query })];
+    const plan = () => ({
+      rubric: items.value.split("\n").map((line) => line.trim()).filter(Boolean),
+      research_plan: steps.value.trim(),
+      query: first.value.trim(),
+    });
+    const fields = [field("Rubric, one item in each line", items), field("Research plan", steps), field("First search", first)];
+    const send = button("Follow the changed plan", (event) => this.answer(event, { decision: "edit", plan: plan() }), { kind: "primary" });
+    this.form(fields, send, items);
+  }
+
+  reject() {
+    const why = textarea({ placeholder: "What should be different?" });
+    const send = button("Write another plan", (event) => this.answer(event, { decision: "reject", text: why.value.trim() }), { kind: "primary" });
+    this.form([field("Reason", why, "The model reads it before it plans again.")], send, why);
+  }
+
+  form(fields, send, focused) {
+    const back = button("Back", () => {
+      this.plan();
+      this.body.querySelector("button")?.focus();
+    }, { kind: "plain" });
+    replace(this.body, fields, el("div", { class: "row" }, send, back));
+    focused.focus();
+  }
+
+  doubt() {
+    const reply = textarea({ rows: 3 });
+    const send = button("Answer", (event) => this.answer(event, { decision: "answer", text: reply.value.trim() }), { kind: "primary" });
+    const none = button("Go on without", (event) => this.answer(event, { decision: "answer", text: "" }), { kind: "plain" });
+    replace(this.body, el("p", { class: "prose", dir: "auto" }, this.asked.text), field("Your answer", reply), el("div", { class: "row" }, send, none));
+  }
+
+  async answer({ currentTarget }, decision) {
+    const { id } = this.asked;
+    const send = async () => {
+      await post(path("runs", this.run, "answer"), { id, ...decision }).catch(conflict);
+      return true;
+    };
+    const conflict = (error) => {
+      if (error.status !== 409) throw error;
+      this.elsewhere();
+    };
+    if (await attempt(this.failed, currentTarget, send)) this.on_answered({ id, decision: decision.decision });
+  }
+
+  /** Another window was faster. */
+  elsewhere() {
+    this.asked = null;
+    replace(this.element, notice("This was answered already, in another window.", "The run goes on with that answer."));
+  }
+}
+
+function planShown({ rubric, research_plan, query, text }) {
+  if (!rubric?.length && !research_plan) return el("p", { class: "prose", dir: "auto" }, text);
+  const part = (name, ...shown) => el("div", {}, el("h3", {}, name), shown);
+  return el("div", { class: "plan stack" },
+    rubric?.length > 0 && part("A good answer …", el("ul", { class: "bullets" }, rubric.map((item) => el("li", { dir: "auto" }, item)))),
+    research_plan && part("Research plan", el("p", { class: "prose", dir: "auto" }, research_plan)),
+    query && part("First search", el("p", {}, el("q", {}, query))));
+}

@@ -1,0 +1,72 @@
+// One citation at a time, held beside the claim: passage, place, and what checking it came to.
+import { el, fresh, replace } from "./dom.js";
+import { whereabouts } from "./format.js";
+import { badge, button, outward } from "./parts.js";
+
+export const VERDICTS = {
+  supported: ["Supported by this passage", "good"],
+  partial: ["Supported in part", "warn"],
+  unsupported: ["Not supported by this passage", "bad"],
+  unchecked: ["Not checked", ""],
+};
+
+export class CitationSheet {
+  /** `citations` in order of appearance; `sources` by id. */
+  constructor(citations, sources) {
+    this.citations = citations;
+    this.sources = sources;
+    this.title = el("h2", { id: fresh("citation") });
+    this.body = el("div", { class: "stack" });
+    this.before = button("Previous", () => this.turn(-1), { kind: "small", drawn: "left" });
+    this.after = button("Next", () => this.turn(1), { kind: "small", drawn: "right" });
+    this.doubtful = button("Next in doubt", () => this.turn(1, doubtful), { kind: "small", drawn: "warn" });
+    const close = button("Close", () => this.dialog.close(), { kind: "plain small" });
+    const head = el("div", { class: "row apart sheet-head" }, this.title, close);
+    this.dialog = el("dialog", { class: "sheet", "aria-labelledby": this.title.id, on: { click: (event) => event.target === this.dialog && this.dialog.close() } }, head, this.body, el("div", { class: "row sheet-foot" }, this.before, this.after, this.doubtful));
+  }
+
+  open(place) {
+    this.show(place);
+    if (!this.dialog.open) this.dialog.showModal();
+  }
+
+  show(place) {
+    this.place = place;
+    const citation = this.citations[place];
+    replace(this.title, `Citation ${place + 1} of ${this.citations.length}`);
+    replace(this.body, this.claim(citation), passageOf(citation, this.sources.get(citation.id)));
+    this.dialog.scrollTop = 0;
+    this.before.disabled = place === 0;
+    this.after.disabled = place === this.citations.length - 1;
+    this.doubtful.hidden = !this.citations.some(doubtful);
+  }
+
+  turn(step, wanted = () => true) {
+    const count = this.citations.length;
+    for (let i = 1; i <= count; i += 1) {
+      const place = (this.place + i * step + count) % count;
+      if (wanted(this.citations[place])) return this.show(place);
+    }
+  }
+
+  claim({ claim, verdict, why }) {
+    const [said, kind] = VERDICTS[verdict] ?? VERDICTS.unchecked;
+    return el("div", { class: "stack tight" }, el("blockquote", { class: "claim", dir: "auto" }, claim), el("div", {}, badge(said, kind)), why && el("p", { class: "small soft", dir: "auto" }, why));
+  }
+}
+
+export const doubtful = ({ verdict }) => verdict === "unsupported" || verdict === "partial";
+
+function passageOf(citation, source) {
+  if (!source) return el("p", { class: "soft" }, "The passage is not kept.");
+  const where = [whereabouts(source.url), source.page ? `page ${source.page}` : "", source.place].filter(Boolean);
+  const head = el("div", {}, el("p", { class: "source-title" }, outward(source.title, source.url)), el("p", { class: "small soft" }, [...new Set(where)].join(" · ")));
+  return el("section", { class: "stack tight", "aria-label": "Passage" }, head, el("p", { class: "passage", dir: "auto", tabindex: "0" }, marked(source.passage, citation.quote)));
+}
+
+/** The passage with the sentence marked that is nearest to the claim. */
+export function marked(passage, quote) {
+  const at = quote ? passage.indexOf(quote) : -1;
+  if (at < 0) return passage;
+  return [passage.slice(0, at), el("mark", {}, quote), passage.slice(at + quote.length)];
+}

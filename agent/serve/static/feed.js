@@ -1,0 +1,96 @@
+// What a run does, in the order in which it does it: stages, what it writes, searches, notes.
+import { classes, el, replace } from "./dom.js";
+import { capital, counted, whereabouts } from "./format.js";
+import { icon } from "./icons.js";
+import { outward } from "./parts.js";
+import { Writing } from "./writing.js";
+
+const TOOLS = { search: ["search", "Searched"], open_page: ["page", "Opened a page"] };
+const NEAR = 120;
+const SHOWN = 4;
+
+export class Feed {
+  constructor() {
+    this.element = el("div", { class: "feed" });
+    this.stage = null;
+    this.calls = new Map();
+    this.section = null;
+    this.writing = new Writing((label, name) => this.block(label, name));
+  }
+
+  /** Take an event; whoever reads at the end of the page stays there. */
+  hear(name, data) {
+    const take = this[`on_${name}`];
+    if (!take) return;
+    const root = document.documentElement;
+    const near = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR && root.scrollTop > 0;
+    take.call(this, data);
+    if (near && this.element.isConnected) root.scrollTop = root.scrollHeight;
+  }
+
+  on_stage({ stage }) {
+    if (stage === this.stage) return;
+    this.writing.end();
+    this.stage = stage;
+    this.section = el("div", { class: "feed-body" });
+    this.element.append(el("section", { class: "feed-stage", "aria-label": capital(stage) }, el("h2", {}, capital(stage)), this.section));
+  }
+
+  on_text({ stage, text }) {
+    this.on_stage({ stage });
+    this.writing.take(text);
+  }
+
+  on_tool({ number, name, query }) {
+    this.writing.end();
+    const [drawn, said] = TOOLS[name] ?? ["search", capital(name)];
+    const state = el("span", { class: "soft small" }, "…");
+    const found = el("ul", { class: "found" });
+    this.calls.set(number, { state, found });
+    this.add(el("div", { class: "call" }, el("p", { class: "call-head" }, icon(drawn), el("span", { class: "unseen" }, said), el("q", {}, query), state), found));
+  }
+
+  on_results({ number, sources, seconds, error }) {
+    const call = this.calls.get(number);
+    if (!call) return;
+    replace(call.state, error ? "failed" : `${counted(sources.length, "passage")} · ${(seconds ?? 0).toFixed(1)} s`);
+    if (error) replace(call.found, el("li", { class: "wrong" }, error));
+    else replace(call.found, sources.slice(0, SHOWN).map(sourceRow), sources.length > SHOWN && el("li", { class: "soft" }, `and ${sources.length - SHOWN} more`));
+  }
+
+  on_retry({ reason }) {
+    this.writing.end();
+    this.note("Asked again", reason, "warn");
+  }
+
+  on_note({ message }) {
+    this.note("", message);
+  }
+
+  on_recalled({ count, own }) {
+    this.note("", `${counted(count, "reflection")} of earlier runs ${count === 1 ? "was" : "were"} put before the question${own ? ", one of them of this very question" : ""}.`);
+  }
+
+  note(label, sentence, kind = "") {
+    this.add(el("p", { class: classes("feed-note", kind) }, label && el("strong", {}, `${label}: `), sentence));
+  }
+
+  /** A block of what the policy writes; what is returned takes its text. */
+  block(label, name) {
+    const text = document.createTextNode("");
+    this.add(el("div", { class: `written written-${name}` }, label && el("h3", {}, label), el("p", { dir: "auto" }, text)));
+    let begun = false;
+    return (piece) => {
+      text.appendData(begun ? piece : piece.trimStart());
+      begun ||= Boolean(piece.trim());
+    };
+  }
+
+  add(element) {
+    (this.section ?? this.element).append(element);
+  }
+}
+
+function sourceRow(source) {
+  return el("li", {}, el("span", { class: "source-id" }, source.id), outward(source.title || whereabouts(source.url), source.url), el("span", { class: "soft" }, whereabouts(source.url)));
+}

@@ -1,0 +1,40 @@
+// Numbers and times in a reader's words.
+
+export const number = (value) => (value ?? 0).toLocaleString("en");
+
+export function duration(seconds) {
+  const whole = Math.max(0, Math.floor(seconds ?? 0));
+  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const two = (value) => String(value).padStart(2, "0");
+  return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
+}
+
+export const money = (dollars) => (dollars == null ? "–" : `$${dollars.toFixed(dollars < 1 ? 4 : 2)}`);
+
+export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+
+const TODAY = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hour12: false });
+const DAY = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });
+
+export function when(stamp) {
+  const date = new Date(stamp);
+  if (Number.isNaN(date.getTime())) return "";
+  const today = date.toDateString() === new Date().toDateString();
+  return today ? `today, ${TODAY.format(date)}` : DAY.format(date);
+}
+
+/** The address where it is safe to link (http or https), else null. */
+export function webAddress(location) {
+  if (!/^https?:\/\//i.test(location ?? "")) return null;
+  return URL.canParse(location) ? new URL(location).href : null;
+}
+
+/** What a reader knows a place by: the host of an address, the end of a path. */
+export function whereabouts(location) {
+  const address = webAddress(location);
+  return address ? new URL(address).hostname.replace(/^www\./, "") : (location ?? "");
+}
+
+export const share = (value) => (value == null ? "–" : value.toFixed(2));
+
+export const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1).replaceAll("_", " ");
