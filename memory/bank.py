@@ -18,7 +18,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from memory.bank_catalogue import NOW
+from memory.bank_catalogue import NOW, Standing
 from memory.bank_chroma import Chroma
 from memory.bank_events import question_key
 from memory.bank_folder import folder_chroma
@@ -30,7 +30,7 @@ from memory.bank_stats import stats_of
 from memory.bank_store import BankStore
 from memory.errors import RubricemError, SettingsError
 from memory.interfaces import Embedder
-from memory.items import BankItem, BankStats, Imported, Match, Recalled, Released
+from memory.items import NEVER, BankItem, BankStats, Imported, Match, Recalled, Released
 from memory.reflections import Reflection
 
 NEAREST = 2
@@ -69,8 +69,9 @@ class RubricBank:
     async def put(self, reflection: Reflection) -> bool:
         """Return once it is on disk; False where this very reflection came before.
 
-        So it does where a person removed the same words on its question, unless somebody has
-        brought them in, written or released them since. It replaces what stands on its question, unless it has flags or a person pinned that.
+        False, too, where a person removed the same words on its question, and nobody has brought
+        them in, written or released them since. It replaces what stands on its question, unless
+        it has flags or a person pinned that.
         """
         return await asyncio.to_thread(self._store.put, reflection)
 
@@ -92,6 +93,12 @@ class RubricBank:
         `every`: also those that are replaced, disabled or in quarantine.
         """
         return await asyncio.to_thread(lambda: list(self._store.shown(_at(generation), every)))
+
+    async def page(
+        self, standing: Standing = "current", limit: int = 50, before: int = NEVER
+    ) -> list[BankItem]:
+        """The items of a standing that came before a generation, the latest first."""
+        return await asyncio.to_thread(self._store.page, standing, limit, before)
 
     async def export(self) -> Iterator[BankItem]:
         """Every item that is not removed, read from disk one by one."""
@@ -156,9 +163,9 @@ class RubricBank:
             return Recalled(own, fault=error)
         return Recalled(own, tuple(similar))
 
-    async def edit(self, identifier: str, rubrics: str, takeaways: str) -> BankItem:
-        """A new version in a person's words; the old one goes to the history."""
-        return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways)
+    async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
+        """A new version in a person's words, written at `by`; the old one goes to the history."""
+        return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways, by)
 
     async def pin(self, identifier: str, on: bool = True) -> None:
         """Have no run's reflection replace it, or allow that again."""
@@ -168,9 +175,9 @@ class RubricBank:
         """Have it recalled no more, or again."""
         await asyncio.to_thread(self._store.decide, "disable", identifier, on)
 
-    async def release(self, identifier: str) -> Released:
+    async def release(self, identifier: str, by: str = "") -> Released:
         """Let it out of quarantine: it counts, unless a newer or a pinned one does."""
-        return await asyncio.to_thread(self._store.release, identifier)
+        return await asyncio.to_thread(self._store.release, identifier, by)
 
     async def remove(self, identifier: str) -> None:
         """Have it gone from every view and its text from the journal."""

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from memory.bank_journal import BankJournal, State
 from memory.bank_rules import Version
@@ -28,6 +28,15 @@ _SHOWN = (
     "SELECT v.* FROM versions v JOIN spans s ON s.version = v.since "
     "WHERE s.until > ? AND s.since <= ? AND v.removed = 0"
 )
+Standing = Literal["current", "active", "quarantine", "disabled", "replaced"]
+"""`current`: whatever was not replaced. `active`: may be recalled."""
+_OF = {
+    "current": f"until = {NEVER}",
+    "active": f"until = {NEVER} AND disabled = 0 AND NOT (flagged AND NOT released)",
+    "quarantine": f"until = {NEVER} AND flagged AND NOT released",
+    "disabled": f"until = {NEVER} AND disabled AND NOT (flagged AND NOT released)",
+    "replaced": f"until < {NEVER}",
+}
 _Got = TypeVar("_Got")
 
 
@@ -85,6 +94,14 @@ class Catalogue:
     def everything(self) -> list[Version]:
         """All versions, without the removed ones."""
         return self._versions("SELECT * FROM versions WHERE removed = 0 ORDER BY since")
+
+    def page(self, standing: Standing, limit: int, before: int) -> list[Version]:
+        """The last versions of a standing that came before a generation, the latest first."""
+        sql = (
+            f"SELECT * FROM versions WHERE removed = 0 AND since < ? AND {_OF[standing]} "
+            "ORDER BY since DESC LIMIT ?"
+        )
+        return self._versions(sql, before, limit)
 
     def removed(self) -> dict[str, str]:
         """Ids of what a person removed, each with the key of its words."""

@@ -11,6 +11,7 @@ A line of the first version is a bare reflection, which is a put.
 
 import hashlib
 import json
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -38,6 +39,8 @@ class Put(Value):
     event: Literal["put"] = "put"
     reflection: Reflection
     history: bool = False
+    by: str = ""
+    """where a person wrote it; "": nobody did, or an earlier version kept it"""
 
     @property
     def id(self) -> str:
@@ -85,6 +88,10 @@ class Decided(Value):
     on: bool = True
     words: str = ""
     """of a removal or release, the key of the reflection's words; earlier versions kept none"""
+    by: str = ""
+    """where a person released it"""
+    at: datetime | None = None
+    """when a person released it"""
 
 
 Event = Put | Blank | Decided

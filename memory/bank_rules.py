@@ -28,6 +28,8 @@ class Version:
     disabled: bool = False
     released: bool = False
     removed: bool = False
+    let_out: int = 0
+    """offset in the journal of the line that released it, in bytes; 0: nobody did"""
 
     @property
     def quarantined(self) -> bool:

@@ -3,7 +3,6 @@
 It is used from worker threads, which take turns; other processes may use the folder at once.
 """
 
-import hashlib
 import threading
 import uuid
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
-from memory.bank_catalogue import Catalogue
+from memory.bank_catalogue import Catalogue, Standing
 from memory.bank_events import (
     Blank,
     Decided,
@@ -22,6 +21,7 @@ from memory.bank_events import (
     question_key,
     words_key,
 )
+from memory.bank_items import edited, item_of
 from memory.bank_journal import BankJournal
 from memory.bank_rules import Version, standing
 from memory.bank_tables import Question
@@ -68,17 +68,17 @@ class BankStore:
             self.journal.append(descriptor, line_of(Put(reflection=reflection)))
         return True
 
-    def edit(self, identifier: str, rubrics: str, takeaways: str) -> BankItem:
+    def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
         """Put a version that a person wrote in the place of the one that is current."""
         with self.lock, self.journal.locked() as descriptor:
             old = self.read(self._current(identifier))
             assert old is not None, "nothing is removed while the lock is held"
-            new = _edited(old, rubrics, takeaways)
+            new = edited(old, rubrics, takeaways)
             if self.catalogue.by_id(new.id) is None:
-                self.journal.append(descriptor, line_of(Put(reflection=new)))
+                self.journal.append(descriptor, line_of(Put(reflection=new, by=by)))
         return self.item(new.id)
 
-    def decide(self, decision: Decision, identifier: str, on: bool = True) -> None:
+    def decide(self, decision: Decision, identifier: str, on: bool = True, by: str = "") -> None:
         """Write down what a person decided; nothing where it is so already."""
         with self.lock, self.journal.locked() as descriptor:
             version = self._current(identifier)
@@ -89,14 +89,16 @@ class BankStore:
                 )
             if _is_so(version, decision, on):
                 return
-            words = self._words(version) if decision == "release" else ""
-            event = Decided(event=decision, id=identifier, on=on, words=words)
+            event = Decided(event=decision, id=identifier, on=on)
+            if decision == "release":
+                told = {"words": self._words(version), "by": by, "at": datetime.now(UTC)}
+                event = event.model_copy(update=told)
             self.journal.append(descriptor, line_of(event))
 
-    def release(self, identifier: str) -> Released:
+    def release(self, identifier: str, by: str = "") -> Released:
         """Let it out of quarantine, and say what stands on its question then."""
         with self.lock:
-            self.decide("release", identifier)
+            self.decide("release", identifier, by=by)
             version = self.known(identifier)
             held = standing(self.catalogue.by_key(version.key))
             other = held if held is not None and held.id != identifier else None
@@ -121,6 +123,11 @@ class BankStore:
             catalogue = self.catalogue
             versions = catalogue.everything() if every else catalogue.shown(generation)
         return self.items(versions)
+
+    def page(self, standing: Standing, limit: int, before: int) -> list[BankItem]:
+        with self.lock:
+            versions = self.catalogue.page(standing, limit, before)
+        return list(self.items(versions))
 
     def find(self, prefix: str) -> list[BankItem]:
         with self.lock:
@@ -185,30 +192,13 @@ class BankStore:
         with self.lock:
             uses = self.uses.by_item()
         for version in versions:
-            read = self.read(version)
-            if read is not None:
-                recalled, mean_score = uses.get(version.id, (0, None))
-                yield BankItem(
-                    reflection=read,
-                    since=version.since,
-                    until=version.until,
-                    pinned=version.pinned,
-                    disabled=version.disabled,
-                    released=version.released,
-                    recalled=recalled,
-                    mean_score=mean_score,
-                )
+            if (put := self._put(version)) is not None:
+                yield item_of(version, put, self.journal, uses)
 
     def read(self, version: Version) -> Reflection | None:
         """None where its text was removed in the meantime."""
-        put = self._put_of(version)
-        if put is None:
-            # The catalogue says where it stands, and is wrong: it is made again.
-            with self.lock:
-                self.catalogue.drop()
-                found = self.catalogue.by_id(version.id)
-            put = self._put_of(found) if found else None
-        return put.reflection if isinstance(put, Put) else None
+        put = self._put(version)
+        return put.reflection if put else None
 
     def question(self, question: Question) -> str | None:
         """The words of a question; None where they were removed in the meantime."""
@@ -242,6 +232,16 @@ class BankStore:
         read = self.read(version)
         return words_key(read) if read else ""
 
+    def _put(self, version: Version) -> Put | None:
+        put = self._put_of(version)
+        if put is None:
+            # The catalogue says where it stands, and is wrong: it is made again.
+            with self.lock:
+                self.catalogue.drop()
+                found = self.catalogue.by_id(version.id)
+            put = self._put_of(found) if found else None
+        return put if isinstance(put, Put) else None
+
     def _put_of(self, version: Version) -> Put | Blank | None:
         """What stands at its place in the journal; None where that is not its own line."""
         try:
@@ -249,21 +249,6 @@ class BankStore:
         except ValueError:
             return None
         return None if isinstance(event, Decided) or event.id != version.id else event
-
-
-def _edited(old: Reflection, rubrics: str, takeaways: str) -> Reflection:
-    text = "\0".join((old.id, rubrics, takeaways))
-    return old.model_copy(
-        update={
-            "id": hashlib.sha256(text.encode()).hexdigest()[:12],
-            "rubrics": rubrics,
-            "takeaways": takeaways,
-            "origin": "hand",
-            "replaces": old.id,
-            "flags": (),
-            "written_at": datetime.now(UTC),
-        }
-    )
 
 
 def blanked(line: bytes) -> bytes:

@@ -26,7 +26,8 @@ SCHEMA = f"""
 {"".join(f"DROP TABLE IF EXISTS {table};" for table in _TABLES)}
 CREATE TABLE versions (
     since INTEGER PRIMARY KEY, id TEXT UNIQUE, key TEXT, offset INTEGER, until INTEGER,
-    flagged INTEGER, pinned INTEGER, disabled INTEGER, released INTEGER, removed INTEGER);
+    flagged INTEGER, pinned INTEGER, disabled INTEGER, released INTEGER, removed INTEGER,
+    let_out INTEGER);
 CREATE INDEX by_key ON versions (key, until);
 CREATE TABLE spans (version INTEGER, since INTEGER, until INTEGER);
 CREATE INDEX by_version ON spans (version, until);
@@ -59,7 +60,7 @@ class Place:
 
 
 def version_of(row: Sequence[Any]) -> Version:
-    return Version(*row[:5], *map(bool, row[5:]))
+    return Version(*row[:5], *map(bool, row[5:10]), row[10])
 
 
 class Follower:
@@ -102,7 +103,7 @@ class Follower:
         except ValueError as error:
             raise damaged(self._journal.path, generation) from error
         if isinstance(event, Decided):
-            self._decide(event, generation)
+            self._decide(event, generation, offset)
         else:
             self._put(event, generation, offset)
         self.place = Place(generation, offset + len(line), offset, _name_of(event))
@@ -126,7 +127,7 @@ class Follower:
         digest = hashlib.sha256(f"{before} {number} {key}".encode()).hexdigest()
         self._db.execute("INSERT INTO questions VALUES (?, ?, ?, ?)", (number, key, digest, NEVER))
 
-    def _decide(self, event: Decided, generation: int) -> None:
+    def _decide(self, event: Decided, generation: int, offset: int) -> None:
         if event.event == "remove":
             removal = "INSERT OR REPLACE INTO removals VALUES (?, ?, ?)"
             self._db.execute(removal, (event.id, event.words, bool(event.words)))
@@ -140,6 +141,8 @@ class Follower:
         others = [v for v in self._current(version.key) if v.since != version.since]
         before = {v.since for v in (*others, version) if v.live}
         decide(event, generation, version, others)
+        if event.event == "release" and version.released and not version.let_out:
+            version.let_out = offset
         self._save([*others, version], before, generation)
         if version.removed:
             self._forget(version, generation)
@@ -167,7 +170,8 @@ class Follower:
         """Write what changed at a generation, and begin or end spans accordingly."""
         for v in versions:
             self._db.execute(
-                "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", astuple(v)
+                "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                astuple(v),
             )
             if v.live and v.since not in live_before:
                 self._db.execute("INSERT INTO spans VALUES (?, ?, ?)", (v.since, at, NEVER))

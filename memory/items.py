@@ -5,6 +5,7 @@ its question, what a person decided about it, and what came of the runs that rec
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 
 from memory.errors import RubricemError
 from memory.reflections import Reflection
@@ -28,6 +29,11 @@ class BankItem(Value):
     removed: bool = False
     released: bool = False
     """a person released it from quarantine"""
+    released_by: str = ""
+    """where a person did; "" where an earlier version kept no such thing"""
+    released_at: datetime | None = None
+    edited_by: str = ""
+    """where a person wrote it, at its `written_at`"""
     recalled: int = 0
     """how many runs were given it"""
     mean_score: float | None = None

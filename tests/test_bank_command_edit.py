@@ -58,7 +58,7 @@ def test_an_edit_is_a_new_version_by_hand_and_the_old_one_stays(
     assert (new["origin"], new["replaces"]) == ("hand", "abc")
     assert [r["id"] for r in bank_json("show", "abc")["history"]] == ["abc", new["id"]]
     assert drafts(data) == []
-    assert "by hand, from abc" in bank("show", str(new["id"])).stdout
+    assert "by hand at the terminal, from abc" in bank("show", str(new["id"])).stdout
 
 
 def test_an_edit_from_a_file_needs_no_editor(data: Path, monkeypatch: pytest.MonkeyPatch):

@@ -4,6 +4,7 @@ import asyncio
 import os
 import pty
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -81,7 +82,9 @@ def test_a_release_shows_the_flags_and_text_and_is_asked_for(data: Path):
     assert states() == {"bad": "quarantine"}
     assert "released: bad" in bank("release", "bad", "--yes").stdout
     assert states() == {"bad": "live"}
-    assert "released by hand" in bank("show", "bad").stdout
+    shown = bank("show", "bad")
+    assert f"released by hand at the terminal, {datetime.now(UTC):%Y-%m-%d}" in shown.stdout
+    assert bank_json("show", "bad")["reflection"]["released_by"] == "terminal"
 
 
 def test_a_release_into_the_history_says_what_stands_instead(data: Path):

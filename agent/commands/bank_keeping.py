@@ -13,6 +13,8 @@ from memory.errors import SettingsError
 from memory.items import BankItem, Released
 
 IDS = click.argument("identifiers", metavar="ID...", nargs=-1, required=True)
+BY = "terminal"
+"""where a person decided"""
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 
 Change = Callable[[RubricBank, str], Awaitable[None]]
@@ -60,7 +62,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         _print_whole(item)
         if confirmed("Release it?", yes):
-            click.echo(told_of(asyncio.run(opened().release(item.reflection.id))))
+            click.echo(told_of(asyncio.run(opened().release(item.reflection.id, BY))))
         else:
             click.echo(f"stays in quarantine: {item.reflection.id}")
 

@@ -105,7 +105,7 @@ def line(item: BankItem) -> str:
 def provenance(item: BankItem) -> list[tuple[str, str]]:
     """Where a reflection comes from and what became of it; facts that are unknown are left out."""
     reflection = item.reflection
-    released = ", released by hand" if item.released else ""
+    released = f", {released_how(item)}" if item.released else ""
     facts = [
         ("id", text(reflection.id, 80)),
         ("question", text(reflection.question, 0)),
@@ -156,10 +156,18 @@ def text(value: str, limit: int | None = None) -> str:
     return printable(value) if limit is None else one_line(value, limit)
 
 
+def released_how(item: BankItem) -> str:
+    """That a person released it, where and when."""
+    where = f" at the {text(item.released_by, 40)}" if item.released_by else ""
+    when = f", {item.released_at:%Y-%m-%d %H:%M} UTC" if item.released_at else ""
+    return f"released by hand{where}{when}"
+
+
 def _origin(item: BankItem) -> str:
     reflection = item.reflection
     if reflection.origin == "hand":
-        return f"by hand, from {text(reflection.replaces, 40)}"
+        where = f" at the {text(item.edited_by, 40)}" if item.edited_by else ""
+        return f"by hand{where}, from {text(reflection.replaces, 40)}"
     return "in another bank" if reflection.origin == "import" else "after a run"
 
 

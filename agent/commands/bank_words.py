@@ -98,7 +98,7 @@ async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | No
         click.echo("Some of it was taken out or cut; see what is kept.", err=True)
     for flag in clean.flags:
         click.echo(f"warning: {text(flag, 0)}", err=True)
-    return await bank.edit(old.id, clean.rubrics, clean.takeaways)
+    return await bank.edit(old.id, clean.rubrics, clean.takeaways, "terminal")
 
 
 def _read(file: Path) -> str:
