@@ -12,7 +12,7 @@ from agent.claims import NAME
 from agent.overlap import content_words
 
 LEAST_WORDS = 3
-"""content words of a question that can stand by itself, unless one is an identifier"""
+"""content words, numbers aside, of a question that can stand by itself without an identifier"""
 SUBJECT_WORDS = 8
 """words taken of the earlier question at most"""
 
@@ -34,9 +34,9 @@ def leans(question: str) -> bool:
     """Whether a question says too little to be searched for by itself."""
     if _GOES_ON.match(question):
         return True
-    words = content_words(question) - _ASKING
-    if any(NAME.search(word) for word in question.split()):
+    if any(map(_is_name, question.split())):
         return False
+    words = {word for word in content_words(question) - _ASKING if not word[0].isdigit()}
     return len(words) < LEAST_WORDS or _POINTS_BACK.search(question) is not None
 
 
@@ -54,5 +54,9 @@ def subject_of(earlier: Sequence[str]) -> tuple[str, ...]:
     alone = next((each for each in reversed(earlier) if not leans(each)), earlier[0])
     words = dict.fromkeys(word.strip(".,;:!?\"'()[]") for word in alone.split())
     telling = [word for word in words if content_words(word) - _ASKING]
-    names = [word for word in telling if NAME.search(word) or word[1:] != word[1:].lower()]
+    names = [word for word in telling if _is_name(word) or word[1:] != word[1:].lower()]
     return (*names, *(word for word in telling if word not in names))
+
+
+def _is_name(word: str) -> bool:
+    return NAME.search(word) is not None and not word[0].isdigit()
