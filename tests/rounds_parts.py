@@ -1,0 +1,169 @@
+"""Rounds over scripted rollouts, with an engine that writes down what it was given."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from agent.free import FreeDecoder
+from agent.journaled import Calls
+from agent.policy import Policy
+from agent.researcher import Researcher
+from agent.run import Ask
+from memory.buffers import BufferStore
+from memory.runs import write_atomically
+from memory.schema import Decoding, Judgement, Reflection, Trajectory
+from tests.collected import (
+    FixedReflections,
+    LengthJudge,
+    ListMemory,
+    candidate,
+    manifest,
+    two_turns,
+)
+from tests.fakes import FixedSearch, ScriptedPolicy
+from training.collecting import Collector
+from training.curriculum import Batch, Curriculum
+from training.flow import Flow
+from training.groups import GroupJudge, Memory, Reflected, Reflecting
+from training.meter import Meter
+from training.returns import broadcast
+from training.rounds.folders import RoundFolders
+from training.rounds.running import RoundRules, Rounds
+from training.rounds.updating import Metrics
+from training.rows import TrainRow
+from training.run_directory import Question
+
+ASKED = tuple(Question(id=str(n), question=f"What is {n}?") for n in range(6))
+
+
+class FileUpdates:
+    """An engine whose weights are a count, kept in a file; rows are written down by their id."""
+
+    def __init__(self, folder: Path, seconds: float = 0.0) -> None:
+        self.folder = folder
+        self.seconds = seconds
+        self._taken: list[list[str]] = []
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        path = self.folder / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    @property
+    def done(self) -> int:
+        return len(self.lines)
+
+    @property
+    def checkpoint(self) -> Path | None:
+        return self.folder / "checkpoints" / f"{self.done}" if self.done else None
+
+    def update(self, rows: Sequence[TrainRow]) -> Metrics:
+        time.sleep(self.seconds if rows else 0.0)
+        self._taken.append([row.id for row in rows])
+        return {"loss": 0.5} if rows else {}
+
+    def save(self, metrics: Metrics) -> None:
+        lines = [*self.lines, {**metrics, "taken": self._taken}]
+        self._taken = []
+        checkpoint = self.folder / "checkpoints" / f"{len(lines)}"
+        checkpoint.mkdir(parents=True, exist_ok=True)
+        (checkpoint / "weights").write_text(str(len(lines)))
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        write_atomically(self.folder / "metrics.jsonl", text)
+
+
+class ManyReflections(FixedReflections):
+    """Two candidates that differ in their score, the better one for the bank."""
+
+    async def __call__(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+    ) -> Reflected:
+        found = await super().__call__(trajectory, judgement, seed)
+        worse = candidate(trajectory, 0.2).model_copy(update={"accepted": False})
+        return found.model_copy(update={"candidates": (*found.candidates, worse)})
+
+
+class NamedMemory(ListMemory):
+    """A bank whose items are called by their questions."""
+
+    async def put(self, reflection: Reflection) -> bool:
+        return await super().put(reflection.model_copy(update={"id": reflection.question}))
+
+
+class Parts:
+    """What the rounds of one folder are made with; the same parts go on with them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        rounds: int = 3,
+        ahead: int = 1,
+        *,
+        per_round: int = 2,
+        windows: int = 0,
+        policy: Callable[[int], Policy] | None = None,
+        seconds: float = 0.0,
+        memory: Memory | None = None,
+    ) -> None:
+        """`seconds` is how long an update takes."""
+        self.folders = RoundFolders(folder)
+        self.updates = FileUpdates(folder, seconds)
+        self.memory: Memory = memory or NamedMemory()
+        self.judge: GroupJudge = LengthJudge()
+        self.reflecting: Reflecting = ManyReflections()
+        self.curriculum = Curriculum(ASKED, per_round, windows)
+        self.rules = RoundRules(rounds, ahead, ahead + 1, 10_000, broadcast())
+        self.policy = policy or (lambda number: ScriptedPolicy(two_turns))
+        self.sampled: dict[int, str] = {}
+        """by round, the weights that it sampled from"""
+        self.held_out: list[int] = []
+        self.told: list[str] = []
+
+    def rounds(self, stop: asyncio.Event | None = None) -> Rounds:
+        async def held_out(updates: int) -> None:
+            self.held_out.append(updates)
+
+        return Rounds(
+            self.rules, self.curriculum, self.folders, self.open_round, self.updates, held_out,
+            self.told.append, stop,
+        )  # fmt: skip
+
+    @asynccontextmanager
+    async def open_round(self, number: int, batch: Batch) -> AsyncIterator[Collector]:
+        weights = self.folders.policy(number) / "weights"
+        self.sampled[number] = weights.read_text() if weights.exists() else "base"
+        run = self.folders.round(number)
+        journal = run.journal((meter := Meter()).hear)
+        version = f"v{self.sampled[number]}"
+        shape = {"group_size": 2, "step_size": len(batch.questions), "seed": number}
+        run.begin(manifest(batch.questions, policy_version=version, **shape), batch.questions)
+        try:
+            yield Collector(
+                run,
+                self._researcher(number, run.store, journal),
+                Calls(journal),
+                BufferStore(self.folders.data / "buffers"),
+                Flow(journal, meter),
+                judge=self.judge,
+                reflecting=self.reflecting,
+                memory=self.memory,
+                at_once=4,
+                judged_at_once=4,
+            )
+        finally:
+            journal.close()
+
+    def _researcher(self, number: int, store: Any, journal: Any) -> Researcher:
+        return Researcher(
+            policy=self.policy(number),
+            decoder=FreeDecoder(),
+            decoding=Decoding.FREE,
+            search_tool=FixedSearch(),
+            store=store,
+            template=Ask("", tool_calls=3),
+            journal=journal,
+        )

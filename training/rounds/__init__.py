@@ -1,0 +1,1 @@
+"""On-policy training in rounds: collect with the newest policy, judge, reflect, update, again."""

@@ -1,0 +1,125 @@
+"""One round's collecting: the settings, the policy it samples from, and its collector.
+
+A round is a collecting run of one step, in a folder of its own, because a run has one policy. It
+goes on after a kill like any other: what is finished, rollouts, judgements and reflections, is
+not repeated.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agent.settings import Settings, load_settings
+from memory.errors import PolicyError
+from training.collecting import Collector
+from training.curriculum import Batch
+from training.local.config import EngineConfig
+from training.opening import CollectOptions, open_collector
+from training.questions_selecting import Selected
+from training.rounds.config import RoundsConfig
+from training.rounds.folders import RoundFolders, round_seed
+from training.run_directory import RunDirectory
+
+Tell = Callable[[str], None]
+PLACE = "{checkpoint}"
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """Where rounds are collected: with which weights, settings and judge."""
+
+    config: RoundsConfig
+    training: EngineConfig
+    folders: RoundFolders
+    tell: Tell
+
+    @asynccontextmanager
+    async def round(self, number: int, batch: Batch) -> AsyncIterator[Collector]:
+        """The collector of a round, whose checkpoint lies in the round's folder."""
+        config = self.config
+        memory = "on" if config.reflections else "off"
+        policy = self.folders.policy(number)
+        settings = await self._settings(
+            policy if policy.exists() else None, memory=memory, data_dir=self.folders.data,
+            seed=round_seed(self.training.seed, number),
+        )  # fmt: skip
+        options = self._options(
+            len(batch.questions), group_size=config.group_size, reflections=config.reflections
+        )
+        run = self.folders.round(number)
+        chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
+        async with open_collector(settings, options, run, chosen, tell) as collector:
+            yield collector
+
+    @asynccontextmanager
+    async def held_out(
+        self, run: RunDirectory, asked: Selected, checkpoint: Path | None
+    ) -> AsyncIterator[Collector]:
+        """The collector of one asking of the held-out questions: always with the same seeds."""
+        settings = await self._settings(
+            checkpoint, memory="off", data_dir=self.folders.held_out_data, seed=self.training.seed
+        )
+        options = self._options(len(asked.questions), group_size=1, reflections=0)
+        tell = self._telling("held-out questions")
+        async with open_collector(settings, options, run, asked, tell) as collector:
+            yield collector
+
+    def _telling(self, what: str) -> Tell:
+        return lambda line: self.tell(f"{what}: {line}")
+
+    def _options(self, questions: int, **shape: Any) -> CollectOptions:
+        config = self.config
+        model, base_url = config.judge_model, config.judge_base_url
+        if model is None and base_url is None:
+            # What training began with: the policy must not score itself as it changes.
+            model, base_url = config.model or self.training.model, config.base_url
+        return CollectOptions(
+            step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
+            **shape,
+        )  # fmt: skip
+
+    async def _settings(self, checkpoint: Path | None, **chosen: Any) -> Settings:
+        """The settings of a collecting run; without a checkpoint the base model is sampled."""
+        config = self.config
+        if config.base_url:
+            model = await self._refreshed(checkpoint)
+        else:
+            model = str(checkpoint) if checkpoint else self.training.model
+        settings = load_settings(
+            {
+                "model": model, "base_url": config.base_url, "source": config.source,
+                "tool_calls": config.tool_calls, "max_tokens": config.max_tokens,
+                "least_reflection_score": config.least_reflection_score,
+                "decoding": "free", "temperature": 1.0, "attempts": 1, **chosen,
+            }
+        )  # fmt: skip
+        # A server that the environment names for other commands samples from no checkpoint.
+        return settings.model_copy(update={"base_url": config.base_url})
+
+    async def _refreshed(self, checkpoint: Path | None) -> str | None:
+        """The model to ask the server for, once it samples from the checkpoint."""
+        if checkpoint is None:
+            return self.config.model
+        command = [part.replace(PLACE, str(checkpoint)) for part in self.config.refresh]
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        except OSError as error:
+            raise _not_refreshed(f"{error.strerror}: {command[0]}") from error
+        said, wrong = await process.communicate()
+        if process.returncode:
+            raise _not_refreshed(wrong.decode(errors="replace").strip()[-200:])
+        lines = said.decode(errors="replace").strip().splitlines()
+        return lines[-1].strip() if lines else self.config.model
+
+
+def _not_refreshed(reason: str) -> PolicyError:
+    return PolicyError(
+        f"The server was not given the checkpoint: {reason}",
+        "Correct `refresh` under [rounds]; the same command goes on.",
+    )
