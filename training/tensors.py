@@ -73,11 +73,6 @@ class Batch:
         return Batch(lengths=self.lengths, **{n: getattr(self, n).to(device) for n in names})
 
 
-def trained_tokens(rows: Sequence[TrainRow]) -> int:
-    """How many tokens of the rows are trained."""
-    return sum(sum(row.loss_mask) for row in rows)
-
-
 def collate(rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: int = 0) -> Batch:
     """Lay rows side by side; `window` is that of the whole step, None: these rows are all of it.
 
