@@ -4,7 +4,7 @@ import { el, replace } from "./dom.js";
 import { attempt, button, choices, failure, field, input, textarea, toggle } from "./parts.js";
 
 const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
-const SOURCES = { python: "Python documentation", web: "Web", scholar: "Papers", auto: "Chosen by the question" };
+const SOURCES = { python: "Python documentation", web: "Web", scholar: "Papers", auto: "Automatic" };
 const DRAFT = "draft";
 const LIMITS = [
   ["tool_calls", "Searches", { min: 1, step: 1 }],

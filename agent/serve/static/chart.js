@@ -1,7 +1,8 @@
 // A line chart as SVG: axes, series with their own dash and mark, values by pointer and by key.
 import { el, fresh, replace, svg } from "./dom.js";
 
-const [WIDTH, HEIGHT] = [640, 240];
+const WIDE = [640, 240];
+const NARROW = [340, 220];
 const MARGIN = { left: 52, right: 16, top: 14, bottom: 40 };
 const TICKS = 5;
 
@@ -36,21 +37,22 @@ class LineChart {
     this.range = [low ?? least - pad, high ?? most + pad];
     this.readout = el("p", { class: "readout small", "aria-hidden": "true" });
     this.place = this.xs.length - 1;
+    [this.width, this.height] = matchMedia("(max-width: 36rem)").matches ? NARROW : WIDE;
   }
 
   atX(x) {
     const [first, last] = [this.xs[0], this.xs.at(-1)];
-    return MARGIN.left + ((x - first) / (last - first || 1)) * (WIDTH - MARGIN.left - MARGIN.right);
+    return MARGIN.left + ((x - first) / (last - first || 1)) * (this.width - MARGIN.left - MARGIN.right);
   }
 
   atY(y) {
     const [low, high] = this.range;
-    return HEIGHT - MARGIN.bottom - ((y - low) / (high - low || 1)) * (HEIGHT - MARGIN.top - MARGIN.bottom);
+    return this.height - MARGIN.bottom - ((y - low) / (high - low || 1)) * (this.height - MARGIN.top - MARGIN.bottom);
   }
 
   drawn(title) {
-    this.cursor = svg("line", { class: "cursor", y1: MARGIN.top, y2: HEIGHT - MARGIN.bottom });
-    const picture = svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, "aria-hidden": "true" }, this.axes(), this.cursor, this.series.map((one, i) => this.line(one, i)));
+    this.cursor = svg("line", { class: "cursor", y1: MARGIN.top, y2: this.height - MARGIN.bottom });
+    const picture = svg("svg", { viewBox: `0 0 ${this.width} ${this.height}`, "aria-hidden": "true" }, this.axes(), this.cursor, this.series.map((one, i) => this.line(one, i)));
     const slider = { role: "slider", tabindex: "0", "aria-label": `${title}, value at each ${this.xName}`, "aria-valuemin": "0", "aria-valuemax": String(this.xs.length - 1) };
     this.slider = el("div", { class: "plot", ...slider }, picture);
     this.slider.addEventListener("keydown", (event) => this.key(event));
@@ -60,12 +62,12 @@ class LineChart {
   }
 
   axes() {
-    const base = HEIGHT - MARGIN.bottom;
-    const rows = ticks(...this.range).map((y) => [svg("line", { class: "grid", x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: this.atY(y), y2: this.atY(y) }), svg("text", { x: MARGIN.left - 8, y: this.atY(y) + 4, "text-anchor": "end" }, shown(y))]);
+    const base = this.height - MARGIN.bottom;
+    const rows = ticks(...this.range).map((y) => [svg("line", { class: "grid", x1: MARGIN.left, x2: this.width - MARGIN.right, y1: this.atY(y), y2: this.atY(y) }), svg("text", { x: MARGIN.left - 8, y: this.atY(y) + 4, "text-anchor": "end" }, shown(y))]);
     const whole = ticks(this.xs[0], this.xs.at(-1)).filter(Number.isInteger);
     const columns = whole.map((x) => svg("text", { x: this.atX(x), y: base + 18, "text-anchor": "middle" }, String(x)));
-    const name = svg("text", { x: (MARGIN.left + WIDTH - MARGIN.right) / 2, y: HEIGHT - 4, "text-anchor": "middle" }, this.xName);
-    return svg("g", { class: "axes" }, rows, svg("line", { x1: MARGIN.left, x2: WIDTH - MARGIN.right, y1: base, y2: base }), columns, name);
+    const name = svg("text", { x: (MARGIN.left + this.width - MARGIN.right) / 2, y: this.height - 4, "text-anchor": "middle" }, this.xName);
+    return svg("g", { class: "axes" }, rows, svg("line", { x1: MARGIN.left, x2: this.width - MARGIN.right, y1: base, y2: base }), columns, name);
   }
 
   /** A line broken where there is no value, and a dot for each value. */
@@ -89,7 +91,7 @@ class LineChart {
 
   point(event) {
     const box = this.slider.getBoundingClientRect();
-    const at = ((event.clientX - box.left) / box.width) * WIDTH;
+    const at = ((event.clientX - box.left) / box.width) * this.width;
     const near = this.xs.reduce((best, x, i) => (Math.abs(this.atX(x) - at) < Math.abs(this.atX(this.xs[best]) - at) ? i : best), 0);
     this.show(near);
   }

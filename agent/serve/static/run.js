@@ -41,7 +41,7 @@ class RunView {
 
   draw(place) {
     this.badge = el("span");
-    this.counts = Object.fromEntries(["time", "searches", "tokens", "cost"].map((name) => [name, el("dd")]));
+    this.counts = Object.fromEntries(["time", "searches", "tokens", "cost"].map((name) => [name, el("dd", { data: { count: name } })]));
     this.stop = button("Stop", (event) => this.end(event), { kind: "small", drawn: "stop", title: "End now, with a report of what there is" });
     this.resume = button("Go on", (event) => this.goOn(event), { kind: "small primary", hidden: true });
     this.steps = STAGES.map((stage) => el("li", { data: { stage } }, el("span", { class: "stage-mark" }, icon("check")), capital(stage)));

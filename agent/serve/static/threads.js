@@ -55,7 +55,7 @@ class ThreadView {
 
   turn(run) {
     const branch = button("Branch from here", (event) => this.branch(event, run.run), { kind: "plain small", drawn: "branch" });
-    const facts = el("div", { class: "row" }, stateBadge(run), el("span", {}, when(run.started_at)), el("span", {}, duration(run.seconds)));
+    const facts = el("div", { class: "row" }, stateBadge(run), el("span", {}, when(run.started_at)), el("span", {}, `took ${duration(run.seconds)}`));
     const link = el("a", { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` }, el("strong", { dir: "auto" }, run.question));
     return el("li", { class: "item turn" }, link, el("div", { class: "row apart" }, facts, branch));
   }

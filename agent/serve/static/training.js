@@ -60,7 +60,7 @@ function collected(run) {
   return [
     el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, number(value))), fact("Time", duration(run.seconds)), fact("Failed", number(failures)), fact("Unscored stages", percent(run.unscored_share)), fact("Malformed", percent(run.malformed_share)), fact("Reflections", number(run.reflections)), fact("Accepted", number(run.accepted))),
     chart("Score of each stage", "mean score", STAGES.map((stage) => over(steps, capital(stage), (step) => step.scores?.[stage])), { low: 0, high: 1 }),
-    chart("What went wrong", "share", [over(steps, "Unscored stages", (step) => step.unscored_share), over(steps, "Malformed rollouts", (step) => step.malformed_share)], { low: 0, high: 1 }),
+    chart("What went wrong", "share", [over(steps, "Unscored stages", (step) => step.unscored_share), over(steps, "Malformed rollouts", (step) => step.malformed_share)], { low: 0 }),
     chart("Searches", "mean of a rollout", [over(steps, "Searches", (step) => step.tool_calls)]),
     chart("Tokens written", "mean of a rollout", [over(steps, "Tokens", (step) => step.tokens_written)]),
     chart("Criteria of the rubrics", "changed in the step", [over(steps, "Added", (step) => step.criteria_added), over(steps, "Retired", (step) => step.criteria_retired)]),
