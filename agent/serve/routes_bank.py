@@ -1,0 +1,218 @@
+"""`/api/bank`: what judged runs have taught, to be searched, corrected, released and removed.
+
+A change says which version of an item it is about (in its body, or by `If-Match`); where that
+is not the one that stands, somebody else was faster, and nothing is changed.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field
+
+from agent.serve.bank_items import item_json, version_of, with_words
+from agent.serve.refusals import Refused, conflict
+from memory.asking import told
+from memory.bank import RubricBank
+from memory.bank_catalogue import Standing
+from memory.errors import RubricemError, SettingsError
+from memory.items import NEVER, BankItem, Released
+from memory.screening import LONGEST, screened
+from memory.text import storable
+
+BY = "web page"
+"""where a person decided"""
+IfMatch = Annotated[str | None, Header()]
+
+
+class Change(BaseModel):
+    """What a person changes in an item; None: nothing."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rubrics: str | None = Field(default=None, max_length=LONGEST)
+    takeaways: str | None = Field(default=None, max_length=LONGEST)
+    pinned: bool | None = None
+    disabled: bool | None = None
+    version: str | None = None
+    """of the item as it was shown; None: whichever stands"""
+
+    @property
+    def words(self) -> bool:
+        """Whether the item is written anew."""
+        return self.rubrics is not None or self.takeaways is not None
+
+
+class Decision(BaseModel):
+    """About which version of an item somebody decided."""
+
+    version: str | None = None
+
+
+def router(bank: RubricBank) -> APIRouter:
+    """The routes of one bank."""
+    routes = APIRouter(prefix="/api/bank")
+    desk = _BankDesk(bank)
+    routes.get("")(desk.listed)
+    routes.get("/stats")(desk.stats)
+    routes.get("/{identifier}")(desk.shown)
+    routes.patch("/{identifier}")(desk.changed)
+    routes.delete("/{identifier}")(desk.removed)
+    routes.post("/{identifier}/release")(desk.released)
+    return routes
+
+
+class _BankDesk:
+    """What the routes do; changes of this process come one after another."""
+
+    def __init__(self, bank: RubricBank) -> None:
+        self._bank = bank
+        self._deciding = asyncio.Lock()
+
+    async def listed(
+        self,
+        query: Annotated[str, Query(max_length=2000)] = "",
+        state: Standing = "current",
+        limit: Annotated[int, Query(ge=1, le=200)] = 50,
+        before: Annotated[int, Query(ge=1, lt=2**63)] = NEVER,
+    ) -> dict[str, Any]:
+        """Items, the latest first, or those nearest to a query; `next` is a further `before`."""
+        words, note = storable(query).strip(), ""
+        if words and state in ("current", "active") and before == NEVER:
+            try:
+                return {"items": await self._near(words, limit), "next": "", "note": ""}
+            except RubricemError as error:
+                note = f"Found by its words alone: {told(error)}"
+        if words:
+            items = await with_words(self._bank, words, state, limit + 1, before)
+        else:
+            items = await self._bank.page(state, limit + 1, before)
+        more = str(items[limit - 1].since) if len(items) > limit else ""
+        return {"items": [item_json(i) for i in items[:limit]], "next": more, "note": note}
+
+    async def stats(self) -> dict[str, Any]:
+        stats = asdict(await self._bank.stats())
+        return {**stats, "active": stats["live"], "quarantine": stats["quarantined"]}
+
+    async def shown(self, identifier: str) -> dict[str, Any]:
+        item = await self._item(identifier)
+        history = await self._bank.history(item.reflection.question)
+        others = [item_json(i) for i in history if i.reflection.id != item.reflection.id]
+        return item_json(item) | {"history": others}
+
+    async def changed(
+        self, identifier: str, change: Change, if_match: IfMatch = None
+    ) -> dict[str, Any]:
+        """The item as it stands then: an edit has an id of its own."""
+        async with self._deciding:
+            item = await self._standing(identifier, change.version or if_match)
+            if change.pinned and item.quarantined and not change.words:
+                raise conflict("The reflection is in quarantine.", "Release it first.")
+            with _as_conflict():
+                return await self._change(item, change)
+
+    async def released(
+        self, identifier: str, decision: Decision | None = None, if_match: IfMatch = None
+    ) -> dict[str, Any]:
+        """The item, and what its release came to."""
+        async with self._deciding:
+            version = decision.version if decision else None
+            item = await self._standing(identifier, version or if_match)
+            if not item.quarantined:
+                raise conflict("The reflection is not in quarantine.", "Look at it again.")
+            with _as_conflict():
+                done = await self._bank.release(item.reflection.id, BY)
+        instead = item_json(done.instead) if done.instead else None
+        return item_json(done.item) | {"said": _said(done), "instead": instead}
+
+    async def removed(self, identifier: str, if_match: IfMatch = None) -> dict[str, Any]:
+        async with self._deciding:
+            item = await self._item(identifier)
+            _check_version(item, if_match)
+            with _as_conflict():
+                await self._bank.remove(item.reflection.id)
+        return {"removed": item.reflection.id}
+
+    async def _near(self, words: str, limit: int) -> list[dict[str, Any]]:
+        shown = []
+        for match in await self._bank.search(words, limit):
+            items = await self._bank.find(match.reflection.id)
+            own = [item for item in items if item.reflection.id == match.reflection.id]
+            shown += [item_json(item, match.similarity) for item in own]
+        return shown
+
+    async def _item(self, identifier: str) -> BankItem:
+        for item in await self._bank.find(storable(identifier)):
+            if item.reflection.id == identifier:
+                return item
+        message = f"There is no reflection {identifier[:80]!r} in the bank."
+        raise Refused(HTTPStatus.NOT_FOUND, message, "It may have been removed: list them again.")
+
+    async def _standing(self, identifier: str, version: str | None) -> BankItem:
+        """The item, if nothing has replaced or changed it since it was shown."""
+        item = await self._item(identifier)
+        if item.until != NEVER:
+            raise conflict(
+                "The reflection was replaced by another one.",
+                "Look at the one that stands, and change that.",
+            )
+        _check_version(item, version)
+        return item
+
+    async def _change(self, item: BankItem, change: Change) -> dict[str, Any]:
+        warnings: list[str] = []
+        if change.words:
+            item, warnings = await self._edited(item, change)
+        identifier = item.reflection.id
+        if change.pinned is not None:
+            await self._bank.pin(identifier, change.pinned)
+        if change.disabled is not None:
+            await self._bank.disable(identifier, change.disabled)
+        return item_json(await self._item(identifier)) | {"warnings": warnings}
+
+    async def _edited(self, item: BankItem, change: Change) -> tuple[BankItem, list[str]]:
+        """The new version in the bank, and what a person should know of their words."""
+        old = item.reflection
+        rubrics = old.rubrics if change.rubrics is None else change.rubrics
+        takeaways = old.takeaways if change.takeaways is None else change.takeaways
+        clean = await asyncio.to_thread(screened, rubrics, takeaways, ())
+        if not (clean.rubrics.strip() and clean.takeaways.strip()):
+            raise Refused(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "Nothing is left of it once tags, addresses and hidden characters are taken out.",
+                "Say in words what is to be learnt.",
+            )
+        if (clean.rubrics, clean.takeaways) == (old.rubrics, old.takeaways):
+            return item, []
+        warnings = list(clean.flags)
+        if (clean.rubrics, clean.takeaways) != (rubrics.strip(), takeaways.strip()):
+            warnings.insert(0, "Some of it was taken out or cut; see what is kept.")
+        return await self._bank.edit(old.id, clean.rubrics, clean.takeaways, BY), warnings
+
+
+@contextmanager
+def _as_conflict() -> Iterator[None]:
+    """What the bank refuses now was right a moment ago: another process was faster."""
+    try:
+        yield
+    except SettingsError as error:
+        raise conflict(str(error), error.remedy) from error
+
+
+def _check_version(item: BankItem, version: str | None) -> None:
+    if version is not None and version.strip('"') != version_of(item):
+        raise conflict(
+            "The reflection was changed in the meantime.",
+            "Look at it again, and change what stands there now.",
+        )
+
+
+def _said(done: Released) -> str:
+    if done.instead is not None:
+        why = "is pinned" if done.instead.pinned else "is newer"
+        return f"Released into the history: {done.instead.reflection.id} {why} and stands."
+    return "Released, but it is disabled." if done.item.disabled else "Released."
