@@ -16,7 +16,7 @@ from agent.budgets import Budgets
 from agent.building import built
 from agent.choice import EmbeddedChoice, ServerChoice, choose_policy
 from agent.events import Listener, SourceProgress, ignore
-from agent.opened_sources import open_sources
+from agent.opened_sources import close_sources, open_sources
 from agent.policy import ChatWriter, Policy, TokenWriter
 from agent.researcher import Researcher, request_of
 from agent.run import Ask
@@ -84,6 +84,7 @@ async def _prepared(tool: SearchTool, listener: Listener) -> AsyncIterator[async
         task.cancel()
         # What it raised is told where it is awaited; here something else already went wrong.
         await asyncio.gather(task, return_exceptions=True)
+        await close_sources(tool)
 
 
 @asynccontextmanager
@@ -147,13 +148,15 @@ def budgets_of(settings: Settings) -> Budgets:
     )
 
 
-def reserve(settings: Settings, thread: str, question: str) -> Ask:
-    """Write down what is asked under a name, before any work is done for it.
+def reserve(settings: Settings, thread: str, question: str, earlier: tuple[str, ...] = ()) -> Ask:
+    """Write down what is asked under a name, and after which runs, before any work is done for it.
 
     Raises what cannot be asked: a thread that holds another question, a bad data directory.
     """
     decoding_of(settings, choose_policy(settings))
-    ask = replace(template_of(settings), question=question, budgets=budgets_of(settings))
+    ask = replace(
+        template_of(settings), question=question, earlier=earlier, budgets=budgets_of(settings)
+    )
     RunStore(settings.data_dir).create(thread, request_of(ask, choices_of(settings)))
     return ask
 

@@ -7,7 +7,7 @@ the run then ends partial, never empty without a reason.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
@@ -15,6 +15,7 @@ from agent.action import action_of
 from agent.budgets import RunCut
 from agent.events import TurnRetried
 from agent.formats import INSTRUCTION
+from agent.mcp_tools.using import tool_lines, tool_names
 from agent.prompting import fill, template
 from agent.reading import answer_text, stage_spans
 from agent.run import Found, Run
@@ -42,13 +43,18 @@ Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
 
 
-def system_prompt(tool_calls: int, *, pages: bool = False, papers: bool = False) -> str:
+def system_prompt(
+    tool_calls: int, *, pages: bool = False, papers: bool = False, tools: Sequence[str] = ()
+) -> str:
     """What a policy that writes freely is told of the scaffold.
 
-    `pages`: it can open them; `papers`: a search can be narrowed by year and field.
+    `pages`: it can open them; `papers`: a search can be narrowed by year and field; `tools`: a
+    line for each further tool.
     """
     told = [name for name, can in (("narrow", papers), ("open_page", pages)) if can]
     more = "".join(f"\n{template(name)}" for name in told)
+    if tools:
+        more += "\n" + fill(template("tools"), {"tools": "\n".join(f"  - {t}" for t in tools)})
     return fill(template("free"), {"tool_calls": str(tool_calls), "more": more})
 
 
@@ -65,7 +71,8 @@ class FreeDecoder:
 
     def system(self, run: Run) -> str:
         papers = SCHOLAR in run.search_tool.name.split("+")
-        return system_prompt(run.ask.tool_calls, pages=run.pages is not None, papers=papers)
+        pages, tools = run.pages is not None, tool_lines(run)
+        return system_prompt(run.ask.tool_calls, pages=pages, papers=papers, tools=tools)
 
     def message(self, run: Run) -> str:
         return user_message(run.ask.question, run.ask.answer_format)
@@ -73,7 +80,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return action_of(call) if call else run.evidence.alone(run.ask.question)
+        return action_of(call, tool_names(run)) if call else run.evidence.alone(run.ask.question)
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -93,7 +100,7 @@ class FreeDecoder:
             return turn_faults(text, run.turn, must_answer=spent)
 
         call = tool_call(await self._turn(run, Stage.RESEARCH, faults))
-        return action_of(call) if call and not spent else None
+        return action_of(call, tool_names(run)) if call and not spent else None
 
     async def review(self, run: Run) -> None:
         """Nothing to do where the last turn already held the review; else ask for it."""

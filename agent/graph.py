@@ -21,12 +21,12 @@ from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
+from agent.acting import act
 from agent.approval import MOST_REJECTED, approved, clarified, doubt_of
 from agent.budgets import RunCut
 from agent.closing import close, without_evidence
 from agent.conversations.so_far import thread_so_far
 from agent.events import StageStarted
-from agent.pages.opening import act
 from agent.reports.report import markdown
 from agent.run import Found, Run
 from agent.verifying.stage import verify_run

@@ -25,6 +25,8 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
+from agent.mcp_tools.config import ServerName, ToolServer, refuse_programs
+from agent.setting_faults import explained
 from agent.weights.catalogue import DEFAULT_EMBEDDER
 from memory.errors import SettingsError
 from memory.schema import AnswerFormat
@@ -34,11 +36,12 @@ PREFIX = "RUBRICEM_"
 DEFAULT_ORIGIN = "default"
 _FLAG_NAMES = {"answer_format": "format", "allow_hosts": "allow_host"}
 """flags that are not called like their setting"""
+_AS_JSON = {
+    "prices": 'Write it as {"model": [prompt, cached, completion]}, in dollars a million tokens.',
+    "mcp_servers": 'Write it as {"name": {"url": "http://...", "tools": ["..."]}}.',
+}
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
-
-_NOT_SHOWN = ("api_key", "base_url", "scholar_key", "source", "checkpoints", "bank_server")
-"""settings whose values may hold a key or a password"""
 
 Price = tuple[
     Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
@@ -121,6 +124,8 @@ class Settings(BaseSettings):
     concurrency: int = Field(default=64, ge=1)
     """calls in flight to one server"""
     prices: dict[str, Price] = {}
+    mcp_servers: dict[ServerName, ToolServer] = {}
+    """servers whose tools the policy may call beside the search, by the names it sees"""
     tracing: bool = False
     """spans of every run by OpenTelemetry; the OTEL_* variables that name an exporter do as well"""
     seed: int = Field(default=0, ge=0, lt=2**32)
@@ -205,7 +210,8 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     try:
         settings = Settings(**values)
     except ValidationError as cause:
-        raise _explained(cause, values, origins) from cause
+        raise explained(cause, values, origins, Settings.model_fields) from cause
+    refuse_programs(settings.mcp_servers, origins.get("mcp_servers") == str(_local_file()))
     settings._origins.update(origins)
     return settings
 
@@ -214,6 +220,10 @@ def settings_file() -> Path | None:
     """The `rubricem.toml` that counts here, or None."""
     folders = (Path.cwd(), platformdirs.user_config_path("rubricem", appauthor=False))
     return next((folder / FILE_NAME for folder in folders if (folder / FILE_NAME).exists()), None)
+
+
+def _local_file() -> Path:
+    return Path.cwd() / FILE_NAME
 
 
 def unknown_variables() -> list[str]:
@@ -244,11 +254,8 @@ def _environment() -> dict[str, Any]:
     try:
         return EnvSettingsSource(Settings, env_ignore_empty=True)()
     except UnreadableEnvironment as cause:
-        # Prices are the one setting that is written as JSON.
-        raise SettingsError(
-            f"{PREFIX}PRICES is not valid JSON.",
-            'Write it as {"model": [prompt, cached, completion]}, in dollars a million tokens.',
-        ) from cause
+        name = next(name for name in _AS_JSON if name in str(cause))
+        raise SettingsError(f"{PREFIX}{name.upper()} is not valid JSON.", _AS_JSON[name]) from cause
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -268,25 +275,8 @@ def _add_openai(values: dict[str, Any], origins: dict[str, str]) -> None:
     A server named by a file of the working directory never gets the key: a folder from
     elsewhere could otherwise collect it.
     """
-    local_server = origins.get("base_url") == str(Path.cwd() / FILE_NAME)
+    local_server = origins.get("base_url") == str(_local_file())
     for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
         unwanted = name == "api_key" and local_server
         if name not in values and not unwanted and os.environ.get(variable, "").strip():
             values[name], origins[name] = os.environ[variable], variable
-
-
-def _explained(
-    error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]
-) -> SettingsError:
-    """The first thing wrong, said with its layer, its name and what is allowed."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    name, *inside = (str(part) for part in first["loc"])
-    origin = origins[name]
-    if first["type"] == "extra_forbidden":
-        allowed = ", ".join(Settings.model_fields)
-        return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
-    place = f"{origin}: {name}" if origin.endswith(FILE_NAME) else origin
-    where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in _NOT_SHOWN else f" {values[name]!r}"
-    wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")

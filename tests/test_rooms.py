@@ -123,7 +123,8 @@ def test_no_module_is_called_like_a_room() -> None:
 def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     # What an extra brings is imported by the one module that says so where it is missing.
-    extra = project["optional-dependencies"]["postgres"]
+    extras = project["optional-dependencies"]
+    extra = [requirement for name in ("postgres", "mcp") for requirement in extras[name]]
     declared = {_normal(requirement) for requirement in [*project["dependencies"], *extra]}
     distributions = packages_distributions()
     for path in (file for room in ORDER for file in (ROOT / room).rglob("*.py")):

@@ -31,9 +31,9 @@ def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> Non
 
 
 async def _made(settings: Settings, question: str, searching: bool) -> "FirstRubrics":
-    from agent.opened_sources import open_sources
     from agent.events import ignore
     from agent.judging import open_judge_model
+    from agent.opened_sources import open_sources
     from judge.building import proposer
     from judge.first_rubrics import first_rubrics
     from memory.buffers import BufferStore

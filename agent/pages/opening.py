@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from agent.action import OPEN_PAGE, page_of
+from agent.action import OPEN_PAGE
 from agent.asking import Found
 from agent.overlap import content_words
 from agent.pages.addresses import addresses_in, normal
@@ -24,12 +24,6 @@ PAGES_WORTH = 2
 """passages of a page that are shown, for each passage of a search"""
 
 Reply = dict[str, Any]
-
-
-async def act(run: Run, action: str) -> Found:
-    """Do what the policy asked for: search, or open a page."""
-    wanted = page_of(action)
-    return await run.search(action) if wanted is None else await open_page(run, wanted)
 
 
 async def open_page(run: Run, wanted: str) -> Found:

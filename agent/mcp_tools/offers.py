@@ -1,0 +1,72 @@
+"""A tool as it is offered to the policy, and what the policy writes as a call of it.
+
+Names, descriptions and schemas come from a server: they are data in a prompt, one line each, and
+whatever they say, only the user's allow-list decides what can be called.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agent.reports.printable import one_line
+from agent.scaffold import neutralise
+from memory.errors import SourceError
+
+LONGEST_DESCRIPTION = 300
+"""characters"""
+MOST_ARGUMENTS = 12
+"""that are named in the prompt"""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One tool of one server; the policy calls it `server.tool`."""
+
+    server: str
+    tool: str
+    description: str
+    schema: Mapping[str, Any]
+    """JSON schema of its arguments"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.server}.{self.tool}"
+
+    def line(self) -> str:
+        """What the prompt says of it."""
+        required = self.schema.get("required", ())
+        arguments = [
+            f"{name}{'' if name in required else '?'}: {_type_of(schema)}"
+            for name, schema in list(_properties(self.schema).items())[:MOST_ARGUMENTS]
+        ]
+        told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
+        return f'{self.name} {{{neutralise(one_line(", ".join(arguments)))}}} - "{told}"'
+
+    def arguments(self, written: str) -> dict[str, Any]:
+        """What a call's text means: a JSON object, or the one text that the tool asks for.
+
+        Raises SourceError, in a sentence for the policy.
+        """
+        try:
+            value = json.loads(written)
+        except ValueError:
+            value = written
+        if isinstance(value, dict):
+            return value
+        properties, required = _properties(self.schema), self.schema.get("required", ())
+        wanted = [name for name in properties if name in required] or list(properties)
+        if len(wanted) == 1 and _type_of(properties[wanted[0]]) == "string":
+            return {wanted[0]: written}
+        named = ", ".join(wanted) or "no arguments"
+        raise SourceError(f"{self.name} takes a JSON object with {named}.")
+
+
+def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, Mapping) else {}
+
+
+def _type_of(schema: object) -> str:
+    found = schema.get("type") if isinstance(schema, Mapping) else None
+    return found if isinstance(found, str) else "any"
