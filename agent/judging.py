@@ -40,13 +40,19 @@ async def open_judge_model(
 
 @asynccontextmanager
 async def open_group_judge(
-    settings: Settings, wanted: Wanted, *, keep_replies: bool = True, gate: bool = False
+    settings: Settings,
+    wanted: Wanted,
+    *,
+    keep_replies: bool = True,
+    gate: bool = False,
+    shared: LocalModel | None = None,
 ) -> AsyncIterator[GroupJudge]:
     """The wanted judge; with replies kept, the same call is paid for once.
 
     `gate`: it is asked only about what code finds whole in form and held by its citations.
+    `shared` is used where the settings name an embedded model.
     """
-    async with open_judge_model(settings) as model:
+    async with open_judge_model(settings, shared) as model:
         store = ReplyStore(settings.data_dir / "replies")
         judge = group_judge(kept(model, store) if keep_replies else model, wanted)
         yield ComposedJudge(judge, gated()) if gate else judge

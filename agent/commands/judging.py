@@ -1,7 +1,6 @@
 """`rubricem judge`: score what was answered, stage by stage, with rubrics for its question."""
 
 import asyncio
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +11,7 @@ from agent.commands.rubrics import rubrics
 from agent.judged_runs import Judgeable, find_run
 from agent.settings import Settings, load_settings
 from judge.stage_judge import GroupJudgement
-from memory.errors import JudgeError, SettingsError
+from memory.errors import SettingsError
 
 if TYPE_CHECKING:
     from judge.building import Wanted
@@ -83,6 +82,7 @@ def score(
     in the data directory, and there in replies/ what a model replied: scoring the same again
     costs nothing.
     """
+    from agent.judging_runs import check_scored, tell_bank
     from judge.building import Wanted
 
     settings = load_settings(flags)
@@ -90,10 +90,12 @@ def score(
     standards = kept_standards(rubric, settings.data_dir) if rubric else ""
     wanted = Wanted(kind, standards, both_orders, repeat, graded, flip, settings.seed)
     judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache, gate=gated))
-    _check(judged)
+    check_scored(judged)
     path = found.save([judgement for group in judged for judgement in group.judgements])
     if kind == "stage":
-        asyncio.run(_told_to_bank(settings, found, judged))
+        from agent.banking import open_bank
+
+        asyncio.run(tell_bank(open_bank(settings), found, judged))
     _show(found, judged, str(path), as_json)
 
 
@@ -117,45 +119,17 @@ def kept_standards(path: Path, data_dir: Path) -> str:
 async def _judged(
     settings: Settings, found: Judgeable, wanted: "Wanted", *, keep_replies: bool, gate: bool
 ) -> list[GroupJudgement]:
-    """Every group in turn; the rubrics of each are saved once it is judged."""
     from agent.judging import open_group_judge
-    from memory.buffers import BufferStore
+    from agent.judging_runs import judged_groups
 
-    store = BufferStore(settings.data_dir / "buffers")
-    judged = []
-    async with open_group_judge(
-        settings, wanted, keep_replies=keep_replies, gate=gate
-    ) as group_judge:
-        for step, group in enumerate(found.groups):
-            buffer = await asyncio.to_thread(store.load, group.question)
-            judged.append(await group_judge.judge(group, buffer, step))
-            await asyncio.to_thread(store.save, judged[-1].buffer)
-    return judged
+    async with open_group_judge(settings, wanted, keep_replies=keep_replies, gate=gate) as judge:
+        return await judged_groups(judge, found, settings.data_dir)
 
 
-async def _told_to_bank(
-    settings: Settings, found: Judgeable, judged: Sequence[GroupJudgement]
+def show_judged(
+    found: Judgeable, judged: list[GroupJudgement], path: str, *, as_json: bool
 ) -> None:
-    """Let the bank know how well the runs that recalled something came out."""
-    from agent.banking import open_bank
-    from agent.recalling import note_scores
-
-    recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
-    judgements = [j for group in judged for j in group.judgements if j.trajectory_id in recalling]
-    if judgements:
-        await note_scores(open_bank(settings), judgements)
-
-
-def _check(judged: list[GroupJudgement]) -> None:
-    """Raises JudgeError where a judge that did not work left everything unscored."""
-    notes = [note for group in judged for note in group.notes]
-    judgements = [judgement for group in judged for judgement in group.judgements]
-    scored = any(stage.score is not None for j in judgements for stage in j.stages)
-    if notes and not scored:
-        raise JudgeError(f"Nothing could be scored. {notes[0]}")
-
-
-def _show(found: Judgeable, judged: list[GroupJudgement], path: str, as_json: bool) -> None:
+    """Print it as a table, or as one JSON object."""
     if as_json:
         import json
 

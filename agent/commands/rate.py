@@ -5,7 +5,6 @@ import click
 from agent.settings import load_settings
 from memory.errors import SettingsError
 from memory.ratings import BEST
-from memory.ratings import rate as keep_rating
 from memory.runs import RunStore
 
 
@@ -18,23 +17,12 @@ def rate(thread: str, score: str, comment: str) -> None:
 
     The last rating counts. The reflection judge is shown it; the policy never is.
     """
-    from agent.learnable import WRITTEN, Mark, queued, set_mark
+    from agent.rating import rated
 
     store = RunStore(load_settings().data_dir)
     given = _checked(score)
-    trajectory = store.load(thread)
-    folder = store.folder / thread
-    keep_rating(folder, given, comment)
-    click.echo(f"{thread}: rated {given} of {BEST}")
-    if (folder / WRITTEN).exists():
-        set_mark(folder, Mark(reason="it was rated after it had been learnt from"))
-        click.echo("It was learnt from before the rating; it waits again: rubricem learn")
-    elif thread in queued(store):
-        click.echo("It waits to be learnt from, with the rating: rubricem learn")
-    else:
-        click.echo(
-            f"It does not wait to be learnt from; to do so: rubricem learn {trajectory.thread}"
-        )
+    waits = rated(store, thread, given, comment)
+    click.echo(f"{thread}: rated {given} of {BEST}\n{waits}")
 
 
 def _checked(score: str) -> int:
