@@ -110,7 +110,7 @@ class Parts:
         memory: Memory | None = None,
     ) -> None:
         """`seconds` is how long an update takes."""
-        self.folders = RoundFolders(folder)
+        self.folders = RoundFolders(folder, folder / "data")
         self.updates = FileUpdates(folder, seconds)
         self.memory: Memory = memory or NamedMemory()
         self.judge: GroupJudge = LengthJudge()

@@ -9,11 +9,14 @@ from agent.clients import load_embedded
 from agent.events import ignore
 from agent.settings import load_settings
 from memory.errors import SettingsError
+from memory.schema import Decoding
 from training.compiling import Compiled
 from training.exporting import needs_tokeniser, run_rows
+from training.recasting import sft_rows
 from training.returns import PAPER, broadcast, identity
 from training.run_directory import RunDirectory
 from training.sequences import Tokeniser
+from training.teaching import imitation_rows
 
 DEPENDENCES = {"paper": PAPER, "broadcast": broadcast(), "identity": identity()}
 
@@ -30,13 +33,29 @@ async def compiled_run(
         return await run_rows(run, tokeniser, DEPENDENCES[dependence])
 
 
+async def compiled_traces(folder: Path, model: str) -> Compiled:
+    """Rows that imitate the accepted rollouts, whoever wrote them, as `model` encodes them."""
+    run = RunDirectory(folder)
+    manifest, traces = run.manifest(), run.trajectories()
+    async with _loaded(model) as tokeniser:
+        if manifest.decoding is Decoding.FREE:
+            return await imitation_rows(traces, tokeniser)
+        return await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls)
+
+
 @asynccontextmanager
 async def _tokeniser(run: RunDirectory, model: str | None) -> AsyncIterator[Tokeniser | None]:
     kept = run.manifest().settings
     if not needs_tokeniser(run) or (kept["base_url"] and not model):
         yield None
         return
-    settings = load_settings({"model": model or kept["model"]})
+    async with _loaded(model or kept["model"]) as tokeniser:
+        yield tokeniser
+
+
+@asynccontextmanager
+async def _loaded(model: str | None) -> AsyncIterator[Tokeniser]:
+    settings = load_settings({"model": model})
     settings = settings.model_copy(update={"base_url": None})
     choice = choose_policy(settings)
     if not isinstance(choice, EmbeddedChoice):

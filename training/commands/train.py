@@ -2,26 +2,36 @@
 
 import asyncio
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from agent.commands.interrupting import INTERRUPTED, Interrupts
+
 if TYPE_CHECKING:
     from training.local.config import Method
     from training.local.training_run import Trained
+    from training.rounds.config import RoundsConfig
+    from training.rounds.job import Job
+    from training.rounds.opening import RoundsDone
 
 
 @click.group()
 def train() -> None:
-    """Train the embedded policy on rows; CONFIG is a TOML file that names them."""
+    """Train the embedded policy on rows, or in rounds that collect them; CONFIG is a TOML file."""
 
 
 @train.command()
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def sft(config: Path, as_json: bool) -> None:
-    """Imitate the accepted runs of CONFIG's rows, until all steps are done."""
+    """Imitate the accepted traces of CONFIG's rows, until all steps are done.
+
+    Rows are files of `rubricem export`, or folders of `rubricem collect`, whose rejected traces
+    are counted by reason.
+    """
     _run(config, "sft", as_json)
 
 
@@ -29,20 +39,76 @@ def sft(config: Path, as_json: bool) -> None:
 @click.argument("config", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def ss_grpo(config: Path, as_json: bool) -> None:
-    """Follow the stage-wise policy gradient of CONFIG's judged groups."""
+    """Follow the stage-wise policy gradient of CONFIG's judged groups.
+
+    With a table [rounds] the policy makes them itself: each round collects, judges, reflects and
+    trains. The same command goes on after an interruption.
+    """
     _run(config, "ss-grpo", as_json)
 
 
 def _run(path: Path, method: "Method", as_json: bool) -> None:
+    from training.flow import GO_ON, RunStopped
+    from training.rounds.job import read_job
+
+    job = read_job(path, method)
+    try:
+        if job.rounds is None:
+            trained = asyncio.run(_trained(job, method))
+            click.echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
+        else:
+            done = asyncio.run(_rounds(job, job.rounds))
+            click.echo(json.dumps(rounds_dict(done)) if as_json else _rounds_told(done))
+    except asyncio.CancelledError:
+        click.echo(f"\nStopped at once. {GO_ON}", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    except RunStopped as stopped:
+        click.echo(f"{stopped} {stopped.remedy}", err=True)
+        raise SystemExit(INTERRUPTED) from None
+
+
+async def _trained(job: "Job", method: "Method") -> "Trained":
     from agent.settings import load_settings
-    from training.local.config import read_config
+    from training.local.config import TrainConfig
     from training.local.training_run import train as train_by
+    from training.rounds.job import with_rows
 
-    def tell(line: str) -> None:
-        click.echo(line, err=True)
+    assert isinstance(job.config, TrainConfig)
+    config = await with_rows(job.config, job.dependence, method, _tell)
+    return await train_by(config, method, _tell, load_settings().weights_dir)
 
-    trained = asyncio.run(train_by(read_config(path), method, tell, load_settings().weights_dir))
-    click.echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
+
+async def _rounds(job: "Job", rounds: "RoundsConfig") -> "RoundsDone":
+    from agent.settings import load_settings
+    from training.rounds.opening import run_rounds
+
+    directory = load_settings().weights_dir
+    interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
+    with interrupts.caught(), interrupts.running() as stop:
+        return await run_rounds(job.config, rounds, job.dependence, _tell, directory, stop)
+
+
+def _tell(line: str) -> None:
+    from agent.reports.printable import printable
+
+    click.echo(printable(line), err=True)
+
+
+def rounds_dict(done: "RoundsDone") -> dict[str, object]:
+    """Finished rounds as one JSON object."""
+    return {
+        "checkpoint": str(done.checkpoint) if done.checkpoint else None,
+        "rounds": done.rounds,
+        "canary": done.canary.as_dict() if done.canary else None,
+    }
+
+
+def _rounds_told(done: "RoundsDone") -> str:
+    if done.checkpoint is None:
+        return f"{done.rounds} rounds done; none had anything to train on"
+    return (
+        f'{done.rounds} rounds done\nanswer with it: rubricem ask --model {done.checkpoint} "..."'
+    )
 
 
 def as_dict(trained: "Trained") -> dict[str, object]:
@@ -51,17 +117,20 @@ def as_dict(trained: "Trained") -> dict[str, object]:
         "checkpoint": str(trained.checkpoint),
         "steps": list(trained.steps),
         "dropped": trained.dropped,
-        "canary": trained.canary.as_dict(),
+        "canary": trained.canary.as_dict() if trained.canary else None,
     }
 
 
 def _told(trained: "Trained") -> str:
-    canary = trained.canary
     lines = [
         f"{len(trained.steps)} steps done",
         *(f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()),
+    ]
+    if (canary := trained.canary) is None:
+        return "\n".join([*lines, f"trained for torch alone: {trained.checkpoint}"])
+    lines += [
         f"canary row: sampler and trainer differ by {canary.mean:.4f} nats a token "
-        f"(largest {canary.max:.4f}); the adapter moved them by {canary.moved:.4f}",
+        f"(largest {canary.max:.4f}); the training moved them by {canary.moved:.4f}",
         f'answer with it: rubricem ask --model {trained.checkpoint} "..."',
     ]
     return "\n".join(lines)

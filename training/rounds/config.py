@@ -11,7 +11,7 @@ Paths are relative to the file that names them. Everything outside the table is 
 """
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -58,8 +58,6 @@ class RoundsConfig(BaseModel):
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they are rows of their own a round later"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
-    dependence: Literal["paper", "broadcast", "identity"] = "paper"
-    """of a stage's return on the rewards of later ones; `broadcast` is GRPO on the answer alone"""
     ahead: int = Field(default=1, ge=0, le=1)
     """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy"""
     max_staleness: int = Field(default=2, ge=0)

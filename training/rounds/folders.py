@@ -10,20 +10,13 @@ A round's policy is a copy, since the training removes its older checkpoints whi
 """
 
 import hashlib
-import json
 import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from memory.errors import SettingsError, StoreError, boundary
-from memory.runs import writable, write_atomically
-from training.rounds.config import CHANGEABLE, RoundsConfig
+from memory.runs import writable
 from training.run_directory import RunDirectory
-
-TORCH_STATE = ".pt"
-"""suffix of what only a training that goes on reads"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +24,13 @@ class RoundFolders:
     """The folder of one training run. Raises StoreError where it cannot be used."""
 
     out: Path
+    data: Path
 
     def round(self, number: int) -> RunDirectory:
         return RunDirectory(self.out / "rounds" / f"{number:03d}")
 
     def held_out(self, updates: int) -> RunDirectory:
         return RunDirectory(self.out / "held_out" / f"{updates:03d}")
-
-    @property
-    def data(self) -> Path:
-        return self.out / "data"
 
     @property
     def held_out_data(self) -> Path:
@@ -61,31 +51,13 @@ class RoundFolders:
             shutil.rmtree(temporary, ignore_errors=True)
             temporary.mkdir(parents=True)
             for file in checkpoint.resolve().iterdir():
-                if file.is_file() and file.suffix != TORCH_STATE:
+                if file.is_file():
                     _share(file, temporary / file.name)
             temporary.rename(place)
 
     def release_policy(self, number: int) -> None:
         """A round that is kept samples no more."""
         shutil.rmtree(self.policy(number), ignore_errors=True)
-
-    def claim(self, config: RoundsConfig, questions: str) -> None:
-        """Begin the rounds of this configuration here, or go on with them.
-
-        Raises SettingsError where the folder holds other rounds; `questions` is their hash.
-        """
-        record = {**config.model_dump(mode="json", exclude=CHANGEABLE), "asked": questions}
-        path = self.out / "rounds.json"
-        if not path.exists():
-            write_atomically(path, json.dumps(record, indent=1))
-            return
-        with boundary(StoreError, f"reading {path}"):
-            held: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if other := [name for name in record if held.get(name) != record[name]]:
-            raise SettingsError(
-                f"{self.out} holds rounds with another {', '.join(other)}.",
-                "Put those back to go on with them, or name another folder as `out`.",
-            )
 
 
 def round_seed(seed: int, number: int) -> int:

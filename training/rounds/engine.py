@@ -1,0 +1,62 @@
+"""The local engine behind `Updates`: the two updates of a round, and one checkpoint of both."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from memory.schema import Value
+from training.local.session import TrainingSession
+from training.local.windows import rate_at
+from training.rounds.folders import RoundFolders
+from training.rounds.updating import Metrics
+from training.rows import TrainRow
+
+ROUND, UNTRAINED = "round", "untrained"
+
+
+class Untrained(Value):
+    """A round that had no row to train, and no checkpoint therefore."""
+
+    metrics: dict[str, float]
+
+
+class SessionUpdates:
+    """A training session, counted in rounds."""
+
+    def __init__(self, session: TrainingSession, folders: RoundFolders, rounds: int) -> None:
+        """`rounds` is how many there are to be, by which the learning rate goes."""
+        self._session = session
+        self._folders = folders
+        self._rounds = rounds
+        self._saved = session.done
+        self._done = int(session.place.get(ROUND, 0))
+        while folders.round(self._done).part(0, UNTRAINED, Untrained) is not None:
+            self._done += 1
+        self.last: TrainRow | None = None
+        """of the rows that this process has trained"""
+
+    @property
+    def done(self) -> int:
+        return self._done
+
+    @property
+    def checkpoint(self) -> Path | None:
+        return self._session.folder.newest if self._saved else self._session.config.start_adapter
+
+    def update(self, rows: Sequence[TrainRow]) -> Metrics:
+        if not rows:
+            return {}
+        self.last = rows[-1]
+        rate = rate_at(min(self._done, self._rounds - 1), self._rounds, self._session.config)
+        return self._session.step(rows, rate, self._told)
+
+    def save(self, metrics: Metrics) -> None:
+        if self._session.done == self._saved:
+            kept = Untrained(metrics=dict(metrics))
+            self._folders.round(self._done).save_part(0, UNTRAINED, kept)
+        else:
+            self._session.save(metrics, place={ROUND: self._done + 1})
+            self._saved = self._session.done
+        self._done += 1
+
+    def _told(self, done: int, rows: int) -> None:
+        self._session.tell(f"update {self._done + 1}: row {done} of {rows}")

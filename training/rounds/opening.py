@@ -1,0 +1,126 @@
+"""From a configuration to its rounds: questions, engine, bank, and the end of it all."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memory.errors import PolicyError, SettingsError
+from training.curriculum import Curriculum
+from training.local.canary import Canary
+from training.local.comparing import compared
+from training.local.config import EngineConfig
+from training.local.session import TrainingSession, open_session
+from training.questions_selecting import Selected, normal, select_questions
+from training.rounds.collected import Sampled
+from training.rounds.config import CHANGEABLE, RoundsConfig
+from training.rounds.engine import SessionUpdates
+from training.rounds.folders import RoundFolders
+from training.rounds.held_out import HeldOut, not_asked
+from training.rounds.running import RoundRules, Rounds
+from training.run_directory import hash_of
+from training.tokenising import DEPENDENCES
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsDone:
+    """What all rounds of a configuration led to."""
+
+    checkpoint: Path | None
+    """None: no round had anything to train"""
+    rounds: int
+    canary: Canary | None
+    """None: nothing was trained just now, or llama.cpp cannot serve it"""
+
+
+async def run_rounds(
+    config: EngineConfig,
+    rounds: RoundsConfig,
+    dependence: str,
+    tell: Tell,
+    weights_dir: Path | None = None,
+    stop: asyncio.Event | None = None,
+) -> RoundsDone:
+    """Do the rounds that are not done yet; the same call goes on after an interruption.
+
+    `dependence` names a matrix of `training.tokenising`.
+
+    Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where a server
+    was away for too long, a whole round failed, or a gradient is not finite.
+    """
+    asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
+    folders = RoundFolders(config.out, config.bank or config.out / "data")
+    config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
+    claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE)
+    record = {f"rounds.{name}": value for name, value in claimed.items()}
+    record |= {"rounds.asked": hash_of(asked.questions), "dependence": dependence}
+    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
+        _check_alone(session)
+        updates = SessionUpdates(session, folders, rounds.rounds)
+        sampled = Sampled(rounds, config, folders, tell)
+        matrix = DEPENDENCES[dependence]
+        ask: Callable[[int], Awaitable[None]] = not_asked
+        if held_out is not None:
+            ask = HeldOut(sampled, held_out, updates, matrix, stop)
+        await Rounds(
+            rules=RoundRules(
+                rounds=rounds.rounds,
+                ahead=rounds.ahead,
+                max_staleness=rounds.max_staleness,
+                max_row_tokens=config.max_row_tokens,
+                dependence=matrix,
+            ),
+            curriculum=Curriculum(
+                asked.questions, rounds.questions_per_round, rounds.windows, config.seed
+            ),
+            folders=folders,
+            open_round=sampled.round,
+            updates=updates,
+            held_out=ask,
+            tell=tell,
+            stop=stop,
+        ).run()
+        canary = await _compared(session, updates)
+        return RoundsDone(updates.checkpoint, updates.done, canary)
+
+
+def _questions(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | None]:
+    """Those to train on and those held out; what is held out is not trained on."""
+    asked = select_questions(rounds.questions)
+    if rounds.held_out is None:
+        return asked, None
+    held_out = select_questions(rounds.held_out)
+    apart = {normal(question.question) for question in held_out.questions}
+    left = tuple(q for q in asked.questions if normal(q.question) not in apart)
+    if not left:
+        raise SettingsError(
+            f"All questions of {rounds.questions} are held out.", "Name other questions."
+        )
+    if len(left) < len(asked.questions):
+        tell(f"{len(asked.questions) - len(left)} questions are held out, and not trained on")
+    return replace(asked, questions=left), held_out
+
+
+def _check_alone(session: TrainingSession) -> None:
+    if session.ranks.world > 1:
+        raise SettingsError(
+            "Rounds are collected by one process, and torchrun started several.",
+            "Start it without torchrun, or train on rows of `rubricem collect`.",
+        )
+
+
+async def _compared(session: TrainingSession, updates: SessionUpdates) -> Canary | None:
+    """Whether llama.cpp samples from what was trained just now."""
+    if updates.last is None or session.base.gguf is None:
+        return None
+    session.tell("comparing the canary row")
+    found = await compared(session, updates.last)
+    if not found.sound:
+        raise PolicyError(
+            f"llama.cpp does not sample from the trained policy: {found.mean:.3f} nats a token "
+            f"apart, {found.without_adapter:.3f} from the base.",
+            "Do not use this checkpoint; please report it with the run's folder.",
+        )
+    return found
