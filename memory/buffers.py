@@ -6,6 +6,7 @@ that cannot be read or written, and for one that has meanwhile been changed by s
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,6 +61,21 @@ class BufferStore:
                     "They were changed meanwhile by another process: judge again.",
                 )
             write_atomically(self.path(buffer.question), buffer.model_dump_json(indent=1))
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy all buffers as they stand into a folder, which is made."""
+        with self._locked(), writable(folder):
+            shutil.copytree(self.folder, folder)
+
+    def go_back_to(self, folder: Path) -> None:
+        """Have the buffers of a copy, and none besides."""
+        with self._locked():
+            kept = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
+            for path in self.folder.glob("*.json"):
+                if path.name not in kept:
+                    path.unlink()
+            for name, text in kept.items():
+                write_atomically(self.folder / name, text)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.train_rows import learner, logprobs, policy_rows, row
+from tests.train_rows import adapter_of, learner, logprobs, policy_rows, row
 from training.local.learner import Learner
 from training.local.logprobs import batch_logprobs
+from training.objective_config import ObjectiveConfig
 from training.rows import TrainRow
 from training.tensors import collate
 
@@ -17,12 +18,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_a_fresh_adapter_changes_nothing_and_a_trained_one_does(tiny: Path) -> None:
     one, rows = learner(tiny), [row(0), row(1)]
     fresh = logprobs(one, rows)
-    with one.adapter.switched_off():
+    with adapter_of(one).switched_off():
         torch.testing.assert_close(logprobs(one, rows), fresh)
     one.sft_step(rows, 0.01)
     trained = logprobs(one, rows)
     assert float((trained - fresh).sum()) > 0.1, "imitated tokens are likelier"
-    with one.adapter.switched_off():
+    with adapter_of(one).switched_off():
         torch.testing.assert_close(logprobs(one, rows), fresh, msg="the base is frozen")
 
 
@@ -42,7 +43,7 @@ def test_logprobs_are_those_of_the_whole_softmax_and_zero_where_not_trained(tiny
 
 def test_the_gradient_of_an_adapter_is_that_of_plain_matrices(tiny: Path) -> None:
     one = learner(tiny)
-    layer = next(iter(one.adapter.layers.values()))
+    layer = next(iter(adapter_of(one).layers.values()))
     torch.nn.init.normal_(layer.lora_b)
     x = torch.randn(2, 3, layer.linear.in_features, requires_grad=True)
     plain = layer.linear(x) + layer.scale * (x @ layer.lora_a.T) @ layer.lora_b.T
@@ -69,17 +70,17 @@ def test_a_window_gives_one_gradient_however_its_rows_lie(tiny: Path) -> None:
     for order in (rows, rows[::-1]):
         one = learner(tiny)
         one.ss_grpo_step(order, 0.01)
-        states.append(one.adapter.state())
+        states.append(one.weights.state())
     one = learner(tiny)
     batch = collate(rows)
     loss = -(batch_logprobs(one.model, batch) * batch.advantages * _weights(one, rows)).sum() / 44
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(one.adapter.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(one.weights.parameters(), 1.0)
     for group in one.optimizer.param_groups:
         group["lr"] = 0.01
     one.optimizer.step()
     for state in states:
-        for name, value in one.adapter.state().items():
+        for name, value in one.weights.state().items():
             torch.testing.assert_close(state[name], value, rtol=1e-3, atol=1e-5)
 
 
@@ -90,10 +91,10 @@ def _weights(one: Learner, rows: list[TrainRow]) -> torch.Tensor:
 
 def test_rows_without_advantage_cost_nothing_and_are_counted(tiny: Path) -> None:
     one = learner(tiny)
-    before = one.adapter.state()
+    before = one.weights.state()
     metrics = one.ss_grpo_step([row(0, "policy", 0.0), row(1, "policy", 0.0)], 0.01)
     assert (metrics["rows"], metrics["rows_without_gradient"]) == (2, 2)
-    assert all(torch.equal(before[n], value) for n, value in one.adapter.state().items())
+    assert all(torch.equal(before[n], value) for n, value in one.weights.state().items())
 
 
 def test_what_a_tool_wrote_has_no_gradient(tiny: Path) -> None:
@@ -105,7 +106,7 @@ def test_what_a_tool_wrote_has_no_gradient(tiny: Path) -> None:
             loud = tuple(a if m else noise for a, m in zip(r.advantages, r.loss_mask, strict=True))
             rows.append(r.model_copy(update={"advantages": loud, "behaviour_logprobs": loud}))
         one.ss_grpo_step(rows, 0.01)
-        states.append(one.adapter.state())
+        states.append(one.weights.state())
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
 
@@ -116,13 +117,13 @@ def test_further_passes_keep_the_first_policy_as_the_old_one(tiny: Path) -> None
 
 
 def test_the_reference_is_the_adapter_at_the_start(tiny: Path) -> None:
-    one = learner(tiny, beta=0.5)
+    one = learner(tiny, objective=ObjectiveConfig(beta=0.5))
     first = one.ss_grpo_step(policy_rows(2), 0.01)
     second = one.ss_grpo_step(policy_rows(2), 0.01)
     assert first["kl_reference"] == pytest.approx(0.0, abs=1e-6)
     assert second["kl_reference"] > 1e-3
-    fresh = learner(tiny, beta=0.5)
-    fresh.start_from(one.adapter.state())
+    fresh = learner(tiny, objective=ObjectiveConfig(beta=0.5))
+    fresh.start_from(one.weights.state())
     again = fresh.ss_grpo_step(policy_rows(2), 0.01)
     assert again["kl_reference"] == pytest.approx(0.0, abs=1e-6)
 

@@ -38,7 +38,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
         ('out = "x"\nrows = []', "rows: .*at least 1"),
         ('out = "x"\nrows = ["r"]\nrank = 0', "rank: .*greater than or equal to 1"),
         ('out = "x"\nrows = ["r"]\nlr = 1.0', "lr: Extra inputs"),
-        ('out = "x"\nrows = ["r"]\nclip = [1.5, 0.2]', "clip is how far"),
+        ('out = "x"\nrows = ["r"]\n[objective]\nclip = [1.5, 0.2]', "clip is how far"),
         ("out =", "cannot be read"),
     ],
 )

@@ -45,6 +45,11 @@ def learner(tiny: Path, **settings: Any) -> Learner:
     return Learner(model, Adapter.attach(model, 4, 8.0, seed=0), StepConfig(**settings))
 
 
+def adapter_of(one: Learner) -> Adapter:
+    assert isinstance(one.weights, Adapter)
+    return one.weights
+
+
 def logprobs(one: Learner, rows: list[TrainRow]) -> torch.Tensor:
     with torch.no_grad():
         return batch_logprobs(one.model, collate(rows))

@@ -1,21 +1,24 @@
-"""A trained policy on disk: a folder with an adapter, and a note of the weights it belongs to.
+"""A trained policy on disk: a folder with trained weights, and a note of what they began as.
 
     checkpoint.json             which weights, which step of which training (`Checkpoint`)
-    adapter.gguf                the adapter as llama.cpp loads it
+    adapter.gguf                an adapter as llama.cpp loads it
     adapter_model.safetensors   the same for torch (peft's names), with adapter_config.json
+    model.gguf                  instead of an adapter: all weights, as llama.cpp loads them
+    model.safetensors           the same for torch, with config.json
 
 The trainer writes such folders; `--model FOLDER` answers with one.
 """
 
 import hashlib
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
 from memory.errors import WeightsError
 from memory.schema import Value
 
-NOTE, ADAPTER = "checkpoint.json", "adapter.gguf"
+NOTE, ADAPTER, MODEL = "checkpoint.json", "adapter.gguf", "model.gguf"
 
 
 class Checkpoint(Value):
@@ -26,7 +29,12 @@ class Checkpoint(Value):
     """the name under which the weights were had: of the catalogue, a path or a hub name"""
     base_sha256: str
     adapter_sha256: str
-    """of adapter.gguf"""
+    """of adapter.gguf; where there is none, of the weights for torch"""
+    model_sha256: str = ""
+    """of model.gguf, where all weights were trained and written for llama.cpp"""
+    adaptation: Literal["lora", "full"] = "lora"
+    served: bool = True
+    """whether llama.cpp can answer with it"""
     method: str
     """`sft` or `ss-grpo`"""
     step: int
@@ -46,18 +54,35 @@ def is_checkpoint(name: str) -> bool:
 
 
 def read_checkpoint(folder: Path) -> Checkpoint:
-    """The folder's note; raises WeightsError when it or the adapter is missing or altered."""
+    """The folder's note, of something that llama.cpp can answer with.
+
+    Raises WeightsError when a file is missing or altered, or is not for llama.cpp.
+    """
     try:
         note = Checkpoint.model_validate_json((folder / NOTE).read_bytes())
-        adapter = hashlib.sha256((folder / ADAPTER).read_bytes()).hexdigest()
+        _check_served(folder, note)
+        full = note.adaptation == "full"
+        file, expected = (MODEL, note.model_sha256) if full else (ADAPTER, note.adapter_sha256)
+        with (folder / file).open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
     except (OSError, ValidationError) as cause:
         raise WeightsError(
             f"{folder} is not a whole checkpoint: {type(cause).__name__}.",
             "Name a checkpoint folder that `rubricem train` has written.",
         ) from cause
-    if adapter != note.adapter_sha256:
+    if found != expected:
         raise WeightsError(
-            f"{folder / ADAPTER} is not the adapter that was trained: its hash differs.",
+            f"{folder / file} is not what was trained: its hash differs.",
             "Go on with the training once more, or name another checkpoint.",
         )
     return note
+
+
+def _check_served(folder: Path, note: Checkpoint) -> None:
+    if note.served and (note.adaptation == "lora" or note.model_sha256):
+        return
+    raise WeightsError(
+        f"llama.cpp cannot answer with the checkpoint {folder}: it is for torch alone.",
+        "Load it by transformers; where it was trained from a GGUF file, export it by "
+        "`rubricem train export`.",
+    )

@@ -21,7 +21,7 @@ from agent.weights.catalogue import (
     known,
     unseen,
 )
-from agent.weights.checkpoints import ADAPTER, is_checkpoint, read_checkpoint
+from agent.weights.checkpoints import ADAPTER, MODEL, is_checkpoint, read_checkpoint
 from agent.weights.fetching import fetch
 from agent.weights.hub import hub_name
 from agent.weights.stored import fetched_from_hub, weights_dir
@@ -72,6 +72,8 @@ async def resolve_files(
         return ModelFiles(path, path.stem, path.parent.name)
     folder = Path(name).expanduser().resolve()
     note = await asyncio.to_thread(read_checkpoint, folder)
+    if note.adaptation == "full":
+        return ModelFiles(folder / MODEL, f"{note.base}+{note.method}", note.version)
     path = await resolve_model(note.base, directory=directory, on_progress=on_progress)
     if await base_sha256(note.base, path) != note.base_sha256:
         raise WeightsError(

@@ -1,1 +1,1 @@
-"""The local engine: LoRA training of a llama.cpp model by torch, on one machine without a GPU."""
+"""The local engine: training by torch, of adapters or all weights, on one process or several."""

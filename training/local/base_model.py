@@ -1,15 +1,21 @@
-"""The policy's weights in torch: a GGUF file, dequantised, frozen.
+"""The policy's weights in torch: a GGUF file, dequantised, or a folder as transformers saves it.
 
 llama.cpp samples from the quantised file and the trainer differentiates through the same numbers
 written out in full, so both are one policy up to rounding; the canary row measures the rest. Rows
 carry token ids, so no tokenizer is loaded.
+
+Any causal language model of transformers can be trained from a folder of safetensors; what
+llama.cpp can then answer with is a GGUF file of the kinds in `SERVED`, as it is or with an adapter.
 """
 
+import asyncio
 import ctypes
 import gc
+import hashlib
 import os
 import time
 from contextlib import redirect_stderr
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any, Literal
@@ -17,19 +23,56 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from agent.weights.checkpoints import MODEL
+from agent.weights.resolving import base_sha256, resolve_model
 from memory.errors import SettingsError, WeightsError, boundary
 
-TRAINABLE = ("qwen2",)
+SERVED = ("qwen2",)
 """architectures whose tensors are laid out in the same order here and in llama.cpp"""
 DType = Literal["float32", "bfloat16"]
 
 
-def load_base(path: Path, dtype: str = "float32") -> Any:
-    """The model as a transformers causal LM in evaluation mode, on the CPU.
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Weights that a training begins with."""
 
-    The 0.5B takes half a minute and 4 GB at the peak. Raises WeightsError for a file that
-    cannot be read as a model, SettingsError for an architecture that cannot be trained.
+    name: str
+    """under which llama.cpp's weights are had again, or the folder's"""
+    path: Path
+    """a GGUF file, or a folder"""
+    sha256: str
+    gguf: Path | None
+    """what llama.cpp loads of it; None where it can serve nothing that is trained of it"""
+
+
+async def find_base(name: str, weights_dir: Path | None = None) -> Base:
+    """The weights of a model's name, fetched where they are not on disk.
+
+    A folder with a model.gguf, as full training leaves, is served as that. Raises SettingsError
+    for a name that means nothing, WeightsError for weights that are damaged or cannot be had.
     """
+    folder = Path(name).expanduser()
+    if not (folder / "config.json").is_file():
+        path = await resolve_model(name, directory=weights_dir)
+        return Base(name, path, await base_sha256(name, path), path)
+    gguf = folder / MODEL
+    if gguf.is_file():
+        return Base(str(gguf), folder, await base_sha256(str(gguf), gguf), gguf)
+    return Base(name, folder, await asyncio.to_thread(_folder_sha256, folder), None)
+
+
+def load_base(path: Path, dtype: str = "float32") -> Any:
+    """The model as a transformers causal LM in evaluation mode, frozen, on the CPU.
+
+    The 0.5B takes half a minute and 4 GB at the peak. Raises WeightsError for weights that cannot
+    be read as a model, SettingsError for a GGUF file of a kind that cannot be trained.
+    """
+    model = _from_gguf(path) if path.is_file() else _from_folder(path, dtype)
+    _without_dropout(model)
+    return model.to(getattr(torch, dtype)).requires_grad_(False).eval()
+
+
+def _from_gguf(path: Path) -> Any:
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
@@ -39,12 +82,59 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
         model = AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype=torch.float32
         )
-    if model.config.model_type not in TRAINABLE:
+    if model.config.model_type not in SERVED:
         raise SettingsError(
-            f"{path.name} is a {model.config.model_type} model, which cannot be trained here.",
-            f"Name a model of the kind {', '.join(TRAINABLE)}, such as 0.5b.",
+            f"{path.name} is a GGUF file of a {model.config.model_type} model, "
+            "whose tensors llama.cpp orders in another way than transformers.",
+            f"Name a GGUF file of the kind {', '.join(SERVED)}, such as 0.5b, or a folder of "
+            "safetensors; llama.cpp cannot serve what is trained of a folder.",
         )
-    return model.to(getattr(torch, dtype)).requires_grad_(False).eval()
+    return model
+
+
+def _from_folder(folder: Path, dtype: str) -> Any:
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    with boundary(WeightsError, f"reading {folder} for training"):
+        return AutoModelForCausalLM.from_pretrained(
+            str(folder), dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
+        )
+
+
+def _without_dropout(model: nn.Module) -> None:
+    """Passes over one row must agree, also where a layer is told to train for checkpointing."""
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if "drop" in name and isinstance(value, float):
+                setattr(module, name, 0.0)
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+
+
+def checkpoint_activations(model: Any) -> None:
+    """Have each block's activations computed again on the way back instead of kept."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    if not model.supports_gradient_checkpointing:
+        raise SettingsError(
+            f"a {model.config.model_type} model cannot compute its activations again.",
+            "Leave gradient_checkpointing out, and set a smaller pack_tokens.",
+        )
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True  # only a block that trains is checkpointed
+
+
+def _folder_sha256(folder: Path) -> str:
+    """Of the hashes of the configuration and the weights, by name."""
+    digest = hashlib.sha256()
+    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+        with path.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
 
 
 def give_back() -> None:

@@ -7,6 +7,7 @@ All figures are in nats per token.
 """
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import torch
 
 from agent.llama import LlamaConfig, LlamaPolicy
+from agent.weights.checkpoints import MODEL
 from memory.errors import PolicyError
 from memory.interfaces import Sampling
 from training.local.logprobs import batch_logprobs
-from training.local.lora import Adapter
 from training.rows import TrainRow
 from training.tensors import collate
 
@@ -37,9 +38,9 @@ class Canary:
     """mean size of the difference of log-probabilities, with the adapter on both sides"""
     max: float
     moved: float
-    """mean size of what the adapter changes, both times by the trainer"""
+    """mean size of what the training changed, both times by the trainer"""
     without_adapter: float
-    """mean gap if the trainer's adapter is off: about `mean` where the adapter moved nothing"""
+    """mean gap to the trainer's base model: about `mean` where the training moved nothing"""
     base_mean: float
     """mean gap of the base model, without an adapter on either side"""
     tokens: int
@@ -54,17 +55,30 @@ class Canary:
         return asdict(self)
 
 
-async def canary(
-    model: Any, adapter: Adapter, base: Path, exported: Path, row: TrainRow, threads: int
-) -> Canary:
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The two sides: what was trained, and what was exported of it."""
+
+    model: Any
+    without: AbstractContextManager[None]
+    """within it the model is what the training began with"""
+    base: Path
+    """what llama.cpp sampled from as the training began"""
+    exported: Path
+    """an adapter of that, or a whole model"""
+
+
+async def canary(sides: Compared, row: TrainRow, threads: int) -> Canary:
     """Compare on the beginning of a row. Raises PolicyError when llama.cpp writes nothing."""
-    first = row.loss_mask.index(1)
+    first, model = row.loss_mask.index(1), sides.model
     prompt = row.ids[max(0, first - PROMPT) : first]
-    adapted = await _sampled(base, exported, prompt, threads)
-    plain = await _sampled(base, None, prompt, threads)
+    whole = sides.exported.name == MODEL
+    loaded, adapter = (sides.exported, None) if whole else (sides.base, sides.exported)
+    adapted = await _sampled(loaded, adapter, prompt, threads)
+    plain = await _sampled(sides.base, None, prompt, threads)
     with torch.no_grad():
         trained = _trained(model, prompt, adapted)
-        with adapter.switched_off():
+        with sides.without:
             off, bare = _trained(model, prompt, adapted), _trained(model, prompt, plain)
     sampler, sampler_bare = torch.tensor(adapted[1]), torch.tensor(plain[1])
     gap = (sampler - trained).abs()
@@ -116,5 +130,5 @@ def _trained(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tenso
         behaviour_logprobs=blank,
         stages=(-1,) * len(blank),
     )
-    batch = collate([row])
-    return batch_logprobs(model, batch)[batch.mask]
+    batch = collate([row]).to(model.device)
+    return batch_logprobs(model, batch)[batch.mask].cpu()

@@ -1,38 +1,34 @@
-"""A training run's folder: one checkpoint for each finished step, whole or not there.
+"""A training run's folder: checkpoints that are whole or not there, and links to two of them.
 
     run.json                what the run is; going on with another is refused
     metrics.jsonl           one line for each finished step
-    checkpoints/000003/     adapter (torch and llama.cpp), optimizer, checkpoint.json, bank/
-    checkpoint              a link to the newest
+    checkpoints/000003/     `training.local.checkpoint_files`
+    last                    a link to the newest
+    best                    a link to the best by a named metric, where one is named
 
 A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run
-that was killed goes on from the newest; only the step that was under way is done again. Nothing
-random happens after the adapter's start, so there is no state but this.
+that was killed goes on from the newest; only the steps since are done again. One that was cut
+short all the same, by a full disk or a copy, is known by its list of files, and the one before it
+is gone on from.
 """
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor
-
-from agent.weights.checkpoints import ADAPTER, NOTE, Checkpoint
 from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import writable, write_atomically
-from training.local.adapter_gguf import write_adapter
-from training.local.lora import TARGETS
+from training.local.checkpoint_files import Saved, fault, read_step, sync, write_files
 from training.local.stepped_bank import SteppedBank
 
 KEPT = 2
-WEIGHTS, OPTIMIZER, PEFT = "adapter_model.safetensors", "optimizer.pt", "adapter_config.json"
+Better = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
+"""Whether a step's metrics are better than those of the best one before."""
 
 
 class TrainingFolder:
@@ -40,10 +36,7 @@ class TrainingFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-
-    @property
-    def newest(self) -> Path:
-        return self.folder / "checkpoint"
+        self.newest, self.best = folder / "last", folder / "best"
 
     @contextmanager
     def begun(self, record: Mapping[str, Any]) -> Iterator[None]:
@@ -67,38 +60,48 @@ class TrainingFolder:
 
     def step(self) -> int:
         """How many steps are finished and saved."""
-        if not self.newest.exists():
-            return 0
-        return Checkpoint.model_validate_json((self.newest / NOTE).read_bytes()).step
+        return int(self.newest.resolve().name) if self.newest.exists() else 0
 
-    def restore(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """The newest checkpoint's adapter, and its optimizer's state."""
-        optimizer = torch.load(self.newest / OPTIMIZER, weights_only=True)
-        return load_file(self.newest / WEIGHTS), optimizer
+    def mend(self) -> str:
+        """Let `last` be the newest whole checkpoint.
+
+        Returns what was wrong with those passed by, in a sentence; empty where nothing was.
+        """
+        told = []
+        for place in sorted((self.folder / "checkpoints").glob("*[0-9]"), reverse=True):
+            if int(place.name) > self.step():
+                continue  # a kill came before the link; the step is done again
+            if not (wrong := fault(place)):
+                self._point(self.newest, place)
+                break
+            told.append(f"the checkpoint of step {int(place.name)} is not whole ({wrong})")
+        else:
+            if told:
+                self.newest.unlink(missing_ok=True)
+        begun = f"going on from step {self.step()}" if self.step() else "beginning anew"
+        return f"{' and '.join(told)}: {begun}" if told else ""
 
     def save(
-        self,
-        note: Checkpoint,
-        adapter: Mapping[str, Tensor],
-        optimizer: Mapping[str, Any],
-        metrics: Mapping[str, Any],
-        memory: SteppedBank | None = None,
+        self, saved: Saved, memory: SteppedBank | None = None, better: Better | None = None
     ) -> None:
-        """Write one step's checkpoint and metrics; the adapter's hash is filled into the note."""
-        place = self.folder / "checkpoints" / f"{note.step:06d}"
+        """Write a checkpoint and the lines of its steps; `better` decides on the link `best`."""
+        place = self.folder / "checkpoints" / f"{saved.note.step:06d}"
         temporary = place.with_suffix(".part")
         with writable(place):
-            shutil.rmtree(temporary, ignore_errors=True)
+            for left in place.parent.glob("*.part"):
+                shutil.rmtree(left)
             temporary.mkdir(parents=True)
             if memory is not None:
                 memory.keep(temporary)
-            _write_checkpoint(temporary, note, adapter, optimizer)
+            write_files(temporary, saved)
             shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)
-            self._append(metrics, note.step)
-            self._point_to(place)
-            for old in sorted(place.parent.iterdir())[:-KEPT]:
-                shutil.rmtree(old)
+            sync(place.parent)
+            self._append(saved.lines)
+            self._point(self.newest, place)
+            if better is not None and self._is_best(saved, better):
+                self._point(self.best, place)
+            self._prune(place.parent)
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.folder / "metrics.jsonl"
@@ -106,18 +109,28 @@ class TrainingFolder:
             return []
         return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
-    def _append(self, metrics: Mapping[str, Any], step: int) -> None:
+    def _append(self, lines: list[dict[str, Any]]) -> None:
         # A line without its checkpoint is of a step that a kill took back.
-        lines = [line for line in self.metrics() if line["step"] < step]
-        text = "".join(json.dumps(line) + "\n" for line in [*lines, {"step": step, **metrics}])
+        first = lines[0]["step"] if lines else 0
+        kept = [line for line in self.metrics() if not lines or line["step"] < first]
+        text = "".join(json.dumps(line) + "\n" for line in [*kept, *lines])
         write_atomically(self.folder / "metrics.jsonl", text)
 
-    def _point_to(self, place: Path) -> None:
-        temporary = self.folder / ".checkpoint"
+    def _is_best(self, saved: Saved, better: Better) -> bool:
+        before = read_step(self.best)["metrics"] if self.best.exists() else {}
+        return better(saved.lines[-1], before)
+
+    def _point(self, link: Path, place: Path) -> None:
+        temporary = self.folder / f".{link.name}"
         temporary.unlink(missing_ok=True)
         temporary.symlink_to(place.relative_to(self.folder))
-        os.replace(temporary, self.newest)
-        _sync(self.folder)
+        os.replace(temporary, link)
+        sync(self.folder)
+
+    def _prune(self, checkpoints: Path) -> None:
+        for old in sorted(checkpoints.glob("*[0-9]"))[:-KEPT]:
+            if old.resolve() != self.best.resolve():
+                shutil.rmtree(old)
 
     def _claim(self, record: Mapping[str, Any]) -> None:
         held = self.record()
@@ -130,37 +143,6 @@ class TrainingFolder:
                 f"{self.folder} holds a training run with another {', '.join(other)}.",
                 "Put those back to go on with it, or name another folder as `out`.",
             )
-
-
-def _write_checkpoint(
-    folder: Path, note: Checkpoint, adapter: Mapping[str, Tensor], optimizer: Mapping[str, Any]
-) -> None:
-    write_adapter(folder / ADAPTER, adapter, note.alpha)
-    digest = hashlib.sha256((folder / ADAPTER).read_bytes()).hexdigest()
-    save_file(dict(adapter), folder / WEIGHTS)
-    torch.save(dict(optimizer), folder / OPTIMIZER)
-    peft = {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "r": note.rank,
-        "lora_alpha": note.alpha,
-        "lora_dropout": 0.0,
-        "target_modules": list(TARGETS),
-        "base_model_name_or_path": note.base,
-    }
-    (folder / PEFT).write_text(json.dumps(peft, indent=1), encoding="utf-8")
-    note = note.model_copy(update={"adapter_sha256": digest})
-    (folder / NOTE).write_text(note.model_dump_json(indent=1), encoding="utf-8")
-    for path in (*folder.iterdir(), folder):
-        _sync(path)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _lock(descriptor: int, folder: Path) -> None:

@@ -5,76 +5,95 @@
     model = "0.5b"
     learning_rate = 2e-5
 
+    [objective]                   # of the policy gradient: `training.objective_config`
+    clip = [0.2, 0.28]
+
 Paths are relative to the file that names them.
 """
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from memory.errors import SettingsError
-from training.local.learner import StepConfig
+from training.objective_config import ObjectiveConfig
 
 Method = Literal["sft", "ss-grpo"]
+Adaptation = Literal["lora", "full"]
+Parallel = Literal["ddp", "fsdp"]
+Device = Literal["auto", "cpu", "cuda"]
 
 
-class TrainConfig(BaseModel):
-    """Everything that shapes a training run; what is not known is refused."""
+class EngineConfig(BaseModel):
+    """How a model is trained, whatever its rows are; what is not known is refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     out: Path
-    rows: tuple[Path, ...] = Field(min_length=1)
-    """files of `rubricem export`, or folders with a rows.jsonl"""
     model: str = "0.5b"
-    """the weights: a name of the catalogue, a GGUF file or a hub name"""
+    """the weights: a name of the catalogue, a GGUF file, a hub name of one, or a folder as
+    transformers saves it"""
+    adaptation: Adaptation = "lora"
     start_adapter: Path | None = None
     """a checkpoint to go on from; it is the reference too"""
     bank: Path | None = None
-    """a data directory whose rubric bank is copied into every checkpoint, and goes back to the
-    newest one's copy when a killed run goes on: weights and memory are of the same step"""
+    """a data directory whose rubric bank and rubric buffers are copied into every checkpoint, and
+    go back to the newest one's copy when a killed run goes on: all are of the same step"""
     learning_rate: float = Field(default=1e-4, gt=0)
-    schedule: Literal["constant", "cosine"] = "constant"
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    min_rate: float = Field(default=0.0, ge=0)
+    """the learning rate at which a linear or cosine schedule ends"""
     warmup: float = Field(default=0.0, ge=0, le=1)
     """share of the steps in which the rate rises to its full size"""
-    epochs: int = Field(default=1, ge=1)
-    batch: int = Field(default=0, ge=0)
-    """of one step: rows for sft, whole groups for ss-grpo; 0: all"""
-    max_steps: int | None = Field(default=None, ge=1)
     max_row_tokens: int = Field(default=4096, ge=2)
     """longer rows are left out, and counted"""
+    pack_tokens: int = Field(default=0, ge=0)
+    """rows go through the model end to end, at most this many tokens at a time (a longer row by
+    itself), which bounds the memory; 0: they are not packed"""
+    micro_batch: int = Field(default=1, ge=1)
+    """rows that go through the model side by side, padded to the longest"""
+    gradient_checkpointing: bool = False
+    """activations are computed again on the way back: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)
     alpha: float = Field(default=32.0, gt=0)
-    clip: tuple[float, float] = (0.2, 0.2)
-    truncation: float = Field(default=2.0, ge=1)
-    beta: float = Field(default=0.0, ge=0)
+    objective: ObjectiveConfig = ObjectiveConfig()
     passes: int = Field(default=1, ge=1)
-    reflection_weight: float = Field(default=1.0, ge=0)
+    """updates made of one window of the policy gradient"""
     max_grad_norm: float = Field(default=1.0, gt=0)
     weight_decay: float = Field(default=0.0, ge=0)
     seed: int = Field(default=0, ge=0)
     threads: int | None = Field(default=None, ge=1)
+    device: Device = "auto"
+    """`auto`: a GPU where torch finds one"""
+    parallel: Parallel = "ddp"
+    """how several processes of torchrun share the work: each with all weights, or with its part"""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """of the frozen weights; `auto`: bfloat16 where it is measured to be faster"""
+    """of the weights as they are computed with; `auto`: bfloat16 on a GPU, and on a processor
+    where it is measured to be faster. What is trained is kept in float32 besides"""
+    save_every: int = Field(default=1, ge=1)
+    """steps from one checkpoint to the next; the last step has one always"""
+    best_by: str | None = None
+    """a metric whose best checkpoint is kept under the link `best`"""
+    best_is: Literal["lowest", "highest"] = "lowest"
 
     @model_validator(mode="after")
-    def _clip_is_a_range(self) -> Self:
-        if not (0 < self.clip[0] < 1 and self.clip[1] > 0):
-            raise ValueError("clip is how far the ratio may fall (below 1) and rise, both above 0")
+    def _agrees_with_itself(self) -> Self:
+        if faults := contradictions(self):
+            raise ValueError("; ".join(faults))
         return self
 
-    def step_config(self) -> StepConfig:
-        return StepConfig(
-            clip=self.clip,
-            truncation=self.truncation,
-            beta=self.beta,
-            passes=self.passes,
-            max_grad_norm=self.max_grad_norm,
-            weight_decay=self.weight_decay,
-            reflection_weight=self.reflection_weight,
-        )
+
+class TrainConfig(EngineConfig):
+    """Everything that shapes a training run on files of rows."""
+
+    rows: tuple[Path, ...] = Field(min_length=1)
+    """files of `rubricem export`, or folders with a rows.jsonl"""
+    epochs: int = Field(default=1, ge=1)
+    batch: int = Field(default=0, ge=0)
+    """of one step: rows for sft, whole groups for ss-grpo; 0: all"""
+    max_steps: int | None = Field(default=None, ge=1)
 
 
 def read_config(path: Path) -> TrainConfig:
@@ -86,26 +105,56 @@ def read_config(path: Path) -> TrainConfig:
     return build_config(values, path.parent)
 
 
+Config = TypeVar("Config", bound=EngineConfig)
+
+
 def build_config(values: dict[str, Any], folder: Path) -> TrainConfig:
     """The configuration of values whose paths are relative to a folder."""
+    return checked_config(values, folder, TrainConfig)
+
+
+def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:
+    """A configuration of any kind; its paths are relative to a folder.
+
+    Raises SettingsError with every fault in a sentence.
+    """
     try:
-        config = TrainConfig.model_validate(values)
+        config = kind.model_validate(values)
     except ValidationError as error:
         faults = "; ".join(_told(fault) for fault in error.errors())
-        known = ", ".join(TrainConfig.model_fields)
+        known = ", ".join(kind.model_fields)
         raise SettingsError(
             f"the training configuration is wrong: {faults}.", f"It may set {known}."
         ) from error
-    start, bank = config.start_adapter, config.bank
-    found = {
-        "out": folder / config.out.expanduser(),
-        "rows": tuple(folder / rows.expanduser() for rows in config.rows),
-        "start_adapter": start and folder / start.expanduser(),
-        "bank": bank and folder / bank.expanduser(),
+    return config.model_copy(update=_found(config, folder))
+
+
+def contradictions(config: EngineConfig) -> list[str]:
+    """What cannot all be meant, a clause for each."""
+    given = config.model_fields_set
+    lora = sorted(given & {"rank", "alpha", "start_adapter"})
+    told = {
+        f"{' and '.join(lora)} go with the adaptation lora": config.adaptation == "full" and lora,
+        "pack_tokens and micro_batch are two ways to cut a window": (
+            config.pack_tokens and config.micro_batch > 1
+        ),
+        "min_rate is above learning_rate": config.min_rate > config.learning_rate,
+        "min_rate needs a schedule that falls": config.min_rate and config.schedule == "constant",
+        "best_is goes with best_by": "best_is" in given and not config.best_by,
     }
-    if config.model.lower().endswith(".gguf"):
-        found["model"] = str(folder / Path(config.model).expanduser())
-    return config.model_copy(update=found)
+    return [clause for clause, wrong in told.items() if wrong]
+
+
+def _found(config: EngineConfig, folder: Path) -> dict[str, Any]:
+    """The paths of a configuration, from a folder; a model's name only where it is one."""
+    paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}
+    found: dict[str, Any] = {n: p and folder / p.expanduser() for n, p in paths.items()}
+    if isinstance(config, TrainConfig):
+        found["rows"] = tuple(folder / rows.expanduser() for rows in config.rows)
+    model = folder / Path(config.model).expanduser()
+    if config.model.lower().endswith(".gguf") or (model / "config.json").is_file():
+        found["model"] = str(model)
+    return found
 
 
 def _told(fault: Any) -> str:

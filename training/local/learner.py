@@ -1,50 +1,72 @@
-"""One optimizer step on a LoRA adapter: by imitation (SFT) or by the stage-wise policy gradient.
+"""One optimizer step of a model: by imitation (SFT) or by the stage-wise policy gradient.
 
-Rows go through the model one by one, so that nothing is padded and memory is that of one row;
-gradients add up over the window, and every row's loss is divided by the trained tokens of the
-whole window, so that how a window is cut changes nothing.
+A window's rows go through the model part by part, packed, padded or one by one, so that memory is
+that of one part; every token's weight is its share of the whole window, so gradients add up to
+the window's however it is cut, and over however many ranks.
 
 The old policy of the clipped ratio is the one before the window's first update. The first pass
 over a window therefore needs no extra forward: its own log-probabilities, held constant, are
-the old ones; further passes use those. The reference of the divergence is the adapter as the
-training began, which is the base model where it began with none.
+the old ones; further passes use those. The reference of the divergence is the model as the
+training began.
 """
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from memory.errors import PolicyError
 from training.local.logprobs import batch_logprobs
-from training.local.lora import Adapter
+from training.local.micro_batches import cut, share
+from training.local.ranks import ALONE, Ranks, whole
 from training.loss_metrics import LossMetrics
 from training.objective import ObjectiveResult, clipped_objective, imitation_objective
 from training.objective_config import ObjectiveConfig
+from training.packing import pack
 from training.rows import TrainRow
 from training.tensors import Batch, collate
 from training.window_weights import window_weights
 
 Metrics = dict[str, float]
 OnRow = Callable[[int, int], None]
-"""Called with rows done and rows in all."""
+"""Called with parts of the window done, and parts in all, of this rank."""
+Score = Callable[[Batch], Tensor]
+"""From a batch to the (B, T) log-probabilities of its trained tokens."""
+
+
+class Trainable(Protocol):
+    """What of a model is trained: adapters, or all weights."""
+
+    def parameters(self) -> list[nn.Parameter]: ...
+    def settle(self) -> None: ...
+    def state(self, keep: bool = True) -> dict[str, Tensor]: ...
+    def load(self, state: Mapping[str, Tensor]) -> None: ...
+    def held(self) -> dict[str, Tensor]: ...
+    def as_in(self, held: Mapping[str, Tensor]) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class StepConfig:
     """How one window becomes one update, or `passes` of them."""
 
-    clip: tuple[float, float] = (0.2, 0.2)
-    truncation: float = 2.0
-    beta: float = 0.0
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     passes: int = 1
-    """updates made of one window"""
+    """updates made of one window of the policy gradient"""
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
-    reflection_weight: float = 1.0
-    """of the reflection rows' own token-mean beside the stage rows'"""
+    pack_tokens: int = 0
+    micro_batch: int = 1
+    most_gap: float = math.inf
+    """mean nats a token between sampler and trainer beyond which rows are another model's"""
+
+
+class NotFinite(PolicyError):
+    """A window's loss or gradient is not a finite number; no weight was changed."""
 
 
 def unseen(done: int, total: int) -> None:
@@ -52,97 +74,141 @@ def unseen(done: int, total: int) -> None:
 
 
 class Learner:
-    """A model with an adapter in training, and its optimizer."""
+    """A model in training, and its optimizer."""
 
     def __init__(
-        self, model: Any, adapter: Adapter, config: StepConfig, on_row: OnRow = unseen
+        self,
+        model: Any,
+        weights: Trainable,
+        config: StepConfig,
+        ranks: Ranks = ALONE,
+        score: Score | None = None,
     ) -> None:
-        self.model = model
-        self.adapter = adapter
-        self.config = config
-        self.on_row = on_row
-        self.reference = adapter.state()
+        """`score`: of sharded weights; they are gathered on the way through it."""
+        self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
+        self.on_row: OnRow = unseen
+        self._score = score or (lambda batch: batch_logprobs(model, batch))
+        self._reference = weights.held() if config.objective.beta else {}
         self.optimizer = torch.optim.AdamW(
-            adapter.parameters(), lr=0.0, weight_decay=config.weight_decay
+            weights.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True
         )
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One update that makes the rows' trained tokens likelier."""
-        weights = window_weights(rows)
+        batches = self._batches(rows, rows)
 
-        def result(row: TrainRow) -> ObjectiveResult:
-            batch = collate([row], weights)
-            return imitation_objective(batch, batch_logprobs(self.model, batch))
+        def result(number: int, batch: Batch) -> ObjectiveResult:
+            return imitation_objective(batch, self._score(batch))
 
-        return self._update(rows, rate, result)
+        return self._update(batches, rate, result)
 
     def ss_grpo_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """The updates of one window of whole groups; metrics of its last pass.
 
         A row without any advantage, where no divergence is asked for, has no gradient: it is
-        counted, and in the normaliser, but not computed.
+        counted, and in the window's weights, but not computed.
         """
-        config = self.config
-        objective = ObjectiveConfig(
-            clip=config.clip,
-            cap=config.truncation,
-            beta=config.beta,
-            reflect_weight=config.reflection_weight,
-        )
-        weights = window_weights(rows, objective)
-        batches = {row.id: collate([row], weights) for row in rows}
-        moving = [r for r in rows if config.beta or batches[r.id].advantages.any()]
-        old: dict[str, Tensor] = {}
-        reference = {row.id: self._reference(batches[row.id]) for row in moving}
+        objective = self.config.objective
+        moving = [row for row in rows if objective.beta or moves(row)]
+        batches = self._batches(rows, moving)
+        references = self._references(batches)
+        old: dict[int, Tensor] = {}
 
-        def result(row: TrainRow) -> ObjectiveResult:
-            batch = batches[row.id]
-            logprobs = batch_logprobs(self.model, batch)
-            before = old.setdefault(row.id, logprobs.detach())
-            return clipped_objective(batch, logprobs, before, reference[row.id], objective)
+        def result(number: int, batch: Batch) -> ObjectiveResult:
+            logprobs = self._score(batch)
+            before = old.setdefault(number, logprobs.detach())
+            return clipped_objective(batch, logprobs, before, references.get(number), objective)
 
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
-        for _ in range(config.passes if moving else 0):
-            metrics = self._update(moving, rate, result)
+        for _ in range(self.config.passes if moving else 0):
+            metrics = self._update(batches, rate, result)
         return metrics | {
             "rows": float(len(rows)),
-            "rows_without_gradient": len(rows) - len(moving),
+            "rows_without_gradient": float(len(rows) - len(moving)),
         }
 
-    def start_from(self, adapter: dict[str, Tensor]) -> None:
-        """Begin with a trained adapter, which becomes the reference too."""
-        self.adapter.load(adapter)
-        self.reference = self.adapter.state()
+    def start_from(self, state: Mapping[str, Tensor]) -> None:
+        """Begin with trained weights, which become the reference too."""
+        self.weights.load(state)
+        if self._reference:
+            self._reference = self.weights.held()
 
-    def _reference(self, batch: Batch) -> Tensor | None:
-        if not self.config.beta:
-            return None
-        with torch.no_grad(), self.adapter.as_in(self.reference):
-            return batch_logprobs(self.model, batch)
+    def _batches(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> list[Batch]:
+        """This rank's parts of those rows of a window that have a gradient."""
+        window = window_weights(rows, self.config.objective)
+        lay = pack if self.config.pack_tokens else collate
+        parts = cut(moving, self.config.pack_tokens, self.config.micro_batch)
+        return [lay(part, window) for part in share(parts, self.ranks)]
+
+    def _references(self, batches: Sequence[Batch]) -> dict[int, Tensor]:
+        """By the number of each batch, the reference's log-probabilities, where they are needed."""
+        if not self._reference:
+            return {}
+        with torch.no_grad(), self.weights.as_in(self._reference):
+            device = self.ranks.device
+            return {n: self._score(batch.to(device)) for n, batch in enumerate(batches)}
 
     def _update(
-        self, rows: Sequence[TrainRow], rate: float, result: Callable[[TrainRow], ObjectiveResult]
+        self,
+        batches: Sequence[Batch],
+        rate: float,
+        result: Callable[[int, Batch], ObjectiveResult],
     ) -> Metrics:
         began = time.perf_counter()
         self.optimizer.zero_grad(set_to_none=True)
-        parts, loss = LossMetrics(), 0.0
-        for done, row in enumerate(rows, start=1):
-            one = result(row)
+        mine, loss = LossMetrics(), 0.0
+        for number, batch in enumerate(batches):
+            one = result(number, batch.to(self.ranks.device))
             one.loss.backward()  # type: ignore[no-untyped-call]
             loss += float(one.loss.detach())
-            parts += one.metrics
-            self.on_row(done, len(rows))
-        norm = torch.nn.utils.clip_grad_norm_(
-            self.adapter.parameters(), self.config.max_grad_norm, error_if_nonfinite=True
-        )
+            mine += one.metrics
+            self.on_row(number + 1, len(batches))
+        report = self._together(mine, loss, sum(int(batch.lengths.sum()) for batch in batches))
+        report["grad_norm"] = self._clipped()
+        _check(report, self.config.most_gap)
+        self._step(rate)
+        seconds = time.perf_counter() - began
+        speed = {"seconds": seconds, "tokens_per_second": report["tokens_read"] / seconds}
+        return report | {"rate": rate} | speed
+
+    def _together(self, metrics: LossMetrics, loss: float, read: int) -> Metrics:
+        """The numbers of all ranks."""
+        found = self.ranks.gathered((metrics, loss, read))
+        report = sum((one[0] for one in found), LossMetrics()).report()
+        return report | {
+            "loss": sum(one[1] for one in found),
+            "tokens_read": float(sum(one[2] for one in found)),
+        }
+
+    def _clipped(self) -> float:
+        """The gradient's norm before it is clipped to the largest that is allowed."""
+        parameters = self.weights.parameters()
+        self.ranks.sum_gradients(parameters)
+        return float(whole(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)))
+
+    def _step(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
-        seconds = time.perf_counter() - began
-        read = sum(len(row.ids) for row in rows)
-        speed = {
-            "seconds": seconds,
-            "tokens_read": float(read),
-            "tokens_per_second": read / seconds,
-        }
-        return parts.report() | {"loss": loss, "grad_norm": float(norm), "rate": rate} | speed
+        self.weights.settle()
+
+
+def moves(row: TrainRow) -> bool:
+    """Whether a trained token has an advantage."""
+    return any(a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on)
+
+
+def _check(report: Metrics, most_gap: float) -> None:
+    """Before any weight is changed."""
+    if not (math.isfinite(report["loss"]) and math.isfinite(report["grad_norm"])):
+        raise NotFinite(
+            f"the loss is {report['loss']:g} and its gradient's size {report['grad_norm']:g}.",
+            "Set a lower learning_rate or max_grad_norm.",
+        )
+    gap = report.get("sampler_gap", 0.0)
+    if gap > most_gap:
+        raise PolicyError(
+            f"the rows were not sampled from this model: their log-probabilities differ from its "
+            f"own by {gap:.1f} nats a token, as with another model or tokenizer.",
+            "Train the model that the rows were collected with; no weight was changed.",
+        )

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""all linear layers of a block"""
+from memory.errors import SettingsError
+from training.local.ranks import put, whole
 
 
 class LoraLinear(nn.Module):
@@ -72,34 +72,54 @@ class Adapter:
         self.rank, self.alpha = rank, alpha
 
     @classmethod
-    def attach(cls, model: nn.Module, rank: int, alpha: float, seed: int) -> "Adapter":
-        """Freeze the model and put an adapter beside each linear layer of its blocks."""
+    def attach(cls, model: Any, rank: int, alpha: float, seed: int) -> "Adapter":
+        """Freeze the model and put an adapter beside each linear layer but its output.
+
+        Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
+        """
         random = torch.Generator().manual_seed(seed)
         model.requires_grad_(False)
-        found = [n for n, m in model.named_modules() if n.rpartition(".")[2] in TARGETS]
+        output = model.get_output_embeddings()
+        linear = [n for n, m in model.named_modules() if type(m) is nn.Linear and m is not output]
+        if not linear:
+            raise SettingsError(
+                f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
+                'Set adaptation to "full".',
+            )
         layers = {}
-        for name in found:
+        for name in linear:
             parent, _, attribute = name.rpartition(".")
             owner = model.get_submodule(parent)
             layers[name] = LoraLinear(getattr(owner, attribute), rank, alpha, random)
             setattr(owner, attribute, layers[name])
         return cls(layers, rank, alpha)
 
-    def parameters(self) -> list[nn.Parameter]:
-        return [p for layer in self.layers.values() for p in (layer.lora_a, layer.lora_b)]
+    @property
+    def targets(self) -> list[str]:
+        """What the adapted layers are called in their blocks, as peft names them."""
+        return sorted({name.rpartition(".")[2] for name in self.layers})
 
-    def state(self) -> dict[str, Tensor]:
-        """Copies of all A and B, under the names of peft's adapter files."""
-        return {name: p.detach().clone() for name, p in self._named()}
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for _, parameter in self._named()]
+
+    def settle(self) -> None:
+        """Nothing is left to do after an update: the model computes with what is trained."""
+
+    def state(self, keep: bool = True) -> dict[str, Tensor]:
+        """Whole copies of all A and B, under the names of peft's adapter files."""
+        return {name: whole(p, keep).clone() for name, p in self._named()}
 
     def load(self, state: Mapping[str, Tensor]) -> None:
         """Take over A and B. Raises ValueError when names or shapes are not this model's."""
         mine = dict(self._named())
         if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
             raise ValueError("the adapter belongs to another model, or has another rank")
-        with torch.no_grad():
-            for name, parameter in mine.items():
-                parameter.copy_(state[name])
+        for name, parameter in mine.items():
+            put(parameter, state[name])
+
+    def held(self) -> dict[str, Tensor]:
+        """Copies as they lie, for `as_in`."""
+        return {name: p.detach().clone() for name, p in self._named()}
 
     @contextmanager
     def switched_off(self) -> Iterator[None]:
@@ -113,18 +133,19 @@ class Adapter:
                 layer.active = True
 
     @contextmanager
-    def as_in(self, state: Mapping[str, Tensor] | None) -> Iterator[None]:
-        """The model with another adapter in place of this one; None: the base model alone."""
-        if state is None:
-            with self.switched_off():
-                yield
-            return
-        held = self.state()
-        self.load(state)
+    def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
+        """The model with the adapter of another time."""
+        now = self.held()
+        self._compute_with(held)
         try:
             yield
         finally:
-            self.load(held)
+            self._compute_with(now)
+
+    def _compute_with(self, held: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self._named():
+                parameter.copy_(held[name])
 
     def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
         for name, layer in self.layers.items():

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from memory.errors import SettingsError
 from memory.versions import read
-from training.local.config import Method, TrainConfig
+from training.local.config import EngineConfig, Method, TrainConfig
 from training.rows import TrainRow
 
 Window = tuple[TrainRow, ...]
@@ -68,15 +68,18 @@ def windows(rows: Sequence[TrainRow], method: Method, config: TrainConfig) -> li
     return found[: config.max_steps]
 
 
-def rate_at(step: int, steps: int, config: TrainConfig) -> float:
-    """The learning rate of a step, counted from 0."""
+def rate_at(step: int, steps: int, config: EngineConfig) -> float:
+    """The learning rate of a step, counted from 0; it ends above `min_rate` by one step's fall."""
     warm = math.ceil(config.warmup * steps)
     if step < warm:
         return config.learning_rate * (step + 1) / warm
-    if config.schedule == "constant":
-        return config.learning_rate
     passed = (step - warm) / max(steps - warm, 1)
-    return config.learning_rate * 0.5 * (1 + math.cos(math.pi * passed))
+    left = {
+        "constant": 1.0,
+        "linear": 1 - passed,
+        "cosine": 0.5 * (1 + math.cos(math.pi * passed)),
+    }[config.schedule]
+    return config.min_rate + (config.learning_rate - config.min_rate) * left
 
 
 def _units(rows: Sequence[TrainRow], method: Method) -> list[list[TrainRow]]:
@@ -98,7 +101,16 @@ def _unfit(row: TrainRow, method: Method, max_row_tokens: int) -> str:
         return "without a trained token"
     if len(row.ids) > max_row_tokens:
         return f"longer than {max_row_tokens} tokens"
+    if not _finite(row):
+        return "with an advantage or a log-probability that is not finite"
     return ""
+
+
+def _finite(row: TrainRow) -> bool:
+    """Whether all numbers of the trained tokens are; what stands elsewhere is never looked at."""
+    values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
+    trained = (number for on, *numbers in values if on for number in (*numbers, row.weight))
+    return all(map(math.isfinite, trained))
 
 
 def _rows_of(path: Path) -> list[TrainRow]:

@@ -229,7 +229,7 @@ def _told(compiled: Compiled, trained: Trained | None = None) -> Result:
         **told,
         "dropped": {**compiled.dropped, **trained.dropped},
         "checkpoint": str(trained.checkpoint),
-        "canary": trained.canary.as_dict(),
+        "canary": trained.canary and trained.canary.as_dict(),
     }
 
 

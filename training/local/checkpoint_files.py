@@ -1,0 +1,128 @@
+"""The files of one checkpoint: written whole, and known to be whole when they are read.
+
+files.json                  size and SHA-256 of each other file, written last
+checkpoint.json             which weights, which step of which training (`Checkpoint`)
+step.json                   the step's metrics, and where the caller stood
+trainer.pt                  the optimizer and the random states
+adapter_model.safetensors   LoRA: the adapter, with adapter_config.json as peft reads them
+adapter.gguf                LoRA: the same for llama.cpp, where it can serve the model
+model.safetensors           full: all weights in float32, with config.json for transformers
+model.gguf                  full: the same for llama.cpp, where it was asked for
+bank/, buffers/             what the run had learnt in words, where that is kept with it
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint
+from memory.runs import write_atomically
+from training.local.adapter_gguf import write_adapter
+from training.local.model_gguf import write_model
+
+FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
+WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
+CONFIG = {"lora": "adapter_config.json", "full": "config.json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A training's state after a step, as it is written down."""
+
+    note: Checkpoint
+    weights: Mapping[str, Tensor]
+    trainer: Mapping[str, Any]
+    config: Mapping[str, Any]
+    """of the adapter as for peft, or of the model as for transformers"""
+    lines: list[dict[str, Any]]
+    """the metrics of the steps since the last checkpoint, this step's last"""
+    place: Mapping[str, Any] = field(default_factory=dict)
+    """where the caller stood: its curriculum's position, its round"""
+    template: Path | None = None
+    """full: the file under whose metadata all weights are written for llama.cpp too"""
+
+
+def write_files(folder: Path, saved: Saved) -> None:
+    """Write a checkpoint into an empty folder; the weights' hash is filled into the note."""
+    note, kind = saved.note, saved.note.adaptation
+    weights = folder / WEIGHTS[kind]
+    save_file(dict(saved.weights), weights, metadata={"format": "pt"})
+    if kind == "lora" and note.served:
+        write_adapter(folder / ADAPTER, saved.weights, note.alpha)
+        weights = folder / ADAPTER
+    torch.save(dict(saved.trainer), folder / TRAINER)
+    (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
+    step = {"metrics": saved.lines[-1] if saved.lines else {}, "place": saved.place}
+    (folder / STEP).write_text(json.dumps(step), encoding="utf-8")
+    hashes = {"adapter_sha256": _hashed(weights)}
+    if kind == "full" and saved.template is not None:
+        write_model(folder / MODEL, saved.template, saved.weights)
+        hashes["model_sha256"] = _hashed(folder / MODEL)
+    note = note.model_copy(update=hashes)
+    (folder / NOTE).write_text(note.model_dump_json(indent=1), encoding="utf-8")
+    _seal(folder)
+
+
+def fault(folder: Path) -> str:
+    """What is wrong with a checkpoint's files, in a clause; empty where they are whole."""
+    try:
+        listed = json.loads((folder / FILES).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return f"it has no {FILES} that can be read"
+    for name, (size, sha256) in listed.items():
+        path = folder / name
+        there = path.stat().st_size if path.is_file() else 0
+        if there != size:
+            return f"{name} has {there:,} of {size:,} bytes"
+        if _hashed(path) != sha256:
+            return f"{name} is not what was written"
+    return ""
+
+
+def read_weights(folder: Path, adaptation: str) -> dict[str, Tensor]:
+    return load_file(folder / WEIGHTS[adaptation])
+
+
+def read_trainer(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = torch.load(folder / TRAINER, weights_only=True)
+    return found
+
+
+def read_step(folder: Path) -> dict[str, Any]:
+    """`metrics` and `place` of a checkpoint."""
+    found: dict[str, Any] = json.loads((folder / STEP).read_text(encoding="utf-8"))
+    return found
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _seal(folder: Path) -> None:
+    """Have all files on disk, and then the list of them."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != FILES)
+    for path in paths:
+        sync(path)
+    listed = {
+        path.relative_to(folder).as_posix(): (path.stat().st_size, _hashed(path)) for path in paths
+    }
+    write_atomically(folder / FILES, json.dumps(listed, indent=1))
+    for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
+        sync(path)
+
+
+def _hashed(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

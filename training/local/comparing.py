@@ -1,0 +1,43 @@
+"""A finished training beside what was exported of it, by the canary row."""
+
+import asyncio
+from contextlib import AbstractContextManager
+
+import torch
+
+from agent.weights.checkpoints import ADAPTER, MODEL
+from training.local.base_model import load_base
+from training.local.canary import Canary, Compared, canary
+from training.local.checkpoint_files import read_weights
+from training.local.learner import Learner
+from training.local.loading import load_learner
+from training.local.lora import Adapter
+from training.local.ranks import ALONE
+from training.local.session import TrainingSession
+from training.rows import TrainRow
+
+
+async def compared(session: TrainingSession, row: TrainRow) -> Canary:
+    """The canary row of the newest checkpoint; its model is one that llama.cpp can serve."""
+    config, folder, gguf = session.config, session.folder.newest, session.base.gguf
+    assert gguf is not None
+    learner = await asyncio.to_thread(_learner, session)
+    exported = folder / (ADAPTER if config.adaptation == "lora" else MODEL)
+    sides = Compared(learner.model, _without(session, learner), gguf, exported)
+    return await canary(sides, row, config.threads or torch.get_num_threads())
+
+
+def _learner(session: TrainingSession) -> Learner:
+    """The model in memory; where each rank has a part, it is read again from the checkpoint."""
+    if session.config.parallel == "ddp" or session.ranks.world == 1:
+        return session.learner
+    learner = load_learner(session.config, session.base.path, ALONE)
+    learner.weights.load(read_weights(session.folder.newest, session.config.adaptation))
+    return learner
+
+
+def _without(session: TrainingSession, learner: Learner) -> AbstractContextManager[None]:
+    if isinstance(learner.weights, Adapter):
+        return learner.weights.switched_off()
+    base = load_base(session.base.path, session.config.dtype)
+    return learner.weights.as_in(dict(base.named_parameters()))

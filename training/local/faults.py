@@ -1,0 +1,51 @@
+"""What can go wrong in a step though its configuration is sound, each in a sentence."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from memory.errors import PolicyError, SettingsError
+from training.rows import TrainRow
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
+    """Raises SettingsError for a row that the model cannot read: another tokenizer's, or too long.
+
+    Ids below the vocabulary's end may still be another tokenizer's; where a row carries the
+    sampler's log-probabilities, those give it away in the step.
+    """
+    words = model.get_input_embeddings().num_embeddings
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    for row in rows:
+        if row.ids and not 0 <= min(row.ids) <= max(row.ids) < words:
+            wrong = max(row.ids) if max(row.ids) >= words else min(row.ids)
+            raise SettingsError(
+                f"row {row.id} has the token id {wrong}, and the model knows {words:,} tokens: "
+                "the row is of another tokenizer.",
+                "Train the model that the rows were collected with.",
+            )
+        if context and len(row.ids) > context:
+            raise SettingsError(
+                f"row {row.id} has {len(row.ids):,} tokens, and the model reads {context:,}.",
+                f"Set max_row_tokens to {context} or less.",
+            )
+
+
+@contextmanager
+def memory_told(device: torch.device) -> Iterator[None]:
+    """Say in a sentence that the memory was not enough."""
+    try:
+        yield
+    except (MemoryError, RuntimeError) as error:
+        if not isinstance(error, MemoryError) and not any(t in str(error) for t in _NO_MEMORY):
+            raise
+        where = "the GPU's memory" if device.type == "cuda" else "the memory"
+        raise PolicyError(
+            f"{where} is not enough for this training.",
+            "Set a smaller pack_tokens or micro_batch, gradient_checkpointing = true, a smaller "
+            'max_row_tokens, or the adaptation "lora"; then go on by the same command.',
+        ) from error

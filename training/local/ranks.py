@@ -1,0 +1,130 @@
+"""The processes that train together, as torchrun starts them, and what they tell each other.
+
+Every process reads the same rows and plans the same windows; only the forward and backward passes
+are divided. So there is nothing to send but gradients, metrics and, to save them, sharded weights.
+One process alone is the case of one rank: nothing is sent then.
+"""
+
+import gc
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from memory.errors import SettingsError
+from training.local.config import Device
+
+T = TypeVar("T")
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """This process among those that train together."""
+
+    rank: int = 0
+    world: int = 1
+    local: int = 0
+    """its number on this machine"""
+    device: torch.device = CPU
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and tells."""
+        return self.rank == 0
+
+    def wait(self) -> None:
+        """Until all are here."""
+        if self.world > 1:
+            dist.barrier()
+
+    def gathered(self, value: T) -> list[T]:
+        """The value of each rank, in their order."""
+        if self.world == 1:
+            return [value]
+        found: list[T | None] = [None] * self.world
+        dist.all_gather_object(found, value)
+        return found  # type: ignore[return-value]
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Make each gradient the sum over all ranks; one that a rank has none of counts as 0.
+
+        Once for a whole window, when its last part is done: a sum and not a mean, since each
+        token's weight is a share of the whole window already. Sharded ones are summed already.
+        """
+        if self.world == 1:
+            return
+        pending = []
+        for parameter in parameters:
+            if isinstance(parameter, DTensor):
+                continue
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            pending.append(dist.all_reduce(parameter.grad, async_op=True))
+        for work in pending:
+            work.wait()
+
+
+ALONE = Ranks()
+
+
+@contextmanager
+def joined(device: Device) -> Iterator[Ranks]:
+    """Join the processes that torchrun started, if it did; leave them in the end.
+
+    Raises SettingsError for a GPU that is not there. After an error the group is left as it is:
+    the process ends, and torchrun ends the others, which may be waiting for this one.
+    """
+    world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    place = _device(device, local)
+    if world == 1:
+        yield Ranks(device=place)
+        return
+    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    yield Ranks(dist.get_rank(), world, local, place)
+    gc.collect()  # sharded weights hold on to the group
+    dist.destroy_process_group()
+
+
+def whole(tensor: Tensor, keep: bool = True) -> Tensor:
+    """A tensor in the processor's memory, of a sharded one with the parts of all ranks.
+
+    Shares the memory of one that lies there whole already. A rank that does not `keep` it takes
+    part in gathering, and gets nothing.
+    """
+    full = tensor.detach()
+    full = full.full_tensor() if isinstance(full, DTensor) else full
+    return full.cpu() if keep else full.new_empty(0, device="cpu")
+
+
+def put(target: Tensor, values: Tensor) -> None:
+    """Overwrite a tensor by a whole one; a sharded one takes its part."""
+    with torch.no_grad():
+        if isinstance(target, DTensor):
+            target.to_local().copy_(_part(target, values))
+        else:
+            target.copy_(values)
+
+
+def _part(target: DTensor, values: Tensor) -> Tensor:
+    """This rank's rows of whole values, as FSDP2 divides them: the first dimension, in order."""
+    shard, world = target.to_local(), target.device_mesh.size()
+    size = -(-len(values) // world)
+    start = size * target.device_mesh.get_local_rank()
+    return values[start : start + len(shard)].to(shard.dtype)
+
+
+def _device(wanted: Device, local: int) -> torch.device:
+    there = torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise SettingsError("torch finds no GPU here.", 'Set device to "cpu" or "auto".')
+    if wanted == "cpu" or not there:
+        return torch.device("cpu")
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
