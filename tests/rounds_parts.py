@@ -132,6 +132,9 @@ class Parts:
             self.told.append, stop,
         )  # fmt: skip
 
+    def journaled(self, calls: Calls) -> None:
+        """Where judge and reflections are to make calls: those of the round that is opened."""
+
     @asynccontextmanager
     async def open_round(self, number: int, batch: Batch) -> AsyncIterator[Collector]:
         weights = self.folders.policy(number) / "weights"
@@ -141,11 +144,13 @@ class Parts:
         version = f"v{self.sampled[number]}"
         shape = {"group_size": 2, "step_size": len(batch.questions), "seed": number}
         run.begin(manifest(batch.questions, policy_version=version, **shape), batch.questions)
+        calls = Calls(journal)
+        self.journaled(calls)
         try:
             yield Collector(
                 run,
                 self._researcher(number, run.store, journal),
-                Calls(journal),
+                calls,
                 BufferStore(self.folders.data / "buffers"),
                 Flow(journal, meter),
                 judge=self.judge,
