@@ -20,6 +20,7 @@ from training.rows import TrainRow
 from training.tensors import collate
 from training.window_weights import window_weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 NAN = float("nan")
 
 
@@ -135,6 +136,7 @@ def test_row_sampled_under_another_prompt_is_corrected_for_no_gap() -> None:
     told = result.metrics.report()
     assert result.loss.item() == pytest.approx(-(1.0 + 1.2) / 2)
     assert told["importance"] == 1.0
+    assert told["scaffold_gap"] == pytest.approx((math.log(2) + math.log(2)) / 2)
     assert "sampler_gap" not in told and "kl_behaviour" not in told
     with pytest.raises(SettingsError, match=r"row r was sampled under another prompt"):
         objective(of, logs(0.4, 0.4), None, correction="bypass", importance="none")

@@ -10,6 +10,8 @@ from training.loss_metrics import Ledger, LossMetrics
 from training.objective import clipped_objective, imitation_objective
 from training.tensors import collate
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def test_each_stage_tells_its_own_mean_advantage_and_loss() -> None:
     p = tuple(map(math.log, (0.5, 0.5, 0.5)))

@@ -15,6 +15,7 @@ from training.rows import Objective, TrainRow
 from training.tensors import Batch, collate
 from training.window_weights import WindowWeights, window_weights
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 # Trained tokens: a: plan, research, research, research; b: plan, answer; c: a lone one.
 A = row((1.0, 1.0, 1.0, 1.0), name="a", stages=(0, 1, 1, 1))
 B = row((1.0, 9.0, 1.0), name="b", stages=(0, 1, 3), mask=(1, 0, 1))

@@ -8,6 +8,7 @@ from tests.objective_rows import row
 from training.packing import pack
 from training.tensors import Batch, collate
 
+pytestmark = pytest.mark.usefixtures("one_thread")
 LONG = row((2.0, 7.0, -1.0), name="long", behaviour=(-0.5, -9.0, -0.25), mask=(1, 0, 1),
            stages=(0, 1, 1), ids=(5, 6, 7, 8))  # fmt: skip
 SHORT = row((3.0,), name="short", behaviour=(-0.5,), objective="reflect", ids=(3, 4))
