@@ -43,6 +43,7 @@ class Lazy:
 COMMANDS = {
     "ask": Lazy("agent.commands.ask:ask", "Answer a research question with checked citations."),
     "bank": Lazy("agent.commands.bank:bank", "Read and correct what earlier runs taught."),
+    "chat": Lazy("agent.commands.chat:chat", "Ask questions that know those before them."),
     "collect": Lazy(
         "training.commands.collect:collect", "Collect judged groups of rollouts of many questions."
     ),
@@ -58,6 +59,7 @@ COMMANDS = {
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
     "rate": Lazy("agent.commands.rate:rate", "Rate an answer, for whoever judges what it taught."),
     "runs": Lazy("agent.commands.runs:runs", "List the runs of this data directory, show one."),
+    "serve": Lazy("agent.commands.serve:serve", "Serve the web page, and the same to programs."),
     "train": Lazy("training.commands.train:train", "Train the embedded policy on rows."),
 }
 

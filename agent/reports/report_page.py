@@ -52,7 +52,7 @@ def page(trajectory: Trajectory) -> str:
         "notes": "\n".join(
             f'<p class="note">{escape(note)}</p>' for note in notes(trajectory, answer)
         ),
-        "answer": _answer(answer),
+        "answer": answer_html(answer),
         "sources": _sources(answer) + removed_section(trajectory),
         "rubric": rubric_section(trajectory) + recalled_section(trajectory),
         "stages": stages_section(trajectory),
@@ -74,7 +74,8 @@ def _style_hash(template: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
 
 
-def _answer(answer: CitedAnswer) -> str:
+def answer_html(answer: CitedAnswer) -> str:
+    """The answer with its marks: the button of citation n (from 1) opens the popover `cN`."""
     if not answer.pieces:
         return f'<p class="none">{NO_ANSWER}</p>'
     index = {id(citation): i for i, citation in enumerate(answer.citations, 1)}

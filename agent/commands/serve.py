@@ -1,0 +1,47 @@
+"""`rubricem serve`: the web page and the HTTP interfaces, on one's own host."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from agent.settings import load_settings
+
+PORT = 8421
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen here (127.0.0.1).")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port ({PORT}); 0: a free one."
+)
+@click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
+@click.option("--model", help="1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
+@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
+@click.option(
+    "--source",
+    multiple=True,
+    help="`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
+)
+@click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
+@click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
+@click.option("--memory", type=click.Choice(["on", "off", "read-only"]))
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A private host whose pages may be read; repeatable.",
+)
+@click.option("--verify", type=click.Choice(["off", "mark", "repair"]))
+def serve(host: str, port: int, open_page: bool, **flags: Any) -> None:
+    """Serve the web page, and the same to programs.
+
+    Only this machine can reach it. With --host elsewhere a token is asked for, which is printed
+    when it is made. Runs go on when their page is closed; those that are not finished when the
+    server ends go on when it starts again.
+    """
+    from agent.serve.serving import served
+
+    settings = load_settings(flags)
+    asyncio.run(served(settings, host, port, open_page))

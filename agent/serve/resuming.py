@@ -1,0 +1,36 @@
+"""The settings that a run of before goes on with: what shaped its answer stays as it was."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.clients import CHOICES, choices_of
+from agent.serve.asked import BudgetsAsked
+from agent.serve.refusals import conflict
+from agent.settings import Settings
+
+_OF_THE_MODEL = ("model", "base_url")
+_BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+
+
+def settings_of_run(
+    settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
+) -> Settings:
+    """The server's settings with those of the run in them; Refused (409) where they do not fit.
+
+    Budgets are those of the run but where others are given.
+    """
+    choices = request["choices"]
+    kept = {
+        name: choices[name] for name in CHOICES if name in choices and name not in _OF_THE_MODEL
+    }
+    kept["source"] = tuple(kept.get("source", settings.source))
+    limits = {_BUDGETS[name]: value or 0 for name, value in request.get("budgets", {}).items()}
+    given = budgets.model_dump(exclude_none=True) if budgets else {}
+    settings = settings.model_copy(update={**kept, **limits, **given})
+    now = choices_of(settings)
+    if any(now.get(name) != value for name, value in choices.items()):
+        raise conflict(
+            "The run was asked of another model, or with settings that this server does not have.",
+            "Go on with it by rubricem ask --resume and its name.",
+        )
+    return settings

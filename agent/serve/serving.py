@@ -1,0 +1,111 @@
+"""One server from its settings to its end: the socket, the token, the signals."""
+
+import asyncio
+import errno
+import os
+import socket
+import webbrowser
+from pathlib import Path
+from types import FrameType
+
+import click
+import uvicorn
+
+from agent.auto_source import with_default_source
+from agent.choice import choose_policy
+from agent.clients import decoding_of
+from agent.serve.app import create_app
+from agent.serve.desk import RunDesk
+from agent.serve.security import Security, is_loopback
+from agent.serve.token import FILE_NAME, kept_token
+from agent.settings import Settings
+from memory.errors import SettingsError
+
+GRACE = 3
+"""seconds that connections get to end"""
+BACKLOG = 2048
+
+
+class Server(uvicorn.Server):
+    """Lets those who watch go as soon as the server is to end, so that it need not wait."""
+
+    def __init__(self, config: uvicorn.Config, desk: RunDesk) -> None:
+        super().__init__(config)
+        self._desk = desk
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._desk.close()
+        super().handle_exit(sig, frame)
+
+
+async def served(settings: Settings, host: str, port: int, open_page: bool) -> None:
+    """Serve until ^C; what is not finished then goes on when the next server starts."""
+    settings = with_default_source(settings)
+    # What cannot be is told before anybody waits for it.
+    decoding_of(settings, choose_policy(settings))
+    listening = bound(host, port)
+    security = secured(settings.data_dir, host)
+    desk = RunDesk(settings)
+    config = uvicorn.Config(
+        create_app(desk, security),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        lifespan="on",
+    )
+    address = _address(host, listening.getsockname()[1])
+    click.echo(f"Serving on {address} (^C ends it; runs go on when it starts again)")
+    if open_page:
+        await asyncio.to_thread(webbrowser.open, address)
+    await Server(config, desk).serve([listening])
+
+
+def secured(data_dir: Path, host: str) -> Security:
+    """A token where others can reach the server; a new one is printed, once."""
+    if is_loopback(host):
+        return Security(host)
+    token, made = kept_token(data_dir)
+    where = f"it is kept in {data_dir / FILE_NAME}"
+    click.echo(f"Token: {token} ({where})" if made else f"A token is asked for; {where}")
+    return Security(host, token)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """The socket to listen on; SettingsError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(
+            f"{host!r} is no address of this machine: {error.strerror or error}.",
+            "Name another by --host, or leave it out for this machine alone.",
+        ) from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _unbound(host, port, error) from error
+    listening.setblocking(False)
+    return listening
+
+
+def _unbound(host: str, port: int, error: OSError) -> SettingsError:
+    if error.errno == errno.EADDRINUSE:
+        return SettingsError(
+            f"Port {port} is in use.", "Choose another by --port, or 0 for any free one."
+        )
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return SettingsError(
+        f"Nothing can listen on {host} port {port}: {why}.", "Choose another --host or --port."
+    )
+
+
+def _address(host: str, port: int) -> str:
+    shown = "127.0.0.1" if host in ("0.0.0.0", "localhost", "") else host
+    shown = "::1" if shown == "::" else shown
+    return f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"
