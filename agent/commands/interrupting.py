@@ -66,6 +66,11 @@ class Interrupts:
         finally:
             self._running, self._ignored = before
 
+    def survived(self) -> None:
+        """What was cancelled has ended, and the process goes on."""
+        if self._last_resort:
+            self._last_resort.cancel()
+
     def _heard(self, task: "asyncio.Task[object]") -> None:
         if self._ignored:
             return

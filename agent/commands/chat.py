@@ -1,0 +1,32 @@
+"""`rubricem chat`: questions that know those before them, on a terminal or from a pipe."""
+
+import asyncio
+from typing import Any
+
+import click
+
+from agent.commands.ask import ask
+
+LATEST = "-"
+_OF_ONE_QUESTION = ("question", "best_of", "out", "as_json", "thread", "resume", "debug")
+
+
+@click.command(params=[each for each in ask.params if each.name not in _OF_ONE_QUESTION])
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    default="",
+    metavar="[THREAD]",
+    help="Go on in a thread; in the latest without a name.",
+)
+def chat(resume: str, quiet: bool, **flags: Any) -> None:
+    """Ask questions in a thread: each knows the reports and sources before it.
+
+    Without a terminal, standard input is read line by line: a question or a slash command each.
+    The exit status is 1 where one failed, 3 where one ended early.
+    """
+    from agent.chat.talking import talk_with
+
+    if status := asyncio.run(talk_with(flags, resume, quiet=quiet)):
+        raise SystemExit(status)
