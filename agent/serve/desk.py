@@ -231,9 +231,9 @@ class RunDesk:
 
     async def _answered(self, work: Work, ask: Ask, settings: Settings) -> list[Said]:
         await work.place.take()
-        work.state = "running"
-        researcher = await self.researchers.of(settings)
-        trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
+        async with self.researchers.of(settings) as researcher:
+            work.state = "running"
+            trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
         return await asyncio.to_thread(ended, trajectory)
 
     async def _beat(self) -> None:

@@ -1,6 +1,6 @@
 """At most five events a second of one run: text is joined, counts and messages replace themselves.
 
-Order is kept. An event that is not text waits only where five were told within the last second.
+Order is kept. What comes seldom waits only where five were told within the last second.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ Tell = Callable[[str, Data], None]
 
 MOST = 5
 """events in any second"""
-TEXT_EVERY = 0.35
-"""seconds between two pieces of text, so that room is left for what happens beside it"""
+EVERY = {"text": 0.35, "note": 1.0, "usage": 1.0}
+"""seconds between two of a kind that comes often, so that room is left for what else happens"""
 _LATEST = ("usage", "note", "rubric")
 """the last of them says it all"""
 
@@ -26,14 +26,15 @@ class Pacer:
         self._tell = tell
         self._queue: deque[tuple[str, Data]] = deque()
         self._times: deque[float] = deque(maxlen=MOST)
-        self._text_at = float("-inf")
+        self._told_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
     def put(self, name: str, data: Data) -> None:
-        if not self._joined(name, data):
-            self._queue.append((name, data))
+        if self._joined(name, data):
+            return
+        self._queue.append((name, data))
         self._empty.clear()
         self._go()
 
@@ -59,7 +60,7 @@ class Pacer:
         while self._queue and self._due() <= now:
             name, data = self._queue.popleft()
             self._times.append(now)
-            self._text_at = now if name == "text" else self._text_at
+            self._told_at[name] = now
             self._tell(name, data)
         if self._timer is not None:
             self._timer.cancel()
@@ -72,5 +73,7 @@ class Pacer:
     def _due(self) -> float:
         """When the first in the queue may be told."""
         free = self._times[0] + 1.0 if len(self._times) == MOST else float("-inf")
-        alone = len(self._queue) == 1 and self._queue[0][0] == "text"
-        return max(free, self._text_at + TEXT_EVERY) if alone else free
+        name, _ = self._queue[0]
+        if len(self._queue) > 1 or name not in EVERY:
+            return free
+        return max(free, self._told_at.get(name, float("-inf")) + EVERY[name])

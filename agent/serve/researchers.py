@@ -7,17 +7,21 @@ them. What they have to say while they work goes to the run that is being worked
 import asyncio
 import json
 from collections import OrderedDict
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
 
 from agent.building import built
 from agent.choice import choose_policy
 from agent.clients import choices_of, decoding_of, open_policy, template_of
 from agent.events import Event, Listener, SourceProgress, ignore
-from agent.opened_sources import open_sources
+from agent.opened_sources import close_sources, open_sources
 from agent.policy import Policy
 from agent.researcher import Researcher
 from agent.settings import Settings
+from memory.interfaces import SearchTool
 
 MOST = 8
 """researchers held; beyond, the one used least recently goes"""
@@ -29,6 +33,15 @@ def tell_current(event: Event) -> None:
     CURRENT.get()(event)
 
 
+@dataclass
+class _Held:
+    """A researcher, its sources, and how many runs use it now."""
+
+    researcher: Researcher
+    search_tool: SearchTool
+    users: int = 0
+
+
 class Researchers:
     """Opens what runs need; close it once none goes on."""
 
@@ -36,7 +49,7 @@ class Researchers:
         self._settings = settings
         self._policy: Policy | None = None
         self._stack = AsyncExitStack()
-        self._held: OrderedDict[str, Researcher] = OrderedDict()
+        self._held: OrderedDict[str, _Held] = OrderedDict()
         self._lock = asyncio.Lock()
 
     @property
@@ -44,31 +57,52 @@ class Researchers:
         """The name of the model that answers, once it is open."""
         return self._policy.name if self._policy else None
 
-    async def of(self, settings: Settings) -> Researcher:
-        """The researcher for these settings; they may differ from the server's in what is
-        asked of a run, never in its model. Raises what opening raises; the next tries again.
+    @asynccontextmanager
+    async def of(self, settings: Settings) -> AsyncIterator[Researcher]:
+        """The researcher for these settings, which have the server's model.
+
+        Raises what opening raises; the next that wants it tries again.
         """
         choices = await asyncio.to_thread(choices_of, settings)
-        key = json.dumps(choices, sort_keys=True)
         async with self._lock:
-            if key not in self._held:
-                self._held[key] = await self._opened(settings, choices)
-            self._held.move_to_end(key)
-            while len(self._held) > MOST:
-                self._held.popitem(last=False)
-            return self._held[key]
+            held = await self._hold(json.dumps(choices, sort_keys=True), settings, choices)
+        try:
+            yield held.researcher
+        finally:
+            held.users -= 1
 
     async def aclose(self) -> None:
+        for held in self._held.values():
+            await close_sources(held.search_tool)
         await self._stack.aclose()
 
-    async def _opened(self, settings: Settings, choices: dict[str, object]) -> Researcher:
+    async def _hold(self, key: str, settings: Settings, choices: dict[str, Any]) -> _Held:
+        if key not in self._held:
+            self._held[key] = await self._opened(settings, choices)
+        held = self._held[key]
+        held.users += 1
+        self._held.move_to_end(key)
+        idle = [name for name, each in self._held.items() if not each.users]
+        for name in idle[: max(len(self._held) - MOST, 0)]:
+            await close_sources(self._held.pop(name).search_tool)
+        return held
+
+    async def _opened(self, settings: Settings, choices: dict[str, Any]) -> _Held:
         decoding = decoding_of(settings, choose_policy(settings))
         # A folder that holds nothing is told before weights are fetched for it.
-        search_tool = await open_sources(settings, tell_current)
-        for problem in await search_tool.prepare():
-            tell_current(SourceProgress(problem))
+        tool = await open_sources(settings, tell_current)
+        try:
+            for problem in await tool.prepare():
+                tell_current(SourceProgress(problem))
+            policy = await self._opened_policy()
+        except BaseException:
+            await close_sources(tool)
+            raise
+        template = template_of(settings)
+        return _Held(built(settings, policy, decoding, tool, template, choices, tell_current), tool)
+
+    async def _opened_policy(self) -> Policy:
         if self._policy is None:
             opened = open_policy(self._settings, choose_policy(self._settings), tell_current)
             self._policy = await self._stack.enter_async_context(opened)
-        template = template_of(settings)
-        return built(settings, self._policy, decoding, search_tool, template, choices, tell_current)
+        return self._policy
