@@ -18,6 +18,8 @@ from memory.errors import RubricemError, SourceError
 if TYPE_CHECKING:
     from mcp import Client
 
+LEAVING = 10.0
+"""seconds for ending a connection; a program that does not go by itself is ended by then"""
 QUOTED = 300
 """characters of a server's own words"""
 MOST_PAGES = 20
@@ -69,7 +71,7 @@ class Connection:
         if task is not None:
             self._closing.set()
             # What goes wrong while a server is left is of no use to anybody.
-            await asyncio.wait([task], timeout=self._server.seconds)
+            await asyncio.wait([task], timeout=LEAVING)
             task.cancel()
 
     async def _connected(self) -> "Client":
