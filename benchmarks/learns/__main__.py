@@ -1,0 +1,99 @@
+"""A learning curve on a real model: the 0.5B, in free mode, on held-out questions.
+
+    python -m benchmarks.learns --keep FOLDER [--quick | --full] [--only PHASE] [--minutes N]
+        [--teacher 1.5b] [--model 0.5b] [--judge-model 1.5b | --judge-base-url URL]
+        [--plot FILE] [--out FILE]
+
+Phases: `traces` (forced traces of the teacher), `before`, `sft`, `rounds`; see
+`benchmarks.learns.phases`. Each goes on where it was ended, so that hours of work fit into many
+sittings: `--minutes` ends a sitting when the calls in flight are kept (a step of imitation or an
+update is finished first). 24 held-out questions with checkable facts are asked before, after the
+imitation, between the rounds and after them: the share of valid runs, the share of facts, the
+mean score of each stage, each with its 95% interval (Wilson; bootstrap). There is no target: the
+curve is stated as it is. Questions, configurations and seeds are committed beside this file.
+"""
+
+import argparse
+import asyncio
+import json
+from functools import partial
+from pathlib import Path
+
+from benchmarks.learns.figures import askings, values
+from benchmarks.learns.phases import Phases, accepted
+from benchmarks.learns.plan import QUICK, Plan, Sizes
+from benchmarks.learns.plot import draw
+from benchmarks.report import emit
+from memory.runs import write_atomically
+from training.flow import RunStopped
+from training.run_directory import RunDirectory
+
+PHASES = ("traces", "before", "sft", "rounds")
+
+
+async def work(plan: Plan, only: str | None, minutes: float | None) -> bool:
+    """Do what is left of the phases; whether all that was asked for is done."""
+    stop = asyncio.Event()
+    phases = Phases(plan, partial(print, flush=True), stop)
+    if minutes is not None:
+        asyncio.get_running_loop().call_later(60 * minutes, stop.set)
+    try:
+        for name, phase in phases.all().items():
+            if only in (None, name):
+                print(f"{name} begins", flush=True)
+                await phase()
+    except RunStopped as stopped:
+        print(f"{stopped} {stopped.remedy}", flush=True)
+        return False
+    return True
+
+
+def report(plan: Plan, done: bool, plot: Path | None, out: Path | None) -> None:
+    found = askings(plan.keep / "rounds" / "held_out")
+    told = {"traces_accepted": accepted(RunDirectory(plan.keep / "traces")), **values(found)}
+    if found:
+        draw(found, plot or plan.keep / "learns.svg")
+    if out is not None:
+        write_atomically(out, json.dumps(told, indent=1))
+    sizes = plan.sizes
+    emit(
+        "learns",
+        {"all_done": done, **told},
+        {},
+        True,
+        f"{plan.model} taught by {plan.teacher}, judged by {plan.judge_model or 'a server'}; "
+        f"{sizes.rounds} rounds of {sizes.per_round} x {sizes.group}, {sizes.held_out} held-out "
+        "questions asked once at temperature 1 and the same seeds; no targets",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="very few of each (the default)")
+    size.add_argument("--full", action="store_true", help="all of it: hours")
+    parser.add_argument("--keep", type=Path, required=True, help="goes on with what lies here")
+    parser.add_argument("--only", choices=PHASES, help="this phase alone")
+    parser.add_argument("--minutes", type=float, help="end the sitting after so long")
+    parser.add_argument("--teacher", help="1.5b; 0.5b with --quick")
+    parser.add_argument("--model", default="0.5b")
+    parser.add_argument("--judge-model", help="1.5b; 0.5b with --quick")
+    parser.add_argument("--judge-base-url", metavar="URL")
+    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    larger = "1.5b" if asked.full else "0.5b"
+    plan = Plan(
+        keep=asked.keep.absolute(),
+        sizes=Sizes() if asked.full else QUICK,
+        teacher=asked.teacher or larger,
+        model=asked.model,
+        judge_model=asked.judge_model or (None if asked.judge_base_url else larger),
+        judge_base_url=asked.judge_base_url,
+    )
+    done = asyncio.run(work(plan, asked.only, asked.minutes))
+    report(plan, done, asked.plot, asked.out)
+
+
+if __name__ == "__main__":
+    main()

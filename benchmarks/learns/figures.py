@@ -1,0 +1,123 @@
+"""What the askings of the held-out questions come to: valid share, facts, stage scores."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from agent.rejection import rejected
+from agent.reports.citations import cited_answer
+from benchmarks.embedded import found
+from benchmarks.intervals import bootstrap_mean, wilson
+from benchmarks.learns.phases import BEFORE
+from benchmarks.learns.plan import facts
+from benchmarks.report import Value
+from memory.schema import Stage, Status, Trajectory
+from training.run_directory import RunDirectory
+
+Interval = tuple[float, float, float]
+"""a figure, and the ends of its 95% interval"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One held-out question at one asking."""
+
+    question: str
+    valid: bool
+    """the run finished and breaks no rejection rule"""
+    fact: bool
+    """the cited answer holds it, by a pattern written beforehand"""
+    scores: dict[Stage, float]
+    """a stage that is not scored is left out"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """All held-out questions at one moment of the training."""
+
+    name: str
+    asked: tuple[Asked, ...]
+
+    def share(self, what: str) -> Interval:
+        hits = sum(bool(getattr(one, what)) for one in self.asked)
+        return hits / max(len(self.asked), 1), *wilson(hits, len(self.asked))
+
+    def score(self, stage: Stage) -> Interval | None:
+        known = [one.scores[stage] for one in self.asked if stage in one.scores]
+        return (statistics.fmean(known), *bootstrap_mean(known)) if known else None
+
+    def change(self, before: "Asking", what: str) -> Interval | None:
+        """The mean paired difference of a share from an earlier asking."""
+        earlier = {one.question: one for one in before.asked}
+        pairs = [
+            float(getattr(one, what)) - float(getattr(earlier[one.question], what))
+            for one in self.asked
+            if one.question in earlier
+        ]
+        return (statistics.fmean(pairs), *bootstrap_mean(pairs)) if pairs else None
+
+
+def askings(held_out: Path) -> list[Asking]:
+    """All that are finished, in order: before, after the imitation, after each round."""
+    folders = [held_out / BEFORE, *sorted(held_out.glob("[0-9]*"))]
+    runs = [(folder.name, RunDirectory(folder)) for folder in folders]
+    return [
+        Asking(_named(name), tuple(_asked(run)))
+        for name, run in runs
+        if run.exists and run.finished_steps()
+    ]
+
+
+def values(found_askings: Sequence[Asking]) -> dict[str, Value]:
+    """Every figure under a name of its own, with its interval."""
+    told: dict[str, Value] = {}
+    for asking in found_askings:
+        told[f"{asking.name}_questions"] = len(asking.asked)
+        for what in ("valid", "fact"):
+            told |= _interval(f"{asking.name}_{what}_share", asking.share(what))
+        for stage in Stage:
+            if (score := asking.score(stage)) is not None:
+                told |= _interval(f"{asking.name}_{stage}_score", score)
+        if asking is not found_askings[0]:
+            for what in ("valid", "fact"):
+                if change := asking.change(found_askings[0], what):
+                    told |= _interval(f"{asking.name}_{what}_change", change)
+    return told
+
+
+def _asked(run: RunDirectory) -> list[Asked]:
+    patterns = facts()
+    runs = {trajectory.id: trajectory for trajectory in run.trajectories()}
+    judged = {judgement.trajectory_id: judgement for judgement in run.judgements()}
+    rows = []
+    for group in run.groups():
+        trajectory = next((runs[name] for name in group.trajectories), None)
+        scores = {}
+        if trajectory and (judgement := judged.get(trajectory.id)):
+            scores = {s.stage: s.score for s in judgement.stages if s.score is not None}
+        rows.append(
+            Asked(
+                question=group.question,
+                valid=trajectory is not None and _valid(trajectory),
+                fact=trajectory is not None
+                and found(patterns[group.question], cited_answer(trajectory).text()),
+                scores=scores,
+            )
+        )
+    return rows
+
+
+def _valid(trajectory: Trajectory) -> bool:
+    return trajectory.status is Status.FINISHED and rejected(trajectory) is None
+
+
+def _named(folder: str) -> str:
+    if folder == BEFORE:
+        return BEFORE
+    return f"round_{int(folder)}" if int(folder) else "after_sft"
+
+
+def _interval(name: str, figure: Interval) -> dict[str, Value]:
+    value, low, high = (round(number, 3) for number in figure)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}

@@ -1,0 +1,113 @@
+"""The benchmark's phases: each does what is left of it, and can be ended at any moment.
+
+traces      the teacher's forced traces of the training questions, until enough are accepted
+before      the held-out questions, asked of the untrained model
+sft         imitation of the accepted traces
+rounds      rounds of the policy's own rollouts; the held-out questions are asked before the
+first (which is after the imitation), between them and after the last
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agent.settings import load_settings
+from benchmarks.learns.plan import TRACE_TOKENS, TRACE_TOOL_CALLS, Plan
+from memory.errors import SettingsError
+from training.flow import RunStopped
+from training.local.config import EngineConfig, TrainConfig
+from training.local.training_run import train
+from training.opening import CollectOptions, open_collector
+from training.questions_selecting import Selected, select_questions
+from training.recasting import free_turns, unfit
+from training.rounds.collected import Sampled
+from training.rounds.config import RoundsConfig
+from training.rounds.folders import RoundFolders
+from training.rounds.job import build_job, with_rows
+from training.rounds.opening import run_rounds
+from training.run_directory import RunDirectory
+
+BEFORE = "before"
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """What each phase needs; `stop`, once set, ends it when the calls in flight are kept."""
+
+    plan: Plan
+    tell: Callable[[str], None]
+    stop: asyncio.Event
+
+    def all(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """By name, in the order in which they are done."""
+        return {"traces": self.traces, BEFORE: self.before, "sft": self.sft, "rounds": self.rounds}
+
+    async def traces(self) -> None:
+        plan, run = self.plan, RunDirectory(self.plan.keep / "traces")
+        if accepted(run) >= plan.sizes.traces:
+            return
+        settings = load_settings(
+            {
+                "model": plan.teacher, "source": plan.source, "decoding": "forced",
+                "memory": "off", "tool_calls": TRACE_TOOL_CALLS, "max_tokens": TRACE_TOKENS,
+                "data_dir": plan.keep / "data",
+            }
+        )  # fmt: skip
+        options = CollectOptions(group_size=1, step_size=1, judge="none", reflections=0)
+        enough = asyncio.Event()
+
+        def tell(line: str) -> None:
+            self.tell(line)
+            if line.endswith("is kept") and accepted(run) >= plan.sizes.traces:
+                enough.set()
+                self.stop.set()
+
+        chosen = Selected(plan.training())
+        async with open_collector(settings, options, run, chosen, tell) as collector:
+            try:
+                await collector.collect(self.stop)
+            except RunStopped:
+                if not enough.is_set():
+                    raise
+                self.stop.clear()
+
+    async def before(self) -> None:
+        config, rounds = self._rounds()
+        folders = RoundFolders(config.out, config.out / "data")
+        run = RunDirectory(config.out / "held_out" / BEFORE)
+        asked = select_questions(rounds.held_out or "")
+        if run.exists and run.finished_steps():
+            return
+        sampled = Sampled(rounds, config, folders, self.tell)
+        async with sampled.held_out(run, asked, None) as collector:
+            await collector.collect(self.stop)
+
+    async def sft(self) -> None:
+        found = accepted(RunDirectory(self.plan.keep / "traces"))
+        if found < self.plan.sizes.traces:
+            raise SettingsError(
+                f"{found} traces are accepted, and {self.plan.sizes.traces} are wanted.",
+                "Collect the rest first: --only traces.",
+            )
+        job = build_job(self.plan.sft(), self.plan.keep, "sft")
+        assert isinstance(job.config, TrainConfig)
+        config = await with_rows(job.config, job.dependence, "sft", self.tell)
+        await train(config, "sft", self.tell, load_settings().weights_dir)
+
+    async def rounds(self) -> None:
+        job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")
+        assert job.rounds is not None
+        directory = load_settings().weights_dir
+        await run_rounds(job.config, job.rounds, job.dependence, self.tell, directory, self.stop)
+
+    def _rounds(self) -> tuple[EngineConfig, RoundsConfig]:
+        job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")
+        assert job.rounds is not None
+        return job.config, job.rounds
+
+
+def accepted(run: RunDirectory) -> int:
+    """Traces of the finished steps that imitation takes."""
+    if not run.exists:
+        return 0
+    return sum(not unfit(trace, free_turns(trace)) for trace in run.trajectories())
