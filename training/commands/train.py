@@ -1,4 +1,4 @@
-"""`rubricem train`: a LoRA adapter by imitation, or by the stage-wise policy gradient."""
+"""`rubricem train`: a policy by imitation, or by the stage-wise policy gradient."""
 
 import asyncio
 import json
@@ -45,6 +45,21 @@ def ss_grpo(config: Path, as_json: bool) -> None:
     trains. The same command goes on after an interruption.
     """
     _run(config, "ss-grpo", as_json)
+
+
+@train.command()
+@click.argument("checkpoint", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path))
+def export(checkpoint: Path, out: Path) -> None:
+    """Write the whole model of CHECKPOINT into the new folder OUT, its adapter merged.
+
+    For transformers, and for llama.cpp where the training began with a GGUF file.
+    """
+    from agent.settings import load_settings
+    from training.local.merging import export_checkpoint
+
+    asyncio.run(export_checkpoint(checkpoint, out, load_settings().weights_dir))
+    click.echo(f"written: {out}")
 
 
 def _run(path: Path, method: "Method", as_json: bool) -> None:

@@ -69,7 +69,10 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     """
     model = _from_gguf(path) if path.is_file() else _from_folder(path, dtype)
     _without_dropout(model)
-    return model.to(getattr(torch, dtype)).requires_grad_(False).eval()
+    for parameter in model.parameters():
+        # Weights alone: the rotary frequencies are buffers, and rounded they put far tokens wrong.
+        parameter.data = parameter.data.to(getattr(torch, dtype))
+    return model.requires_grad_(False).eval()
 
 
 def _from_gguf(path: Path) -> Any:
@@ -122,7 +125,8 @@ def checkpoint_activations(model: Any) -> None:
             f"a {model.config.model_type} model cannot compute its activations again.",
             "Leave gradient_checkpointing out, and set a smaller pack_tokens.",
         )
-    model.gradient_checkpointing_enable({"use_reentrant": False})
+    old = model.gradient_checkpointing_enable  # the name before transformers 5.20
+    getattr(model, "activation_checkpointing_enable", old)({"use_reentrant": False})
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.training = True  # only a block that trains is checkpointed

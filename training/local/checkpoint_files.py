@@ -62,13 +62,13 @@ def write_files(folder: Path, saved: Saved) -> None:
     (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
     step = {"metrics": saved.lines[-1] if saved.lines else {}, "place": saved.place}
     (folder / STEP).write_text(json.dumps(step), encoding="utf-8")
-    hashes = {"adapter_sha256": _hashed(weights)}
+    hashes = {"adapter_sha256": hashed(weights)}
     if kind == "full" and saved.template is not None:
         write_model(folder / MODEL, saved.template, saved.weights)
-        hashes["model_sha256"] = _hashed(folder / MODEL)
+        hashes["model_sha256"] = hashed(folder / MODEL)
     note = note.model_copy(update=hashes)
     (folder / NOTE).write_text(note.model_dump_json(indent=1), encoding="utf-8")
-    _seal(folder)
+    seal(folder)
 
 
 def fault(folder: Path) -> str:
@@ -82,7 +82,7 @@ def fault(folder: Path) -> str:
         there = path.stat().st_size if path.is_file() else 0
         if there != size:
             return f"{name} has {there:,} of {size:,} bytes"
-        if _hashed(path) != sha256:
+        if hashed(path) != sha256:
             return f"{name} is not what was written"
     return ""
 
@@ -110,19 +110,19 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _seal(folder: Path) -> None:
+def seal(folder: Path) -> None:
     """Have all files on disk, and then the list of them."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != FILES)
     for path in paths:
         sync(path)
     listed = {
-        path.relative_to(folder).as_posix(): (path.stat().st_size, _hashed(path)) for path in paths
+        path.relative_to(folder).as_posix(): (path.stat().st_size, hashed(path)) for path in paths
     }
     write_atomically(folder / FILES, json.dumps(listed, indent=1))
     for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
         sync(path)
 
 
-def _hashed(path: Path) -> str:
+def hashed(path: Path) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

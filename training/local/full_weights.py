@@ -19,10 +19,13 @@ from training.local.ranks import put, whole
 class FullWeights:
     """The weights of one model, named as its parameters are."""
 
-    def __init__(self, model: nn.Module) -> None:
-        """Let all weights be trained; shard the model before."""
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        """Let all weights of a float32 model be trained, and the model compute in a type.
+
+        Sharded weights are masters already: they are rounded as they are gathered.
+        """
         self.model = model.requires_grad_(True)
-        self._masters = {name: _master(weight) for name, weight in model.named_parameters()}
+        self._masters = {name: _master(weight, dtype) for name, weight in model.named_parameters()}
 
     def parameters(self) -> list[nn.Parameter]:
         """What an optimizer changes, float32."""
@@ -68,10 +71,11 @@ class FullWeights:
                 weight.copy_(held[name])
 
 
-def _master(weight: nn.Parameter) -> nn.Parameter:
-    if weight.dtype == torch.float32:
+def _master(weight: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+    if dtype == torch.float32:
         return weight
-    master = nn.Parameter(weight.detach().float())
+    master = nn.Parameter(weight.data)
+    weight.data = weight.data.to(dtype)
     hook = partial(_hand_over, master)
     weight.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     return master

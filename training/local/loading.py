@@ -24,25 +24,20 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     for a model or a start adapter that does not suit the configuration.
     """
     full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
-    # Sharded masters are float32 parameters that are gathered in the type of the computation.
-    dtype = "float32" if full and divided else config.dtype
-    model = load_base(path, dtype)
+    model = load_base(path, "float32" if full else config.dtype)
     if config.gradient_checkpointing:
         checkpoint_activations(model)
     adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
     model.to(ranks.device)
     score: Score | None = None
+    dtype = getattr(torch, config.dtype)
     if divided:
-        lower = torch.bfloat16 if full and config.dtype == "bfloat16" else None
-        if full:
-            model.requires_grad_(True)  # a gradient is only scattered where one was wanted then
-        score = sharded(model, ranks, lower)
+        score = sharded(model, ranks, dtype if full else None)
     # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
     # unlikely as by chance.
     most_gap = math.log(model.get_input_embeddings().num_embeddings)
-    learner = Learner(
-        model, adapter or FullWeights(model), step_config(config, most_gap), ranks, score
-    )
+    weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
+    learner = Learner(model, weights, step_config(config, most_gap), ranks, score)
     if config.start_adapter is not None:
         with boundary(SettingsError, "taking over the start adapter"):
             learner.start_from(read_weights(config.start_adapter, "lora"))
