@@ -144,7 +144,7 @@ class Run:
     ) -> Completion:
         """Have the policy continue the transcript. What it wrote is not yet part of it.
 
-        `live`: the listener is told each piece as it comes, also what is cut off later.
+        `live`: the listener is told each piece as it comes, and a journalled reply at once.
         """
         key = self.key(f"write\0{sampling}")
         heard: list[str] = []
@@ -165,6 +165,8 @@ class Run:
 
         reply = await self.calls.write(key, self.key("cut"), stage, call, heard)
         completion = _COMPLETION.validate_python(reply)
+        if not heard:
+            hear(completion.text)
         self.count(completion.usage, reply.get("took", 0.0))
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)

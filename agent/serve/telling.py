@@ -24,11 +24,13 @@ from agent.events import (
 from agent.reports.citations import cited_answer
 from agent.reports.printable import one_line
 from agent.serve.checklist import checklist
+from agent.serve.stage_spans import StageSpans
 from memory.schema import Source, Stage, Trajectory, Usage
 
 Said = tuple[str, dict[str, Any]]
 """the name of an event and what it holds"""
 
+_LAST = (Stage.REVIEW, Stage.ANSWER)
 LOOKED_AT = 20_000
 """characters of a plan or a review that are looked through while they grow"""
 
@@ -40,36 +42,43 @@ class Telling:
     plan: str = ""
     review: str = ""
     plan_told: bool = True
+    stage: Stage | None = None
+    """the one that was told last"""
+    spans: StageSpans = field(default_factory=StageSpans)
     calls: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
     rubric: list[dict[str, Any]] = field(default_factory=list)
 
     def of(self, event: Event) -> list[Said]:
         """What an event of the agent is told as: nothing, or some events."""
+        if isinstance(event, TextWritten):
+            parts = self.spans.of(event.stage, event.text)
+            return [said for part in parts for said in self._written(*part)]
+        if isinstance(event, SourceProgress):
+            return [("note", {"message": one_line(event.message)})]
+        if isinstance(event, TurnRetried):
+            self.plan, self.review, self.spans = "", "", StageSpans()
+            return [("retry", {"reason": event.reason})]
+        rest = [said for part in self.spans.rest() for said in self._written(*part)]
+        return [*rest, *self._after_text(event)]
+
+    def _after_text(self, event: Event) -> list[Said]:
+        """What is told of an event that ends a turn, or comes between two."""
         match event:
-            case TextWritten(stage, text):
-                return [("text", {"stage": stage.value, "text": text}), *self._written(event)]
             case StageStarted(stage):
-                told = self._planned()
-                self._began(stage)
-                return [*told, ("stage", {"stage": stage.value})]
+                return self._began(stage)
             case ToolCalled(name, query, number):
                 self.calls = number
                 tool = {"number": number, "name": name, "query": query}
                 return [*self._planned(query), ("tool", tool)]
             case ToolReturned():
                 return [("results", self._results(event))]
-            case TurnRetried(reason):
-                self.plan, self.review = "", ""
-                return [("retry", {"reason": reason})]
             case _:
                 return self._beside(event)
 
     def _beside(self, event: Event) -> list[Said]:
         """What is told beside the stages."""
         match event:
-            case SourceProgress(message):
-                return [("note", {"message": one_line(message)})]
             case BudgetSet(limits):
                 return [("budget", {"limits": list(limits)})]
             case Recalled(count, own):
@@ -84,23 +93,34 @@ class Telling:
             case _:
                 return []
 
-    def _began(self, stage: Stage) -> None:
+    def _began(self, stage: Stage) -> list[Said]:
+        told = self._planned()
         if stage is Stage.PLAN:
             self.plan, self.plan_told = "", False
-        elif stage is Stage.REVIEW:
-            self.review = ""
+        # A turn that went on into review and answer has had them told by its text.
+        if self.stage in _LAST and stage in _LAST[: _LAST.index(self.stage) + 1]:
+            return told
+        return [*told, *self._entered(stage)]
 
-    def _written(self, event: TextWritten) -> list[Said]:
-        """The checklist, where what was written has completed a part of it."""
-        if event.stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
-            self.plan += event.text
-        elif event.stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
-            self.review += event.text
+    def _entered(self, stage: Stage) -> list[Said]:
+        self.stage = stage
+        if stage is Stage.REVIEW:
+            self.review = ""
+        return [("stage", {"stage": stage.value})]
+
+    def _written(self, stage: Stage, text: str) -> list[Said]:
+        """A piece of a stage, and the checklist where it has completed a part of that."""
+        said = [] if stage is self.stage else self._entered(stage)
+        said.append(("text", {"stage": stage.value, "text": text}))
+        if stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
+            self.plan += text
+        elif stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
+            self.review += text
         else:
-            return []
-        whole = self.review if event.stage is Stage.REVIEW else self.plan
-        ends = ">" in event.text and "</rubric" in whole[-len(event.text) - 20 :]
-        return self._checked() if ends else []
+            return said
+        whole = self.review if stage is Stage.REVIEW else self.plan
+        ends = ">" in text and "</rubric" in whole[-len(text) - 20 :]
+        return [*said, *(self._checked() if ends else [])]
 
     def _checked(self) -> list[Said]:
         rubric = checklist(self.plan + self.review)
