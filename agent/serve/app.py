@@ -12,6 +12,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from agent.protocols import openai_completions, openai_responses
 from agent.serve import routes_runs, routes_status, routes_work
 from agent.serve.desk import RunDesk
 from agent.serve.guard import Guard
@@ -22,6 +23,8 @@ from memory.errors import RubricemError
 ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
     routes_runs.router,
     routes_work.router,
+    openai_completions.router,
+    openai_responses.router,
 )
 """what is served over the desk alone; a new module of routes is added here"""
 

@@ -5,8 +5,11 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.protocols.openai_errors import error_of
 from agent.serve.refusals import Refused, body_of
 from agent.serve.security import GUARDED, HEADERS, Security, too_large
+
+OPENAI = "/v1/"
 
 
 class Guard:
@@ -32,7 +35,7 @@ class Guard:
         except Refused as refused:
             if sender.begun:
                 raise
-            await _refuse(sender, refused)
+            await _refuse(sender, refused, scope["path"])
 
 
 class _Sender:
@@ -68,8 +71,9 @@ class _Counted:
         return message
 
 
-async def _refuse(send: _Sender, refused: Refused) -> None:
-    body = json.dumps(body_of(refused)).encode()
+async def _refuse(send: _Sender, refused: Refused, path: str) -> None:
+    openai = path.startswith(OPENAI)
+    body = json.dumps({"error": error_of(refused)} if openai else body_of(refused)).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
         # What is left of the body is not read.
