@@ -146,14 +146,15 @@ def _begun(folder: Path) -> bool:
     )
 
 
-def write_atomically(path: Path, text: str | Iterable[str]) -> None:
+def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
     """Replace a file whole, on disk before it takes the old one's place; pieces as they come."""
     with writable(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.writelines([text] if isinstance(text, str) else text)
+            with os.fdopen(descriptor, "wb") as file:
+                pieces = [text] if isinstance(text, str | bytes) else text
+                file.writelines(p if isinstance(p, bytes) else p.encode() for p in pieces)
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

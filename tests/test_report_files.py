@@ -41,11 +41,11 @@ def test_a_symbolic_link_stays_one(tmp_path: Path):
     assert (tmp_path / "link.md").is_symlink() and (tmp_path / "real.md").exists()
 
 
-@pytest.mark.parametrize("name", ["report", "report.pdf", "report.txt"])
+@pytest.mark.parametrize("name", ["report", "report.docx", "report.txt"])
 def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str):
     with pytest.raises(SettingsError, match=name) as refused:
         write_report(trajectory(CITED), tmp_path / name)
-    assert ".md, .html or .json" in refused.value.remedy
+    assert ".md, .html, .pdf or .json" in refused.value.remedy
     assert os.listdir(tmp_path) == []
 
 

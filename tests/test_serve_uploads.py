@@ -106,10 +106,12 @@ async def test_a_zip_bomb_is_stored_as_it_is_and_never_unpacked_here(
     client: httpx.AsyncClient, tmp_path: Path
 ):
     packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
-        with package.open("word/document.xml", "w") as part:
-            for _ in range(120):
-                part.write(bytes(1_000_000))
+    with (
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package,
+        package.open("word/document.xml", "w") as part,
+    ):
+        for _ in range(120):
+            part.write(bytes(1_000_000))
     bomb = packed.getvalue()
     assert (await sent(client, ("bomb.docx", bomb))).status_code == 201
     stored = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]

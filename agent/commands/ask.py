@@ -61,7 +61,9 @@ PARTIAL, INTERRUPTED = 3, 130
     metavar="N",
     help="Run the question N times and have a judge pick the best.",
 )
-@click.option("--out", type=Path, metavar="FILE", help="Write the report: .md, .html or .json.")
+@click.option(
+    "--out", type=Path, metavar="FILE", help="Write the report: .md, .html, .pdf or .json."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--thread", help="Name the run; the same name goes on with it.")

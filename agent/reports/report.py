@@ -22,7 +22,7 @@ from memory.errors import SettingsError, StoreError
 from memory.runs import write_atomically
 from memory.schema import Source, Stage, Status, Trajectory
 
-SUFFIXES = (".md", ".html", ".json")
+SUFFIXES = (".md", ".html", ".pdf", ".json")
 NO_ANSWER = "No answer was written."
 QUOTE_LIMIT = 400
 """characters of a quoted sentence"""
@@ -76,25 +76,34 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
 
 
 def write_report(trajectory: Trajectory, path: Path) -> None:
-    """Write .md, .html or .json (the whole trajectory), all or nothing.
+    """Write .md, .html, .pdf or .json (the whole trajectory), all or nothing.
 
     Raises SettingsError for another suffix, StoreError where the file cannot be written.
     """
     check_report_path(path)
-    match path.suffix.lower():
+    content = rendered(trajectory, path.suffix.lower())
+    try:
+        write_atomically(path.resolve(), content)
+    except StoreError as error:
+        raise StoreError(str(error), "Choose another folder, or change its rights.") from error
+
+
+def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
+    """What a file of this suffix holds; suffix is one of `SUFFIXES`."""
+    match suffix:
         case ".md":
-            text = markdown(trajectory)
+            return markdown(trajectory)
         case ".html":
             # Here, since the page alone needs a Markdown renderer.
             from agent.reports.report_page import page
 
-            text = page(trajectory)
+            return page(trajectory)
+        case ".pdf":
+            from agent.reports.pdf import pdf
+
+            return pdf(trajectory)
         case _:
-            text = trajectory.model_dump_json(indent=2) + "\n"
-    try:
-        write_atomically(path.resolve(), text)
-    except StoreError as error:
-        raise StoreError(str(error), "Choose another folder, or change its rights.") from error
+            return trajectory.model_dump_json(indent=2) + "\n"
 
 
 def check_report_path(path: Path) -> None:
@@ -104,6 +113,10 @@ def check_report_path(path: Path) -> None:
             f"{path.name!r} names no format that a report can be written in",
             f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
         )
+    if path.suffix.lower() == ".pdf":
+        from agent.reports.pdf import check_pdf
+
+        check_pdf()
     if os.path.isdir(path):
         raise StoreError(f"{path} is a directory", "Name a file inside it.")
     folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
