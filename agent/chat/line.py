@@ -71,7 +71,7 @@ def toolbar(conversing: Conversing) -> str:
     thread = conversing.title(conversing.thread) if conversing.thread else "new thread"
     parts = [
         one_line(conversing.researcher.policy.name, 40),
-        ", ".join(one_line(name, 30) for name in choices.get("source", ())),
+        ", ".join(one_line(Path(name).name, 30) for name in choices.get("source", ())),
         one_line(thread, 40),
         f"{tokens:,} tokens",
         f"${spent.cost:.4f}" if spent.cost is not None else "",
