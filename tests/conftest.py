@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,11 +19,15 @@ from agent.weights.catalogue import DEFAULT_EMBEDDER, known
 from agent.weights.resolving import resolve_model
 from agent.weights.stored import weights_dir
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 ROOT = Path(__file__).parent.parent
 WEIGHTS_DIR = weights_dir()
 """the cache of the person who runs the tests: weights are fetched once, not for each run"""
 ENVIRONMENT = dict(os.environ)
 OWN_VARIABLES = ("RUBRICEM_", "OPENAI_", "XDG_", "HF_")
+CHROMIUM = "/usr/bin/chromium"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
 
@@ -140,6 +145,19 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.tiny_model import write_tiny
 
     return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """One Chromium for the tests of a module; without it they are skipped."""
+    if not Path(CHROMIUM).exists():
+        pytest.skip(f"there is no {CHROMIUM}; on Debian: apt install chromium")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM)
+        yield found
+        found.close()
 
 
 @pytest.fixture

@@ -46,19 +46,19 @@ export function query(parameters) {
 
 const EVENTS = [
   "stage", "text", "plan", "rubric", "tool", "results", "retry", "note", "budget", "recalled",
-  "usage", "ask", "answered", "verdicts", "finished", "end",
+  "usage", "ask", "answered", "verdicts", "finished", "restart", "end",
 ];
 const FIRST_WAIT = 500;
 const LONGEST_WAIT = 10_000;
 
-/** Every event of a run once and in order, from its first, until its end or until `signal`.
+/** Every event of a run once and in order, from its first; `over` once the last one is in.
  *
  * A lost stream is taken up after the last event: by the browser itself (Last-Event-ID), or
- * where it gave up, by `?after=`. `connected` is told when that changes.
+ * where it gave up, by `?after=`. `connected` is told when that changes. An end that a restart
+ * follows is history: the stream is over when the server closes it behind an end.
  */
-export function follow(run, hear, connected, signal) {
-  let last = 0;
-  let wait = FIRST_WAIT;
+export function follow(run, { hear, over, connected }, signal) {
+  let [last, wait, ended] = [0, FIRST_WAIT, false];
   let stream = null;
   const open = () => {
     if (signal.aborted) return;
@@ -67,20 +67,28 @@ export function follow(run, hear, connected, signal) {
       wait = FIRST_WAIT;
       connected(true);
     };
-    stream.onerror = () => {
-      connected(false);
-      if (stream.readyState !== EventSource.CLOSED) return;
-      setTimeout(open, wait);
-      wait = Math.min(2 * wait, LONGEST_WAIT);
-    };
+    stream.onerror = lost;
     for (const name of EVENTS) stream.addEventListener(name, take);
   };
   const take = (event) => {
     const id = Number(event.lastEventId);
     if (signal.aborted || (id && id <= last)) return;
     last = id || last;
-    if (event.type === "end") stream.close();
+    ended = event.type === "end";
     hear(event.type, JSON.parse(event.data));
+  };
+  const lost = async () => {
+    if (ended) {
+      stream.close();
+      over();
+      return;
+    }
+    connected(false);
+    if (stream.readyState !== EventSource.CLOSED) return;
+    const known = await get(path("runs", run), { signal }).catch(() => null);
+    if (known?.state === "ended") return over();
+    setTimeout(open, wait);
+    wait = Math.min(2 * wait, LONGEST_WAIT);
   };
   signal.addEventListener("abort", () => stream?.close());
   open();

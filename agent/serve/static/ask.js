@@ -1,6 +1,7 @@
 // A question, how it is to be answered, and what it may spend.
 import { call, get, post } from "./api.js";
 import { el, replace } from "./dom.js";
+import { number } from "./format.js";
 import { attempt, button, choices, failure, field, input, textarea, toggle } from "./parts.js";
 
 const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
@@ -53,10 +54,10 @@ function fields(thread) {
   options.approve = toggle("Show me the plan before it is followed", false);
   options.clarify = toggle("The model may ask me one question first", false);
   options.limits = LIMITS.map(([name, label, rules]) => [name, input({ type: "number", inputmode: "decimal", ...rules }), label]);
-  const chosen = el("div", { class: "chips" });
+  const place = el("div", { class: "chips" });
   const failed = el("div");
-  sources(options, chosen, failed);
-  const sourced = el("fieldset", { class: "stack tight" }, el("legend", { class: "legend" }, "Sources"), chosen, failed);
+  offered(options, place, failed);
+  const sourced = el("fieldset", { class: "stack tight" }, el("legend", { class: "legend" }, "Sources"), place, failed);
   const limits = el("details", { class: "fold" }, el("summary", {}, "Limits"), limitFields(options.limits));
   const switches = el("div", { class: "switches" }, options.approve, options.clarify);
   const inner = [sourced, switches, limits];
@@ -70,17 +71,25 @@ function limitFields(limits) {
   return [grid, hint];
 }
 
-async function sources(options, place, failed) {
+/** What the server offers, and what it does where nothing else is said. */
+async function offered(options, place, failed) {
   try {
-    const [status, uploads] = await Promise.all([get("/api/status"), get("/api/uploads").catch(() => ({ uploads: [] }))]);
-    for (const name of status.sources) place.append(chip(options, name, SOURCES[name] ?? name));
-    for (const folder of uploads.uploads ?? []) place.append(chip(options, folder.source, folder.name ?? folder.source));
-    status.limits?.length && options.limits.forEach(([, control]) => (control.placeholder = "default"));
+    const { sources, source, defaults } = await get("/api/status");
+    for (const name of sources) place.append(chip(options, name, sourceName(name), source.includes(name)));
+    options.usual = chosen(options).join();
+    for (const [name, control] of options.limits) control.placeholder = defaults[name] ? number(defaults[name]) : "none";
+    options.format.querySelector(`[value="${defaults.format}"]`).checked = true;
+    options.approve.box.checked = defaults.approve_plan;
+    options.clarify.box.checked = defaults.clarify;
     place.append(upload(options, place, failed));
   } catch (error) {
     replace(failed, failure(error));
   }
 }
+
+const sourceName = (name) => SOURCES[name] ?? name.replace(/^upload:/, "");
+
+const chosen = ({ sources }) => [...sources].filter(([, box]) => box.checked).map(([name]) => name);
 
 function chip(options, value, label, checked = false) {
   const box = el("input", { type: "checkbox", value, checked });
@@ -116,10 +125,10 @@ function sent(files) {
 /** The body of the request; what was left as it is, is left to the server. */
 function asked(question, options) {
   const body = { question: question.trim(), format: options.format.value() };
-  const chosen = [...options.sources].filter(([, box]) => box.checked).map(([value]) => value);
-  if (chosen.length) body.source = chosen;
-  if (options.approve.box.checked) body.approve_plan = true;
-  if (options.clarify.box.checked) body.clarify = true;
+  body.approve_plan = options.approve.box.checked;
+  body.clarify = options.clarify.box.checked;
+  const source = chosen(options);
+  if (source.length && source.join() !== options.usual) body.source = source;
   for (const [name, control] of options.limits) if (control.value !== "") body[name] = Number(control.value);
   return body;
 }

@@ -28,6 +28,24 @@ export class Feed {
     if (near && this.element.isConnected) root.scrollTop = root.scrollHeight;
   }
 
+  clear() {
+    this.settle();
+    [this.stage, this.section] = [null, null];
+    this.calls.clear();
+    replace(this.element);
+  }
+
+  /** Nothing more comes of what was being written. */
+  settle() {
+    this.writing.end();
+  }
+
+  /** A run whose events nobody kept, by the text of its stages. */
+  retell(stages) {
+    for (const { stage, text } of stages) this.on_text({ stage, text });
+    this.settle();
+  }
+
   on_stage({ stage }) {
     if (stage === this.stage) return;
     this.writing.end();
@@ -41,9 +59,11 @@ export class Feed {
     this.writing.take(text);
   }
 
+  /** The first search is where the research begins, although the plan's turn asks for it. */
   on_tool({ number, name, query }) {
+    if (this.stage === "plan") this.on_stage({ stage: "research" });
     this.writing.end();
-    const [drawn, said] = TOOLS[name] ?? ["search", capital(name)];
+    const [drawn, said] = TOOLS[name] ?? ["search", "Searched"];
     const state = el("span", { class: "soft small" }, "…");
     const found = el("ul", { class: "found" });
     this.calls.set(number, { state, found });
@@ -63,8 +83,10 @@ export class Feed {
     this.note("Asked again", reason, "warn");
   }
 
+  /** A note takes the place of the one before it, if nothing stands between. */
   on_note({ message }) {
-    this.note("", message);
+    if (this.noted?.isConnected && this.noted === (this.section ?? this.element).lastChild) this.noted.remove();
+    this.noted = this.note("", message);
   }
 
   on_recalled({ count, own }) {
@@ -72,11 +94,14 @@ export class Feed {
   }
 
   note(label, sentence, kind = "") {
-    this.add(el("p", { class: classes("feed-note", kind) }, label && el("strong", {}, `${label}: `), sentence));
+    const said = el("p", { class: classes("feed-note", kind) }, label && el("strong", {}, `${label}: `), sentence);
+    this.add(said);
+    return said;
   }
 
   /** A block of what the policy writes; what is returned takes its text. */
   block(label, name) {
+    if (name === "call_tool") return () => {}; // its event says it better
     const text = document.createTextNode("");
     this.add(el("div", { class: `written written-${name}` }, label && el("h3", {}, label), el("p", { dir: "auto" }, text)));
     let begun = false;

@@ -85,9 +85,9 @@ async function wait(name, body, signal) {
   }
 }
 
-function scores({ stages, judge, rubric_version }) {
+function scores({ stages, judge, rubric_version, note }) {
   const order = [...stages].sort((a, b) => STAGES.indexOf(a.stage) - STAGES.indexOf(b.stage));
-  return [el("p", { class: "soft small" }, [judge && `Judged by ${judge}`, rubric_version && `rubrics ${rubric_version}`].filter(Boolean).join(" · ")), order.map(stageCard)];
+  return [note && notice(note), el("p", { class: "soft small" }, [judge && `Judged by ${judge}`, rubric_version && `rubrics ${rubric_version}`].filter(Boolean).join(" · ")), order.map(stageCard)];
 }
 
 function stageCard({ stage, score, reason, criteria = [] }) {
@@ -101,9 +101,9 @@ function bar(score) {
 
 const POINTS = ["absent", "in part", "in full"];
 
-function criterionRow({ text, weight, points, why, positive = true }) {
+function criterionRow({ title, text, weight, points, why, positive = true }) {
   const said = POINTS[points] ?? `${points?.toFixed?.(1) ?? points} of 2`;
   const kind = positive ? ["bad", "warn", "good"][Math.round(points)] : ["good", "warn", "bad"][Math.round(points)];
   const facts = [el("span", { class: `points ${kind}` }, said), ` · weight ${weight}`, positive ? "" : " · a flaw, if it holds"];
-  return el("li", {}, el("p", { dir: "auto" }, text), el("p", { class: "small soft" }, facts), why && el("p", { class: "small soft", dir: "auto" }, why));
+  return el("li", {}, el("p", { dir: "auto" }, title && title !== text && el("strong", {}, `${title}: `), text), el("p", { class: "small soft" }, facts), why && el("p", { class: "small soft", dir: "auto" }, why));
 }

@@ -42,25 +42,24 @@ class BankView {
     const asked = (this.asked = Symbol("asked"));
     const wanted = { query: this.search.value.trim(), state: this.state.value(), limit: PAGE, before };
     try {
-      const { items, next } = await get(`/api/bank${query(wanted)}`, { signal: this.signal });
+      const { items, next, note } = await get(`/api/bank${query(wanted)}`, { signal: this.signal });
       if (asked !== this.asked) return;
       if (!before) replace(this.list);
       this.list.append(...items.map(row));
-      replace(this.rest, this.after(items, wanted, next));
+      replace(this.rest, note && notice(note), this.after(wanted, next));
     } catch (error) {
       if (error.name !== "AbortError") replace(this.rest, failure(error));
     }
   }
 
-  after(items, wanted, next) {
+  after(wanted, next) {
     if (!this.list.children.length) return wanted.query || wanted.state ? empty("Nothing found", "No reflection is like that. Try other words, or all states.") : empty("Nothing learnt yet", "Runs that were judged leave a reflection here: `rubricem learn`, or ask with memory on.");
-    const last = next ?? (items.length === PAGE && !wanted.query ? items.at(-1).id : "");
-    return last ? button("Show more", () => this.load(last)) : null;
+    return next ? button("Show more", () => this.load(next)) : null;
   }
 }
 
 function statsSaid(stats) {
-  const shown = ["active", "quarantine", "disabled", "pinned"].filter((name) => typeof stats[name] === "number");
+  const shown = ["active", "quarantine", "disabled", "pinned"].filter((name) => typeof stats[name] === "number" && stats[name] > 0);
   return shown.map((name) => `${stats[name]} ${name === "quarantine" ? "in quarantine" : name}`).join(" · ");
 }
 
@@ -68,6 +67,7 @@ function marks(item) {
   return [
     item.pinned && badge([icon("pin"), "Pinned"], "live"),
     item.state === "quarantine" && badge("Quarantine", "warn"),
+    item.state === "replaced" && badge("Replaced"),
     (item.disabled || item.state === "disabled") && badge("Disabled"),
   ];
 }
@@ -99,7 +99,7 @@ class ItemView {
     replace(this.failed);
     const back = el("p", { class: "kicker" }, el("a", { href: "#/memory" }, "Memory"));
     const head = el("header", { class: "view-head" }, back, el("h1", { tabindex: "-1", dir: "auto" }, item.question), el("div", { class: "row" }, marks(item)));
-    replace(this.place, head, el("div", { class: "stack" }, this.quarantine(), this.form(), provenance(item), this.failed, this.removal()));
+    replace(this.place, head, el("div", { class: "stack" }, this.quarantine(), this.failed, this.form(), provenance(item), earlier(item), this.removal()));
   }
 
   quarantine() {
@@ -129,21 +129,21 @@ class ItemView {
   }
 
   async change(control, change, said) {
-    const kept = await attempt(this.failed, control, () => patch(path("bank", this.item.id), change).then((item) => item ?? { ...this.item, ...change }));
+    const kept = await attempt(this.failed, control, () => patch(path("bank", this.item.id), { ...change, version: this.item.version }));
     if (!kept) return false;
     if (kept.id && kept.id !== this.item.id) history.replaceState(null, "", `#/memory/${encodeURIComponent(kept.id)}`);
     const focused = control.getAttribute("role") === "switch" ? control.parentElement.textContent : null;
-    this.draw({ ...this.item, ...kept });
-    if (said) replace(this.said, notice(said, "", "good"));
+    this.draw({ history: this.item.history, ...kept });
+    replace(this.said, kept.warnings?.map((warning) => notice(warning)), said && !kept.warnings?.length && notice(said, "", "good"));
     if (focused) [...this.place.querySelectorAll(".switch")].find((label) => label.textContent === focused)?.querySelector("input").focus();
     return true;
   }
 
   async release({ currentTarget }) {
-    const free = await attempt(this.failed, currentTarget, () => post(path("bank", this.item.id, "release")).then((item) => item ?? { state: "active", flags: [] }));
+    const free = await attempt(this.failed, currentTarget, () => post(path("bank", this.item.id, "release"), { version: this.item.version }));
     if (!free) return;
-    this.draw({ ...this.item, ...free });
-    replace(this.said, notice("Released: it can be put before questions now.", "", "good"));
+    this.draw({ history: this.item.history, ...free });
+    replace(this.said, notice(free.said, "", "good"));
     this.place.querySelector("h1").focus();
   }
 
@@ -176,4 +176,10 @@ function provenance(item) {
   ];
   const source = run ? fact("Run", el("a", { href: `#/run/${encodeURIComponent(run)}` }, run)) : item.trajectory_id && fact("Run", item.trajectory_id);
   return el("section", { class: "part" }, el("h2", {}, "Where it comes from"), el("dl", { class: "facts" }, source, facts.filter(([, value]) => value).map(([name, value]) => fact(name, value))), parts?.justification && el("p", { class: "soft", dir: "auto" }, parts.justification));
+}
+
+/** Other reflections on the same question: what was replaced, or what stands instead. */
+function earlier({ history }) {
+  if (!history?.length) return null;
+  return el("section", { class: "part" }, el("h2", {}, "Others on this question"), el("ul", { class: "list" }, history.map(row)));
 }

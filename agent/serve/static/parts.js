@@ -113,6 +113,9 @@ const STATES = {
   partial: ["Partial", "warn"],
   no_evidence: ["No evidence", "warn"],
   failed: ["Failed", "bad"],
+  unfinished: ["Interrupted", "warn"],
+  elsewhere: ["Worked on elsewhere", "live"],
+  unreadable: ["Unreadable", "bad"],
 };
 
 /** Words and colour of a run's state, or of its status once it ended. */

@@ -22,6 +22,7 @@ export function drawReport(run, report) {
   });
   return [
     ended(report),
+    (report.notes ?? []).filter((said) => !report.reason || !said.includes(report.reason)).map((said) => notice(said)),
     report.citations.length > 0 && verdicts(report, sheet),
     article.textContent.trim() ? article : empty("No answer was written", report.reason || "The run ended before it came to one."),
     sources(report),

@@ -36,7 +36,8 @@ class RunView {
     this.tell(run.usage ?? {});
     this.state(run);
     this.tick();
-    follow(run.run, (name, data) => this.hear(name, data), (up) => this.connected(up), signal);
+    const heard = { hear: (name, data) => this.hear(name, data), over: () => this.over(), connected: (up) => this.connected(up) };
+    follow(run.run, heard, signal);
   }
 
   draw(place) {
@@ -103,9 +104,17 @@ class RunView {
     });
   }
 
+  /** The run is taken up again: what stands so far is told anew. */
+  on_restart() {
+    this.feed.clear();
+    this.asked.over();
+    this.rubric.show([]);
+  }
+
   /** The stream came to its end: the run is what the server says it is. */
-  async on_end() {
-    this.feed.writing.end();
+  async over() {
+    if (this.signal.aborted) return;
+    this.feed.settle();
     this.asked.over();
     const was = this.run.state;
     try {
@@ -128,12 +137,12 @@ class RunView {
     replace(this.tabs, links.map(([name, href, label]) => el("a", { href, "aria-current": name === at ? "page" : null }, label)));
     this.tabs.hidden = false;
     this.feed.element.hidden = at !== "steps";
-    if (at === "steps") return;
-    replace(this.report, waiting("Loading the report …"));
+    if (at === "report") replace(this.report, waiting("Loading the report …"));
     try {
       const report = await loadReport(this.run.run, this.signal);
-      if (report.rubric?.length && typeof report.rubric[0] === "object") this.rubric.show(report.rubric);
-      replace(this.report, drawReport(this.run, report));
+      if (report.rubric.length) this.rubric.show(report.rubric);
+      if (!this.stage) this.feed.retell(report.stages);
+      if (at === "report") replace(this.report, drawReport(this.run, report));
     } catch (error) {
       if (error.name !== "AbortError") replace(this.report, failure(error));
     }
@@ -145,7 +154,7 @@ class RunView {
     const live = this.run.state !== "ended";
     replace(this.badge, badge(label, kind));
     this.stop.hidden = !live;
-    this.resume.hidden = live || !["partial", "failed"].includes(this.run.status);
+    this.resume.hidden = live || !["partial", "failed", "unfinished"].includes(this.run.status);
     if (!live) {
       replace(this.counts.time, duration(this.run.seconds));
       this.tell({ ...this.run.usage, tool_calls: this.run.tool_calls ?? this.run.usage?.tool_calls, cost: this.run.cost ?? this.run.usage?.cost });

@@ -8,13 +8,14 @@ const LABELS = {
   deep_analysis: "Analysis",
   rubric: "Rubric",
   research_plan: "Research plan",
-  call_tool: "Next step",
+  call_tool: "",
+  tool_output: "Found",
   state_evaluation: "Where it stands",
   rubric_review: "Rubric, item by item",
   writing_plan: "Writing plan",
   answer: "Answer, as it is written",
 };
-const SILENT = new Set(["structured_plan", "review", "cite"]);
+const SILENT = new Set(["structured_plan", "review", "cite", "snippet"]);
 const TAG = /<(\/?)([a-z_]+)((?:\s[^<>]*)?)>/g;
 const LONGEST_TAG = 200;
 
