@@ -24,19 +24,20 @@ class StepMemory:
         put: bool,
     ) -> None:
         """`floor`: similarity below which nothing is recalled."""
-        self._bank = bank
+        self.bank = bank
+        """may be replaced by another one that is open on the same folder"""
         self._floor = floor
         self._researcher = researcher
         self._listen = listen
         self._put = put
 
     async def generation(self) -> int:
-        return await self._bank.generation()
+        return await self.bank.generation()
 
     def pin(self, generation: int) -> None:
         small = self._researcher.policy.context_tokens is not None
         self._researcher.recaller = BankRecaller(
-            self._bank,
+            self.bank,
             floor=self._floor,
             characters=CHARACTERS if small else MORE_CHARACTERS,
             generation=generation,
@@ -44,7 +45,7 @@ class StepMemory:
         )
 
     async def put(self, reflection: Reflection) -> bool:
-        return await self._bank.put(reflection) if self._put else False
+        return await self.bank.put(reflection) if self._put else False
 
 
 def step_memory(

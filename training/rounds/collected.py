@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.settings import Settings, load_settings
+from memory.bank import RubricBank
 from memory.errors import PolicyError
 from training.collecting import Collector
 from training.curriculum import Batch
@@ -22,12 +23,13 @@ from training.questions_selecting import Selected
 from training.rounds.config import RoundsConfig
 from training.rounds.folders import RoundFolders, round_seed
 from training.run_directory import RunDirectory
+from training.step_memory import StepMemory
 
 Tell = Callable[[str], None]
 PLACE = "{checkpoint}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sampled:
     """Where rounds are collected: with which weights, settings and judge."""
 
@@ -35,6 +37,8 @@ class Sampled:
     training: EngineConfig
     folders: RoundFolders
     tell: Tell
+    bank: RubricBank | None = None
+    """open for all rounds, since its embedding model is loaded for long"""
 
     @asynccontextmanager
     async def round(self, number: int, batch: Batch) -> AsyncIterator[Collector]:
@@ -52,6 +56,8 @@ class Sampled:
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
         async with open_collector(settings, options, run, chosen, tell) as collector:
+            if isinstance(collector.memory, StepMemory):
+                self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
 
     @asynccontextmanager

@@ -146,16 +146,15 @@ class Rounds:
             await self.held_out(number)
             began = monotonic()
             waited, reflections = await self._reflections_before(number)
-            first = await in_thread(partial(self.updates.update, reflections.rows))
+            await in_thread(partial(self.updates.update, reflections.rows))
             waited += await _waited_for(self._at[number].judged)
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
-            second = await in_thread(partial(self.updates.update, rollouts.rows))
+            trained = await in_thread(partial(self.updates.update, rollouts.rows))
             metrics = {
                 "round": float(number + 1),
                 **await asyncio.to_thread(numbers_of, groups, self.rules.dependence),
                 **rows_numbers(rollouts, reflections),
-                **{f"phase_a/{name}": value for name, value in first.items()},
-                **second,
+                **trained,
                 **self._seconds(number),
                 "seconds/wait": waited,
                 "seconds/train": monotonic() - began - waited,

@@ -1,0 +1,173 @@
+"""What reflections cost in time: rounds with them against rounds without, on a slow server.
+
+    python -m benchmarks.reflection_overlap [--quick | --full] [--rounds R] [--candidates M]
+
+Rounds of `rubricem train ss-grpo` on a tiny random model, whose rollouts, judge and reflections
+are a loopback server's (`benchmarks.rounds_server`) that takes at least three times as long for
+each reply as an update takes. Reflections are written and judged, two calls after the judgement,
+while the next rollouts and updates go on, and trained a round later. Runs with and without them
+are taken in turn, in pairs whose order alternates. Wall clock is from the first round to the last
+update (`updates`) and to the end of everything, the last round's reflections included (`whole`).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.judged import buffer_of
+from benchmarks.report import emit
+from benchmarks.rounds_server import serving
+from memory.buffers import BufferStore
+from tests.tiny_model import write_tiny
+from training.rounds.job import build_job
+from training.rounds.opening import run_rounds
+
+SLOWER, LEAST_DELAY = 3.5, 0.3
+ROUNDS, QUICK_ROUNDS = 12, 6
+PAIRS, QUICK_PAIRS = 5, 3
+CANDIDATES = 8
+QUESTIONS, GROUP = 2, 2
+TARGET = 1.05
+REFRESH = ("sh", "-c", "cksum < {checkpoint}/adapter.gguf | tr ' ' -")
+"""the server's name of each checkpoint"""
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """One run."""
+
+    updates: float
+    """seconds from the first round to the last update"""
+    whole: float
+    update: float
+    """seconds of the longest round's updates"""
+    reflect_rows: int
+
+
+def timed(folder: Path, address: str, rounds: int, candidates: int) -> Timed:
+    """Do all rounds in a folder of their own."""
+    job = build_job(_configuration(folder, address, rounds, candidates), folder, "ss-grpo")
+    assert job.rounds is not None
+    at: list[float] = []
+
+    def tell(line: str) -> None:
+        if " is saved" in line:
+            at.append(time.perf_counter())
+
+    buffers = BufferStore(folder / "out" / "data" / "buffers")
+    for number in range(QUESTIONS * rounds):
+        buffers.save(buffer_of(_question(number)).model_copy(update={"version": 1}))
+    began = time.perf_counter()
+    asyncio.run(run_rounds(job.config, job.rounds, job.dependence, tell))
+    ended = time.perf_counter()
+    lines = (folder / "out" / "metrics.jsonl").read_text().splitlines()
+    metrics = [line for line in map(json.loads, lines) if "seconds/train" in line]
+    return Timed(
+        updates=at[-1] - began,
+        whole=ended - began,
+        # The first one also loads the model.
+        update=max(line["seconds/train"] for line in metrics[1:]),
+        reflect_rows=int(sum(line["rows/reflect"] for line in metrics)),
+    )
+
+
+def _configuration(folder: Path, address: str, rounds: int, candidates: int) -> dict[str, Any]:
+    lines = [json.dumps({"question": _question(n)}) + "\n" for n in range(QUESTIONS * rounds)]
+    (folder / "questions.jsonl").write_text("".join(lines))
+    return {
+        "out": "out",
+        "model": str(write_tiny(folder / "tiny.gguf")),
+        "rank": 4,
+        "alpha": 8.0,
+        "threads": 1,
+        "dtype": "float32",
+        "max_row_tokens": 8192,
+        "rounds": {
+            "questions": "questions.jsonl",
+            "rounds": rounds,
+            "questions_per_round": QUESTIONS,
+            "group_size": GROUP,
+            "base_url": address,
+            "model": "policy",
+            "refresh": list(REFRESH),
+            "source": [f"searxng:{address.removesuffix('/v1')}"],
+            "reflections": candidates,
+            "max_staleness": 2,
+        },
+    }
+
+
+def _question(number: int) -> str:
+    return f"Which rule is number {number}?"
+
+
+def once(delay: float, rounds: int, candidates: int) -> Timed:
+    with tempfile.TemporaryDirectory() as folder, serving(delay) as address:
+        return timed(Path(folder), address, rounds, candidates)
+
+
+def report(pairs: Sequence[tuple[Timed, Timed]], delay: float, rounds: int) -> None:
+    updates = [one.updates / other.updates for one, other in pairs]
+    whole = [one.whole / other.whole for one, other in pairs]
+    longest = max(run.update for pair in pairs for run in pair)
+    rows = min(one.reflect_rows for one, _ in pairs)
+    met = statistics.median(updates) <= TARGET and delay >= 3 * longest and rows > 0
+    emit(
+        "reflection_overlap",
+        {
+            "rounds": rounds,
+            "pairs": len(pairs),
+            "delay_s": round(delay, 3),
+            "update_s_max": round(longest, 3),
+            "delay_over_update": round(delay / longest, 2),
+            "updates_ratio_median": round(statistics.median(updates), 4),
+            "updates_ratio_min": round(min(updates), 4),
+            "updates_ratio_max": round(max(updates), 4),
+            "whole_ratio_median": round(statistics.median(whole), 4),
+            "reflection_rows_trained": rows,
+            "with_s_median": round(statistics.median(one.updates for one, _ in pairs), 2),
+            "without_s_median": round(statistics.median(other.updates for _, other in pairs), 2),
+        },
+        {"updates_ratio_median": f"<= {TARGET}", "delay_over_update": ">= 3",
+         "reflection_rows_trained": "> 0"},
+        met,
+        f"tiny random model, {QUESTIONS} questions x {GROUP} a round, policy, judge and search on "
+        f"loopback; interleaved pairs, order alternating; {os.cpu_count()} cores, one for torch",
+    )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help=f"{QUICK_PAIRS} pairs (the default)")
+    size.add_argument("--full", action="store_true", help=f"{PAIRS} pairs of longer runs")
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--candidates", type=int, default=CANDIDATES)
+    asked = parser.parse_args()
+    rounds = asked.rounds or (ROUNDS if asked.full else QUICK_ROUNDS)
+    torch.set_num_threads(1)
+    tried = once(0.05, 3, asked.candidates)
+    delay = max(SLOWER * tried.update, LEAST_DELAY)
+    print(f"an update takes {tried.update:.2f} s, so a reply {delay:.2f} s", flush=True)
+    pairs = []
+    for number in range(PAIRS if asked.full else QUICK_PAIRS):
+        arms = [asked.candidates, 0] if number % 2 else [0, asked.candidates]
+        runs = {candidates: once(delay, rounds, candidates) for candidates in arms}
+        pairs.append((runs[asked.candidates], runs[0]))
+        print(f"pair {number + 1}: {pairs[-1]}", file=sys.stderr, flush=True)
+    report(pairs, delay, rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The loopback server as a policy of tokens too: rounds need ids that a tiny model can train on.
+
+    python -m benchmarks.rounds_server --delay 1.0
+
+Words are tokens, hashed into 120 ids; `/detokenize` knows what it has said. It speaks vLLM's
+`/v1/completions`, and answers the judge's chats: verdicts that differ with how an answer begins,
+and reviews that differ with a reflection's place. Every model's reply takes `delay` seconds.
+"""
+
+import argparse
+import asyncio
+import json
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.judged import OPENINGS
+from benchmarks.loopback import (
+    STREAM_HEAD,
+    TURNS,
+    Loopback,
+    chunked,
+    ending,
+    event,
+    frame,
+    json_response,
+)
+
+WORDS, TOOL, REFLECT, ANSWER, END = 120, 121, 122, 123, 130
+"""hashed words; marks of a tool's output, of a reflection's and of a question's prompt; the end"""
+CONTEXT = 65_536
+REFLECTION = (
+    "<reflection_rubrics>\nCritical Requirement: name the rule and its exception.\n"
+    "</reflection_rubrics>\n"
+    "<reflection_takeaways>\n- Confirm the exception before answering ({}).\n"
+    "</reflection_takeaways>"
+)
+_WORD = re.compile(r"\s*\S+|\s+")
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoopback(Loopback):
+    """One server that samples, judges and searches."""
+
+    said: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    async def answer(self, path: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+        asked: dict[str, Any] = json.loads(body) if body else {}
+        if path == "/v1/completions":
+            await self._sampled(asked, body, writer)
+        elif path == "/tokenize":
+            ids = _tokenised(asked)
+            reply = {"tokens": ids, "count": len(ids), "max_model_len": CONTEXT}
+            writer.write(json_response(reply))
+        elif path == "/detokenize":
+            # A reply that was cut at its end is the beginning of one that was said.
+            writer.write(json_response({"prompt": self.said.get(tuple(asked["tokens"]), "")}))
+        elif path.endswith("/models"):
+            listed = {"id": "policy", "owned_by": "vllm", "max_model_len": CONTEXT}
+            writer.write(json_response({"object": "list", "data": [listed]}))
+        elif path.endswith("/chat/completions") and (reviews := _reviews(asked)):
+            self.counts.begin(body)
+            await asyncio.sleep(self.delay)
+            told = event({"content": reviews}) + ending(asked, reviews)
+            writer.write(STREAM_HEAD + chunked(told) + b"0\r\n\r\n")
+            self.counts.finished += 1
+        else:
+            await Loopback.answer(self, path, body, writer)
+            return
+        await writer.drain()
+
+    async def _sampled(
+        self, asked: Mapping[str, Any], body: bytes, writer: asyncio.StreamWriter
+    ) -> None:
+        self.counts.begin(body)
+        text = _written(asked)
+        words = _WORD.findall(text)
+        for count in range(len(words) + 1 if text not in self.said.values() else 0):
+            self.said[tuple(map(_id, words[:count]))] = "".join(words[:count])
+        await asyncio.sleep(self.delay)
+        writer.write(STREAM_HEAD)
+        for piece in (_piece(words), _piece([], "stop")):
+            writer.write(chunked(frame(piece)))
+        writer.write(chunked(b"data: [DONE]\n\n") + b"0\r\n\r\n")
+        self.counts.finished += 1
+
+
+def _written(asked: Mapping[str, Any]) -> str:
+    prompt: Sequence[int] = asked["prompt"]
+    seed = asked.get("seed") or 0
+    if prompt[0] == REFLECT:
+        return REFLECTION.format(seed % 7)
+    turn = TURNS[min(prompt.count(TOOL), len(TURNS) - 1)]
+    return turn.replace(OPENINGS[0], OPENINGS[seed % len(OPENINGS)])
+
+
+def _tokenised(asked: Mapping[str, Any]) -> list[int]:
+    if "messages" not in asked:
+        text = asked["prompt"]
+        return [TOOL] * ("<tool_output" in text) + [_id(word) for word in _WORD.findall(text)]
+    text = "".join(message["content"] for message in asked["messages"])
+    mark = REFLECT if "<run>" in text else ANSWER
+    return [mark, *(_id(word) for word in _WORD.findall(text))]
+
+
+def _id(word: str) -> int:
+    return zlib.crc32(word.encode()) % WORDS
+
+
+def _piece(words: Sequence[str], finish: str | None = None) -> dict[str, Any]:
+    ids = [END] if finish else [_id(word) for word in words]
+    told = {"tokens": list(words) or ["<|end|>"], "token_logprobs": [-2.0] * len(ids)}
+    choice = {"text": "".join(words), "token_ids": ids, "logprobs": told, "finish_reason": finish}
+    return {"choices": [choice]}
+
+
+def _reviews(asked: Mapping[str, Any]) -> str:
+    """What a judge of reflections says; "" for whoever asks something else."""
+    ids = dict.fromkeys(re.findall(r"review ([A-Z])\]", str(asked["messages"][-1]["content"])))
+    listed = [
+        {"id": name, "justification": "It names the step.", "diagnostic_accuracy": score,
+         "specificity": score, "scope_and_balance": score}
+        for name, score in zip(ids, (0.9, 0.5, 0.7, 0.3, 0.8, 0.4, 0.6, 0.2), strict=False)
+    ]  # fmt: skip
+    return json.dumps({"reviews": listed}) if listed else ""
+
+
+@contextmanager
+def serving(delay: float) -> Iterator[str]:
+    """A server in a process of its own; gives its address, which ends in /v1."""
+    command = [sys.executable, "-m", "benchmarks.rounds_server", "--delay", str(delay)]
+    root = Path(__file__).parent.parent
+    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/v1"
+        finally:
+            process.terminate()
+
+
+async def run(delay: float) -> None:
+    server = await asyncio.start_server(TokenLoopback(delay, 1).serve, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--delay", type=float, default=1.0, help="seconds per reply")
+    with suppress(KeyboardInterrupt):
+        asyncio.run(run(parser.parse_args().delay))
