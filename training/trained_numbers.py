@@ -1,0 +1,58 @@
+"""A training run in numbers, read from its folder without loading torch."""
+
+import json
+from pathlib import Path, PurePath
+from typing import Any
+
+from memory.errors import StoreError
+from memory.runs import unusable
+
+
+def training_record(folder: Path) -> dict[str, Any]:
+    """What the run was told, without its machine's paths; {} where it has not begun."""
+    text = _text(folder / "run.json")
+    if not text:
+        return {}
+    record = _parsed(text, folder / "run.json")
+    return {name: _shown(value) for name, value in record.items()}
+
+
+def steps_of(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of each finished step, in order."""
+    path = folder / "metrics.jsonl"
+    return [_parsed(line, path) for line in _text(path).splitlines() if line.strip()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise unusable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise _damaged(path) from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise _damaged(path) from error
+    if not isinstance(value, dict):
+        raise _damaged(path)
+    return value
+
+
+def _shown(value: Any) -> Any:
+    """A path by its last part."""
+    if isinstance(value, str) and PurePath(value).is_absolute():
+        return PurePath(value).name
+    return value
+
+
+def _damaged(path: Path) -> StoreError:
+    return StoreError(
+        f"{path.parent.name}/{path.name} cannot be read.",
+        "It was altered after it was written; take it from a copy.",
+    )
