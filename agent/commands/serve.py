@@ -1,6 +1,7 @@
 """`rubricem serve`: the web page and the HTTP interfaces, on one's own host."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import click
@@ -33,8 +34,15 @@ PORT = 8421
     metavar="HOST",
     help="A private host whose pages may be read; repeatable.",
 )
+@click.option(
+    "--results",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FOLDER",
+    help="Show the collected and trained runs in it, too; repeatable.",
+)
 @click.option("--verify", type=click.Choice(["off", "mark", "repair"]))
-def serve(host: str, port: int, open_page: bool, **flags: Any) -> None:
+def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **flags: Any) -> None:
     """Serve the web page, and the same to programs.
 
     Only this machine can reach it. With --host elsewhere a token is asked for, which is printed
@@ -44,4 +52,4 @@ def serve(host: str, port: int, open_page: bool, **flags: Any) -> None:
     from agent.serve.serving import served
 
     settings = load_settings(flags)
-    asyncio.run(served(settings, host, port, open_page))
+    asyncio.run(served(settings, host, port, open_page, results))

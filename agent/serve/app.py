@@ -1,6 +1,6 @@
 """The web application: routes over the desk, the page's static files, the guard before both."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.resources import files
@@ -13,7 +13,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from agent.protocols import openai_completions, openai_responses
-from agent.serve import routes_runs, routes_status, routes_work
+from agent.serve import inspection, routes_runs, routes_status, routes_work
 from agent.serve.desk import RunDesk
 from agent.serve.guard import Guard
 from agent.serve.refusals import body_of, status_of
@@ -29,8 +29,11 @@ ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
 """what is served over the desk alone; a new module of routes is added here"""
 
 
-def create_app(desk: RunDesk, security: Security) -> FastAPI:
-    """The application; its lifespan opens and closes the desk."""
+def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) -> FastAPI:
+    """The application; its lifespan opens and closes the desk.
+
+    `results`: folders with collected or trained runs that are shown, too.
+    """
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -44,6 +47,7 @@ def create_app(desk: RunDesk, security: Security) -> FastAPI:
     app.include_router(routes_status.router(desk, security))
     for router in ROUTERS:
         app.include_router(router(desk))
+    app.include_router(inspection.router(desk, results))
     _tell_errors(app)
     _mount_page(app)
     return app

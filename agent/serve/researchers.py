@@ -57,6 +57,11 @@ class Researchers:
         """The name of the model that answers, once it is open."""
         return self._policy.name if self._policy else None
 
+    @property
+    def policy(self) -> Policy | None:
+        """The model that answers, once it is open."""
+        return self._policy
+
     @asynccontextmanager
     async def of(self, settings: Settings) -> AsyncIterator[Researcher]:
         """The researcher for these settings, which have the server's model.

@@ -20,12 +20,6 @@ TYPES: dict[Kind, str] = {
     "pdf": "application/pdf",
     "json": "application/json",
 }
-_HEADERS = {
-    # A page that is opened from here all the same can do nothing to this origin.
-    "Content-Security-Policy": "sandbox; default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
 
 
 def router(settings: Settings) -> APIRouter:
@@ -41,7 +35,7 @@ def router(settings: Settings) -> APIRouter:
         async with turn:
             content = await asyncio.to_thread(_exported, trajectory, kind, settings)
         named = {"Content-Disposition": f'attachment; filename="{file_name(run, kind)}"'}
-        return Response(content, media_type=TYPES[kind], headers=_HEADERS | named)
+        return Response(content, media_type=TYPES[kind], headers=named)
 
     return routes
 

@@ -56,7 +56,7 @@ class Security:
     """None: only this machine can reach it, and no token is asked for"""
     most_body: int = 1 << 20
     """bytes"""
-    bodies: Mapping[str, int] = field(default_factory=dict)
+    bodies: Mapping[str, int] = field(default_factory=lambda: {"/api/uploads": 201_000_000})
     """paths whose bodies may have another size"""
     rates: Rates = field(default_factory=Rates)
 

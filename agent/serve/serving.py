@@ -5,6 +5,7 @@ import errno
 import os
 import socket
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -38,7 +39,9 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def served(settings: Settings, host: str, port: int, open_page: bool) -> None:
+async def served(
+    settings: Settings, host: str, port: int, open_page: bool, results: Sequence[Path] = ()
+) -> None:
     """Serve until ^C; what is not finished then goes on when the next server starts."""
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
@@ -47,7 +50,7 @@ async def served(settings: Settings, host: str, port: int, open_page: bool) -> N
     security = secured(settings.data_dir, host)
     desk = RunDesk(settings)
     config = uvicorn.Config(
-        create_app(desk, security),
+        create_app(desk, security, results),
         log_level="warning",
         access_log=False,
         server_header=False,
