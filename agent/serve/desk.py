@@ -20,7 +20,7 @@ from agent.conversations.store import Conversation, ConversationStore
 from agent.question import checked
 from agent.researcher import ask_of, new_thread
 from agent.serve.asked import Answered, BudgetsAsked, RunAsked, settings_for
-from agent.serve.event_log import END, RESTART, EventLog, Told
+from agent.serve.event_log import END, EventLog, Told
 from agent.serve.logs import Logs
 from agent.serve.refusals import conflict, too_many, unknown_run
 from agent.serve.researchers import CURRENT, Researchers
@@ -201,8 +201,7 @@ class RunDesk:
                 raise conflict("The run goes on already.", "Watch its events.")
             work = Work(run, thread, log, began.timestamp(), Place(self._places))
             self.live[run] = work
-        first = (RESTART, {}) if again else ("note", {"message": "waiting for its turn"})
-        log.append(first[0], {"t": round(work.seconds, 3), **first[1]})
+        work.begin(again)
         work.task = asyncio.create_task(self._work(work, ask, settings))
         # Acknowledged only once a server that comes after this one would find it.
         await log.written()

@@ -11,8 +11,8 @@ from typing import Any
 Data = dict[str, Any]
 Tell = Callable[[str, Data], None]
 
-MOST = 5
-"""events in any second"""
+MOST, SECOND = 5, 1.02
+"""events in any second, with room for clocks that round"""
 EVERY = {"text": 0.35, "note": 1.0, "usage": 1.0}
 """seconds between two of a kind that comes often, so that room is left for what else happens"""
 _LATEST = ("usage", "note", "rubric")
@@ -72,7 +72,7 @@ class Pacer:
 
     def _due(self) -> float:
         """When the first in the queue may be told."""
-        free = self._times[0] + 1.0 if len(self._times) == MOST else float("-inf")
+        free = self._times[0] + SECOND if len(self._times) == MOST else float("-inf")
         name, _ = self._queue[0]
         if len(self._queue) > 1 or name not in EVERY:
             return free

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from agent.events import BudgetSet, Event
-from agent.serve.event_log import EventLog
+from agent.serve.event_log import RESTART, EventLog
 from agent.serve.pacing import Pacer
 from agent.serve.person import DeskPerson
 from agent.serve.telling import Said, Telling
@@ -63,6 +63,12 @@ class Work:
     @property
     def person(self) -> DeskPerson:
         return self._person
+
+    def begin(self, again: bool) -> None:
+        """Tell that it waits; `again`: what was told of it before is told once more."""
+        if again:
+            self._pacer.put(RESTART, {})
+        self._pacer.put("note", {"message": "waiting for its turn"})
 
     def hear(self, event: Event) -> None:
         """The listener of the run, for any thread."""

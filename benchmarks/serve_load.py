@@ -1,0 +1,206 @@
+"""`rubricem serve` under load: 50 runs and 500 watchers who keep losing their connection.
+
+    python -m benchmarks.serve_load [--quick] [--looks N]
+
+The model and a SearXNG are one loopback process, the server another, the watchers this one. All
+runs are asked at once and take a minute (12 s with --quick): three turns and a check of citations
+written in pieces of a token, 15 a second for each run. Ten watchers follow each run, and each
+breaks its connection off at random, every ten seconds or so, and comes back with the number of
+the last event it has. Measured:
+
+    lost, missing, doubled   runs that did not finish; numbers of events, of all watchers
+    delay                    from when an event is told to when a connected watcher has it
+    events in a second       the most that one run told
+
+Median of several looks, since the machine does other work as well.
+"""
+
+import argparse
+import asyncio
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import aiohttp
+
+from benchmarks.event_readers import Reader, most_in_a_second
+from benchmarks.loopback import MODEL, serving
+from benchmarks.report import emit
+
+RUNS, WATCHERS = 50, 10
+TOKENS_A_SECOND = 15
+TURNS = 4.5
+"""turns that a run takes: three, a check, and two searches of a quarter each"""
+STAYS = 10.0
+MOST_DELAY_MS, MOST_EVENTS = 100.0, 5
+ROOT = Path(__file__).parent.parent
+COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
+CHANGING = {"X-Rubricem": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What one minute showed."""
+
+    lost: int
+    missing: int
+    doubled: int
+    events: int
+    reconnects: int
+    delays_ms: list[float]
+    most_in_a_second: int
+    server_cpu: float
+    """cores that the server kept busy"""
+    server_mb: float
+
+    @property
+    def p95_ms(self) -> float:
+        return statistics.quantiles(self.delays_ms, n=20)[-1]
+
+
+@contextmanager
+def server(model: str, data_dir: str) -> Iterator[tuple[str, int]]:
+    """A server process; gives its address and its process id."""
+    searxng = f"searxng:{model.removesuffix('/v1')}"
+    options = ["--port", "0", "--base-url", model, "--model", MODEL, "--source", searxng]
+    environment = {**os.environ, "RUBRICEM_DATA_DIR": data_dir, "RUBRICEM_TIMEOUT": "300"}
+    command = [*COMMAND, "serve", *options, "--memory", "off"]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            line = next(line for line in process.stdout if line.startswith("Serving on "))
+            yield line.split()[2], process.pid
+        finally:
+            process.terminate()
+
+
+async def look(address: str, pid: int, seconds: float, seed: int) -> Look:
+    """Ask, watch to the end, and count."""
+    drawn = random.Random(seed)
+    connector = aiohttp.TCPConnector(limit=0)
+    timeout = aiohttp.ClientTimeout(total=None, sock_read=60)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as http:
+        runs = [await asked(http, address, f"Which rule is number {n}?") for n in range(RUNS)]
+        readers = [
+            Reader(run, began, min(STAYS, seconds / 3), random.Random(drawn.random()))
+            for run, began in runs
+            for _ in range(WATCHERS)
+        ]
+        before = cpu_seconds(pid)
+        start = asyncio.get_running_loop().time()
+        await asyncio.gather(*(reader.read(http, address) for reader in readers))
+        took = asyncio.get_running_loop().time() - start
+        used = (cpu_seconds(pid) - before) / took
+        ends = [await status_of(http, address, run) for run, _ in runs]
+    return counted(readers, ends, used, resident_mb(pid))
+
+
+def counted(readers: list[Reader], ends: list[str], cpu: float, resident: float) -> Look:
+    told = {reader.run: max(reader.numbers) for reader in readers}
+    return Look(
+        lost=sum(end != "finished" for end in ends),
+        missing=sum(len(set(range(1, told[r.run] + 1)) - set(r.numbers)) for r in readers),
+        doubled=sum(len(r.numbers) - len(set(r.numbers)) for r in readers),
+        events=sum(len(r.numbers) for r in readers),
+        reconnects=sum(r.reconnects for r in readers),
+        delays_ms=[delay * 1e3 for r in readers for delay in r.delays],
+        most_in_a_second=max(most_in_a_second(r.births) for r in readers[::WATCHERS]),
+        server_cpu=cpu,
+        server_mb=resident,
+    )
+
+
+async def asked(http: aiohttp.ClientSession, address: str, question: str) -> tuple[str, float]:
+    """The key of a new run, and when it was asked."""
+    async with http.post(
+        f"{address}api/runs", json={"question": question, "max_seconds": 0}, headers=CHANGING
+    ) as response:
+        response.raise_for_status()
+        run = (await response.json())["run"]
+    async with http.get(f"{address}api/runs/{run}") as response:
+        return run, datetime.fromisoformat((await response.json())["started_at"]).timestamp()
+
+
+async def status_of(http: aiohttp.ClientSession, address: str, run: str) -> str:
+    async with http.get(f"{address}api/runs/{run}") as response:
+        return str((await response.json())["status"])
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def looked(seconds: float, seed: int) -> Look:
+    delay = seconds / TURNS
+    with (
+        tempfile.TemporaryDirectory(prefix="serve_load.", dir=Path.cwd()) as folder,
+        serving(delay, round(delay * TOKENS_A_SECOND)) as model,
+        server(model, folder) as (address, pid),
+    ):
+        return asyncio.run(look(address, pid, seconds, seed))
+
+
+def report(looks: list[Look], seconds: float) -> None:
+    def median(name: str) -> float:
+        return round(float(statistics.median(getattr(each, name) for each in looks)), 2)
+
+    values = {
+        "runs_lost": max(each.lost for each in looks),
+        "events_missing": max(each.missing for each in looks),
+        "events_doubled": max(each.doubled for each in looks),
+        "delay_p95_ms": median("p95_ms"),
+        "delay_p50_ms": round(statistics.median(d for look in looks for d in look.delays_ms), 2),
+        "most_events_of_a_run_in_a_second": max(each.most_in_a_second for each in looks),
+        "events_received": sum(each.events for each in looks),
+        "reconnects": sum(each.reconnects for each in looks),
+        "server_cores": median("server_cpu"),
+        "server_mb": median("server_mb"),
+    }
+    faults = values["runs_lost"] + values["events_missing"] + values["events_doubled"]
+    emit(
+        "serve_load",
+        values,
+        {
+            "runs_lost": "0",
+            "events_missing": "0",
+            "events_doubled": "0",
+            "delay_p95_ms": f"<= {MOST_DELAY_MS:g}",
+            "most_events_of_a_run_in_a_second": f"<= {MOST_EVENTS}",
+        },
+        not faults
+        and values["delay_p95_ms"] <= MOST_DELAY_MS
+        and values["most_events_of_a_run_in_a_second"] <= MOST_EVENTS,
+        f"{RUNS} runs of {seconds:g} s and {RUNS * WATCHERS} event streams, reconnecting at random "
+        f"(seed 0 and on), {TOKENS_A_SECOND} tokens a second for each run; median of {len(looks)} "
+        f"looks; load {os.getloadavg()[0]:.1f} at the end; {os.cpu_count()} cores, which model, "
+        "server, watchers and whatever else ran shared",
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="12 s instead of a minute")
+    parser.add_argument("--looks", type=int, default=3, help="how often (3)")
+    options = parser.parse_args()
+    seconds = 12.0 if options.quick else 60.0
+    report([looked(seconds, seed) for seed in range(options.looks)], seconds)
+
+
+if __name__ == "__main__":
+    main()
