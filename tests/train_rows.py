@@ -71,8 +71,13 @@ def config_of(folder: Path, tiny: Path, rows: list[TrainRow], **settings: Any) -
         "threads": 1,
         "dtype": "float32",
     }
-    return build_config(values | settings, folder)
+    given = {name: value for name, value in (values | settings).items() if value is not None}
+    return build_config(given, folder)
 
 
 def quiet(line: str) -> None:
     pass
+
+
+def window_loss(metrics: dict[str, float]) -> tuple[float, float]:
+    return metrics["loss"], metrics["grad_norm"]

@@ -35,6 +35,23 @@ def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
             )
 
 
+def check_output(model: Any) -> None:
+    """Raises SettingsError for a model that scales or caps its logits.
+
+    They are computed in pieces from the output layer, so that would be left out.
+    """
+    ids = torch.arange(2, 6, device=model.device).unsqueeze(0)
+    with torch.no_grad():
+        whole = model(input_ids=ids, use_cache=False).logits
+        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        plain = model.get_output_embeddings()(hidden)
+    if not torch.allclose(whole.float(), plain.float(), rtol=1e-3, atol=1e-3):
+        raise SettingsError(
+            f"a {model.config.model_type} model scales or caps its logits, which is not done here.",
+            "Train a model whose logits are those of its output layer, or by the engine trl.",
+        )
+
+
 @contextmanager
 def memory_told(device: torch.device) -> Iterator[None]:
     """Say in a sentence that the memory was not enough."""
