@@ -56,6 +56,7 @@ COMMANDS = {
     "loop": Lazy(
         "training.commands.loop:loop", "Show the whole line once: collect, judge, train, ask."
     ),
+    "mcp": Lazy("agent.commands.mcp:mcp", "Serve the agent's tools to MCP clients."),
     "models": Lazy("agent.commands.models:models", "List, fetch, check and remove weights."),
     "rate": Lazy("agent.commands.rate:rate", "Rate an answer, for whoever judges what it taught."),
     "runs": Lazy("agent.commands.runs:runs", "List the runs of this data directory, show one."),

@@ -70,7 +70,9 @@ def serving_http(app: Any, lifespan: Literal["on", "off"] = "on") -> Iterator[st
     """An ASGI app on a free port of loopback; gives its address without a path."""
     import uvicorn
 
-    config = uvicorn.Config(app, port=0, log_level="error", lifespan=lifespan, ws="none")
+    config = uvicorn.Config(
+        app, port=0, log_level="error", lifespan=lifespan, ws="none", timeout_graceful_shutdown=2
+    )
     running = uvicorn.Server(config)
     thread = threading.Thread(target=running.run, daemon=True)
     thread.start()
@@ -82,7 +84,6 @@ def serving_http(app: Any, lifespan: Literal["on", "off"] = "on") -> Iterator[st
         yield f"http://127.0.0.1:{port}"
     finally:
         running.should_exit = True
-        running.force_exit = True
         thread.join()
 
 

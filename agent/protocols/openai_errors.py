@@ -64,9 +64,15 @@ class OpenAIRoute(APIRoute):
                 body = {"error": error_of(error)}
                 return JSONResponse(body, openai_status(error))
             except RequestValidationError as error:
-                first = error.errors()[0]
-                place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-                unfit = Unfit(f"{place}: {first['msg']}.", place)
-                return JSONResponse({"error": error_of(unfit)}, HTTPStatus.BAD_REQUEST)
+                body = {"error": error_of(_malformed(error))}
+                return JSONResponse(body, HTTPStatus.BAD_REQUEST)
 
         return told
+
+
+def _malformed(error: RequestValidationError) -> Unfit:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:])
+    if first["type"] == "json_invalid" or not place:
+        return Unfit("The body must be a JSON object.")
+    return Unfit(f"{place}: {first['msg']}.", place)
