@@ -13,7 +13,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from agent.protocols import openai_completions, openai_responses
-from agent.serve import inspection, routes_runs, routes_status, routes_work
+from agent.serve import inspection, routes_runs, routes_status, routes_threads, routes_work
 from agent.serve.desk import RunDesk
 from agent.serve.guard import Guard
 from agent.serve.refusals import body_of, status_of
@@ -23,6 +23,7 @@ from memory.errors import RubricemError
 ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
     routes_runs.router,
     routes_work.router,
+    routes_threads.router,
     openai_completions.router,
     openai_responses.router,
 )
