@@ -11,7 +11,6 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from http import HTTPStatus
 
 from agent.asking import Ask
 from agent.auto_source import settled
@@ -23,13 +22,13 @@ from agent.researcher import ask_of, new_thread
 from agent.serve.asked import Answered, BudgetsAsked, RunAsked, settings_for
 from agent.serve.event_log import END, EventLog, Told
 from agent.serve.logs import Logs
-from agent.serve.refusals import Refused, conflict, too_many, unknown_run
+from agent.serve.refusals import conflict, too_many, unknown_run, unknown_thread
 from agent.serve.researchers import CURRENT, Researchers
 from agent.serve.resuming import settings_of_run
 from agent.serve.telling import Said, ended, finished
 from agent.serve.work import Place, Work
 from agent.settings import Settings
-from memory.errors import RubricemError, SettingsError
+from memory.errors import RubricemError
 from memory.runs import RunStore
 from memory.schema import Status
 
@@ -95,12 +94,14 @@ class RunDesk:
         """Begin a run, or have it wait; raises what cannot be asked, with nothing kept."""
         question, settings = checked(asked.question), settings_for(self.settings, asked)
         self._see_room()
-        thread = await asyncio.to_thread(self.conversation, asked.thread)
+        name = asked.thread
+        earlier = (await asyncio.to_thread(self.conversation, name)).runs if name else ()
         settings = await settled(settings)
         run = new_thread()
-        ask = await asyncio.to_thread(reserve, settings, run, question, thread.runs)
-        await asyncio.to_thread(self.conversations.add_run, thread.id, run)
-        return await self._begin(run, ask, settings, thread.id)
+        ask = await asyncio.to_thread(reserve, settings, run, question, earlier)
+        name = name or (await asyncio.to_thread(self.conversations.create)).id
+        await asyncio.to_thread(self.conversations.add_run, name, run)
+        return await self._begin(run, ask, settings, name)
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
         """Go on with a run that was interrupted, stopped or failed, or ran out of a budget."""
@@ -162,14 +163,10 @@ class RunDesk:
         if not held:
             raise unknown_run(run)
 
-    def conversation(self, identifier: str | None) -> Conversation:
-        """The conversation of this name, a new one without; Refused (404). Reads files."""
-        if identifier is None:
-            return self.conversations.create()
-        try:
+    def conversation(self, identifier: str) -> Conversation:
+        """The conversation of this name; Refused (404) where there is none. Reads files."""
+        with unknown_thread():
             return self.conversations.get(identifier)
-        except SettingsError as error:
-            raise Refused(HTTPStatus.NOT_FOUND, str(error), error.remedy) from error
 
     def _see_room(self) -> None:
         if len(self.live) >= self.capacity.running + self.capacity.waiting:

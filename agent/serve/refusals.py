@@ -1,5 +1,7 @@
 """What the server refuses: a sentence, a remedy, and the HTTP status that says of what kind."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 
 from memory.errors import RubricemError, SettingsError, StoreError
@@ -16,6 +18,15 @@ class Refused(RubricemError):
 def unknown_run(run: str) -> Refused:
     message = f"There is no run {run[:80]!r}."
     return Refused(HTTPStatus.NOT_FOUND, message, "GET /api/runs lists those that there are.")
+
+
+@contextmanager
+def unknown_thread() -> Iterator[None]:
+    """Whoever asks for a thread that is not there is told that there is none (404)."""
+    try:
+        yield
+    except SettingsError as error:
+        raise Refused(HTTPStatus.NOT_FOUND, str(error), error.remedy) from error
 
 
 def conflict(message: str, remedy: str = "") -> Refused:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from agent.conversations.store import LONGEST_TITLE, Conversation
 from agent.reports.printable import one_line
 from agent.serve.desk import RunDesk
+from agent.serve.refusals import unknown_thread
 from agent.serve.summaries import summary
 from memory.errors import RubricemError
 
@@ -64,8 +65,8 @@ def router(desk: RunDesk) -> APIRouter:
 
     @routes.delete("/{thread}", status_code=HTTPStatus.NO_CONTENT)
     async def delete(thread: str) -> Response:
-        await asyncio.to_thread(desk.conversation, thread)
-        await asyncio.to_thread(store.delete, thread)
+        with unknown_thread():
+            await asyncio.to_thread(store.delete, thread)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     return routes
