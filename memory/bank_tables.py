@@ -60,7 +60,8 @@ class Place:
 
 
 def version_of(row: Sequence[Any]) -> Version:
-    return Version(*row[:5], *map(bool, row[5:10]), row[10])
+    values = [*row[:5], *map(bool, row[5:10]), row[10]]
+    return Version(*values)
 
 
 class Follower:

@@ -69,11 +69,10 @@ class _Shelf:
     def trained(self, name: str) -> Numbers:
         one = self._named("trained", name)
         record, rounds = training_record(one.path), rounds_of(one.path)
-        facts = {k: record[k] for k in ("method", "model") if isinstance(record.get(k), str)}
-        return finite(
+        told: Numbers = finite(
             {
                 "name": one.name,
-                **facts,
+                **_facts(record),
                 "record": record,
                 "steps": steps_of(one.path),
                 "rounds": [
@@ -82,6 +81,7 @@ class _Shelf:
                 ],
             }
         )
+        return told
 
     def _round(self, path: Path) -> Numbers:
         """A round's mean scores and what was spent on it, without its further numbers."""
@@ -142,9 +142,14 @@ def _collected(path: Path) -> Numbers:
 
 
 def _trained(path: Path) -> Numbers:
-    record = training_record(path)
-    facts = {name: record[name] for name in ("method", "model") if name in record}
+    facts = _facts(training_record(path))
     return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
+
+
+def _facts(record: Numbers) -> Numbers:
+    """What a training is known by."""
+    names: tuple[str, ...] = ("method", "model")
+    return {name: record[name] for name in names if isinstance(record.get(name), str)}
 
 
 def _or_problem(shown: Callable[[Path], Numbers], path: Path) -> Numbers:
