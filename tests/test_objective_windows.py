@@ -1,16 +1,20 @@
 """What a token counts in its window: by hand, and however the window is cut."""
 
+import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from tests.objective_rows import Bigrams, row
+from training.advantages import stage_advantages
 from training.loss_metrics import LossMetrics
 from training.objective import clipped_objective
 from training.objective_config import Aggregation, ObjectiveConfig
 from training.packing import bins, pack
+from training.returns import PAPER, stage_returns
 from training.rows import Objective, TrainRow
 from training.tensors import Batch, collate
 from training.window_weights import WindowWeights, window_weights
@@ -59,6 +63,18 @@ def test_each_objective_has_its_own_normaliser_and_the_divergence_one_for_all() 
     assert trained(window.weights(judged), judged) == pytest.approx([4.0 * 0.5 / 2] * 2)
     for one in (A, B, C, judged):
         assert trained(window.shares(one), one) == pytest.approx([1 / 9] * sum(one.loss_mask))
+
+
+def test_divergence_is_one_mean_over_the_tokens_of_all_objectives() -> None:
+    rows = [row((0.0,), name="p"), row((0.0, 0.0, 0.0), name="q", objective="reflect")]
+    config = ObjectiveConfig(beta=0.1, reflect_weight=5.0)
+    batch = collate(rows, window_weights(rows, config))
+    new = torch.zeros(2, 4)
+    half = new + math.log(0.5)
+    half[0] = 0.0  # the policy's one token has not moved; the reflection's three have
+    k3 = 0.5 - math.log(0.5) - 1
+    loss = clipped_objective(batch, new, new, half, config).loss
+    assert loss.item() == pytest.approx(0.1 * 3 * k3 / 4)
 
 
 def test_token_mean_is_what_engines_with_one_normaliser_make_of_scaled_advantages() -> None:
@@ -165,3 +181,18 @@ def test_reflection_rows_touch_no_policy_term() -> None:
 def test_a_token_counts_alike_whether_or_not_reflections_are_trained_beside_it() -> None:
     alone, beside = window_weights([A, B]), window_weights([A, B, C])
     assert alone.weights(A).equal(beside.weights(A))
+
+
+def test_scale_and_shift_of_the_judges_scores_change_no_gradient() -> None:
+    scores = np.random.default_rng(0).random((4, 4))
+    gradients = []
+    for judged in (scores, 0.25 * scores + 0.5, 100 * scores - 3):
+        advantages = stage_advantages(stage_returns(judged, PAPER), eps=0.0).values
+        rows = [
+            row(tuple(map(float, values)), name=name, stages=(0, 1, 2, 3))
+            for name, values in zip("abcd", advantages, strict=True)
+        ]
+        gradients.append(computed([collate(rows)], ObjectiveConfig(importance="none"))[1])
+    assert gradients[0].abs().max() > 1e-3
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)
