@@ -19,15 +19,21 @@ SOON = 10_000
 
 
 @contextmanager
-def opened(browser: Browser, site: Site, address: str = "", **context: Any) -> Iterator[Page]:
-    """A page of the site; it fails at the end where a script did, or where the policy was broken."""
+def opened(
+    browser: Browser, site: Site, address: str = "", *, hostile: bool = False, **context: Any
+) -> Iterator[Page]:
+    """A page of the site; it fails at the end where a script did, or where the policy was broken.
+
+    `hostile`: the test itself has the page parse what the policy forbids.
+    """
     with browser.new_context(base_url=site.url, **context) as fresh:
         fresh.set_default_timeout(SOON)
         page = fresh.new_page()
         faults: list[str] = []
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.on("dialog", lambda dialog: faults.append(f"a script ran: {dialog.message}"))
-        page.on("console", lambda said: _keep_policy(faults, said.text))
+        if not hostile:
+            page.on("console", lambda said: _keep_policy(faults, said.text))
         page.on("request", lambda request: _keep_home(faults, site, request.url))
         page.goto(f"{site.url}{address}")
         yield page

@@ -1,20 +1,25 @@
 """The web page as a browser gets it: the real server on loopback, over a scripted model."""
 
 import asyncio
-import threading
+import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import uvicorn
 
 from agent.serve.app import create_app
 from agent.serve.desk import RunDesk
 from agent.serve.security import Security
 from agent.settings import Settings
+from tests.bank_parts import bank_in, reflection
+from tests.run_pages import written_run
 from tests.scripted_server import ScriptedServer
+from tests.tool_servers import serving_http
 from tests.web_scripts import DOCUMENTS, reply
+
+
+HOSTILE_TAG = "<img src=x onerror=alert(1)>"
 
 
 @dataclass(frozen=True)
@@ -43,24 +48,29 @@ def settings(folder: Path, model: ScriptedServer) -> Settings:
 
 @contextmanager
 def website(folder: Path, token: str | None = None) -> Iterator[Site]:
-    """A server of the page, in a thread with a loop of its own, while the context lasts."""
+    """A server of the page while the context lasts; it shows results under `folder / "results"`."""
     with ScriptedServer(reply) as model:
         chosen = settings(folder, model)
-        desk = RunDesk(chosen)
-        app = create_app(desk, Security(token=token))
-        config = uvicorn.Config(
-            app, port=0, log_level="error", lifespan="on", timeout_graceful_shutdown=1
-        )
-        server = uvicorn.Server(config)
-        thread = threading.Thread(target=asyncio.run, args=(server.serve(),), daemon=True)
-        thread.start()
-        try:
-            while not server.started:
-                assert thread.is_alive(), "the server did not start"
-                thread.join(0.01)
-            port = server.servers[0].sockets[0].getsockname()[1]
-            yield Site(f"http://127.0.0.1:{port}/", chosen, model)
-        finally:
-            desk.closing.set()
-            server.should_exit = True
-            thread.join()
+        app = create_app(RunDesk(chosen), Security(token=token), [folder / "results"])
+        with serving_http(app) as address:
+            yield Site(f"{address}/", chosen, model)
+
+
+def seeded(folder: Path) -> None:
+    """A bank with an item in each state, a collected run and a training, for a site to show."""
+    with ThreadPoolExecutor(1) as aside:  # Playwright's own loop runs in the thread of the tests
+        aside.submit(lambda: asyncio.run(_fill_bank(folder / "data"))).result()
+    written_run(folder / "results" / "september")
+    trained = folder / "results" / "adapter"
+    trained.mkdir()
+    (trained / "run.json").write_text('{"method": "ss-grpo", "model": "tiny"}')
+    steps = [{"step": n, "loss": 1 / n, "kl": 0.01 * n, "note": "x"} for n in range(1, 7)]
+    (trained / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+
+
+async def _fill_bank(data_dir: Path) -> None:
+    bank = bank_in(data_dir)
+    await bank.put(reflection("How does the cache evict?", "kept", f"- read {HOSTILE_TAG} first"))
+    await bank.put(reflection("What is a heap?", "held", flags=("It gives orders to the reader.",)))
+    await bank.put(reflection("Where is Rome?", "off"))
+    await bank.disable("off", True)

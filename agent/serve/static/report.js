@@ -93,8 +93,8 @@ function rating(run) {
   const submit = async (event) => {
     event.preventDefault();
     if (!score.value()) return replace(said, notice("Choose a number from 1 to 5 first."));
-    const kept = await attempt(said, send, async () => (await post(path("runs", run.run, "rate"), { rating: Number(score.value()), note: note.value.trim() })) ?? true);
-    if (kept) replace(said, notice("Thank you. The judge of reflections is shown it; the model never is.", "", "good"));
+    const kept = await attempt(said, send, () => post(path("runs", run.run, "rate"), { rating: Number(score.value()), note: note.value.trim() }));
+    if (kept) replace(said, notice("Thank you.", kept.said, "good"));
   };
   const scale = el("div", { class: "row" }, el("span", { class: "small soft" }, "of no use"), score, el("span", { class: "small soft" }, "just right"));
   return section("How good is it?", el("form", { class: "stack tight", on: { submit } }, scale, el("div", { class: "row rate-row" }, el("div", { class: "grow" }, field("Remark", note)), send), said));

@@ -11,7 +11,7 @@ export function show([thread], signal) {
 
 function all(signal) {
   const place = el("div");
-  into(place, () => get("/api/threads", { signal }), ({ threads, problems }) => [(problems ?? []).map((said) => notice(said)), listed(threads)], signal);
+  into(place, () => get("/api/threads", { signal }), ({ threads, problems }) => [problems.map((said) => notice(said)), listed(threads)], signal);
   return view("Threads", "Every question begins a thread; a follow-up knows the reports and sources before it.", place);
 }
 
@@ -20,8 +20,7 @@ function listed(threads) {
     return empty("No threads yet", "Ask a question, and its thread will stand here.", el("a", { class: "button primary", href: "#/" }, "Ask a question"));
   }
   const row = (thread) => {
-    const runs = Array.isArray(thread.runs) ? thread.runs.length : thread.runs;
-    const facts = [el("span", {}, counted(runs, "question")), el("span", {}, when(thread.changed_at)), thread.parent && el("span", {}, "a branch")];
+    const facts = [el("span", {}, counted(thread.runs.length, "question")), el("span", {}, when(thread.updated_at)), thread.parent && el("span", {}, "a branch")];
     return el("li", {}, el("a", { class: "item", href: address(thread.id) }, el("strong", { dir: "auto" }, nameOf(thread)), el("span", { class: "row" }, facts)));
   };
   return el("ul", { class: "list" }, threads.map(row));
@@ -29,7 +28,7 @@ function listed(threads) {
 
 const address = (id) => `#/threads/${encodeURIComponent(id)}`;
 
-const nameOf = ({ title, question, runs }) => title || question || (Array.isArray(runs) && runs[0]?.question) || "A thread without a question";
+const nameOf = ({ title }) => title || "A thread without a question";
 
 function one(name, signal) {
   const place = el("div", { class: "view" }, el("h1", { tabindex: "-1", class: "unseen" }, "Thread"), waiting());
@@ -46,7 +45,7 @@ class ThreadView {
     this.title = el("h1", { tabindex: "-1", dir: "auto" }, nameOf(thread));
     this.failed = el("div");
     this.actions = el("div", { class: "row" }, button("Rename", () => this.rename(), { kind: "small", drawn: "pen" }), button("Delete", () => this.forget(), { kind: "small danger", drawn: "trash" }));
-    const parent = thread.parent && el("p", { class: "kicker" }, "Branched from ", el("a", { href: address(thread.parent.conversation ?? thread.parent) }, "an earlier thread"));
+    const parent = thread.parent && el("p", { class: "kicker" }, "Branched from ", el("a", { href: address(thread.parent.conversation) }, "an earlier thread"));
     const runs = el("ol", { class: "list turns" }, thread.runs.map((run) => this.turn(run)));
     const next = el("section", { class: "follow-up", "aria-labelledby": "next" }, el("h2", { id: "next" }, "Ask the next question"), composer(thread.id));
     replace(place, el("header", { class: "view-head" }, parent, this.title, this.actions, this.failed), thread.runs.length ? runs : el("p", { class: "soft" }, "Nothing was asked in this thread yet."), next);
@@ -56,12 +55,12 @@ class ThreadView {
   turn(run) {
     const branch = button("Branch from here", (event) => this.branch(event, run.run), { kind: "plain small", drawn: "branch" });
     const facts = el("div", { class: "row" }, stateBadge(run), el("span", {}, when(run.started_at)), el("span", {}, `took ${duration(run.seconds)}`));
-    const link = el("a", { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` }, el("strong", { dir: "auto" }, run.question));
+    const link = el("a", { class: "turn-link", href: `#/run/${encodeURIComponent(run.run)}` }, el("strong", { dir: "auto" }, run.question || "A run that is not there any more"));
     return el("li", { class: "item turn" }, link, el("div", { class: "row apart" }, facts, branch));
   }
 
   rename() {
-    const title = input({ value: this.thread.title, maxlength: 120, placeholder: nameOf({ ...this.thread, title: "" }) });
+    const title = input({ value: this.thread.title, maxlength: 120 });
     const send = button("Keep", null, { kind: "primary small", type: "submit" });
     const back = () => {
       form.replaceWith(this.actions);
@@ -69,9 +68,9 @@ class ThreadView {
     };
     const submit = async (event) => {
       event.preventDefault();
-      const kept = await attempt(this.failed, send, () => patch(path("threads", this.thread.id), { title: title.value.trim() }).then((said) => said ?? true));
+      const kept = await attempt(this.failed, send, () => patch(path("threads", this.thread.id), { title: title.value.trim() }));
       if (!kept) return;
-      this.thread.title = title.value.trim();
+      this.thread.title = kept.title;
       replace(this.title, nameOf(this.thread));
       back();
     };

@@ -24,6 +24,7 @@ function rows(kind, runs, title, sentence) {
   if (!runs.length) return empty(title, sentence);
   const row = (run) => {
     const facts = Object.entries(run).filter(([key, value]) => key !== "name" && (typeof value === "number" || typeof value === "string") && value !== "");
+    if (run.problem) return el("li", { class: "item" }, el("strong", {}, run.name), el("p", { class: "wrong" }, run.problem));
     return el("li", {}, el("a", { class: "item", href: `#/training/${kind}/${encodeURIComponent(run.name)}` }, el("strong", {}, run.name), el("span", { class: "row" }, facts.map(([key, value]) => el("span", {}, said(key, value))))));
   };
   return el("ul", { class: "list" }, runs.map(row));
@@ -46,9 +47,9 @@ function one(kind, name, draw, signal) {
 }
 
 /** A chart, or nothing where no step has a value. */
-function chart(title, yName, series, bounds = {}) {
+function chart(title, yName, series, { x = "step", ...bounds } = {}) {
   const known = series.filter(({ points }) => points.some(([, y]) => y != null));
-  return known.length ? lineChart({ title, x: "step", y: yName, series: known, ...bounds }) : null;
+  return known.length ? lineChart({ title, x, y: yName, series: known, ...bounds }) : null;
 }
 
 const over = (steps, name, value) => ({ name, points: steps.map((step) => [step.step, value(step) ?? null]) });
@@ -70,11 +71,17 @@ function collected(run) {
 const percent = (value) => (value == null ? "–" : `${shown(100 * value)} %`);
 
 /** Every number that a training run wrote for its steps, the most telling first. */
-function trained({ steps, ...rest }) {
+function trained({ steps, rounds, ...rest }) {
   const first = ["loss", "kl", "entropy", "grad_norm", "rate"];
   const names = [...new Set(steps.flatMap((step) => Object.keys(step).filter((key) => key !== "step" && typeof step[key] === "number")))];
   names.sort((a, b) => (first.indexOf(a) + 1 || 99) - (first.indexOf(b) + 1 || 99));
   const facts = Object.entries(rest).filter(([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== "");
   if (!steps.length) return empty("No step was finished", "The curves begin with the first finished step.");
-  return [el("dl", { class: "facts" }, fact("Steps", number(steps.length)), facts.map(([key, value]) => fact(capital(key), key.endsWith("_at") ? when(value) : typeof value === "number" ? shown(value) : value))), names.map((name) => chart(capital(name), "by step", [over(steps, capital(name), (step) => step[name])]))];
+  return [el("dl", { class: "facts" }, fact("Steps", number(steps.length)), facts.map(([key, value]) => fact(capital(key), key.endsWith("_at") ? when(value) : typeof value === "number" ? shown(value) : value))), roundChart(rounds), names.map((name) => chart(capital(name), "by step", [over(steps, capital(name), (step) => step[name])]))];
+}
+
+/** How the rollouts collected between the updates scored. */
+function roundChart(rounds) {
+  const scores = (stage) => ({ name: capital(stage), points: rounds.map(({ round, scores: found }) => [round, found?.[stage] ?? null]) });
+  return rounds.length > 0 && chart("Score of each stage, by round", "mean score", STAGES.map(scores), { x: "round", low: 0, high: 1 });
 }

@@ -1,0 +1,170 @@
+"""The page for everybody: by keyboard, on a phone, in the dark, heard instead of seen."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.web_pages import PHONE, QUESTION, SOON, begun, finished, opened, run_address
+from tests.web_site import Site, seeded, website
+
+VIEWS = (
+    "#/", "#/run/{run}", "#/run/{run}/steps", "#/run/{asking}", "#/threads", "#/threads/{thread}",
+    "#/memory", "#/memory/kept", "#/memory/held", "#/judge", "#/judge/{run}", "#/training",
+    "#/training/collected/september", "#/training/trained/adapter", "#/run/none",
+)  # fmt: skip
+LONG = "Why does functools.lru_cache(maxsize=None)_never_discard_anything_whatever_is_asked_of_it?"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    folder = tmp_path_factory.mktemp("site")
+    seeded(folder)
+    with website(folder) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def views(site: Site) -> list[str]:
+    """The address of every view, with something to be seen in it."""
+    asking = begun(site, f"{LONG} lru_cache", approve_plan=True)["run"]
+    asked = finished(site)
+    return [view.format(asking=asking, **asked) for view in VIEWS]
+
+
+def shown(page: Page, site: Site, view: str) -> None:
+    page.goto(f"{site.url}{view}")
+    expect(page.locator("main h1").first).to_be_attached()
+    expect(page.locator("main .waiting")).to_have_count(0, timeout=SOON)
+    if "/run/" in view and not view.endswith("none"):
+        ready = page.locator(".report, .feed-stage, .ask-card").first
+        expect(ready).to_be_visible(timeout=SOON)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_no_view_has_a_serious_fault(browser: Browser, site: Site, views: list[str], theme: str):
+    found = {}
+    with opened(browser, site, color_scheme=theme, reduced_motion="reduce") as page:
+        for view in views:
+            shown(page, site, view)
+            faults = Axe().run(page).response["violations"]
+            grave = [f for f in faults if f["impact"] in ("serious", "critical")]
+            if grave:
+                found[view] = [(f["id"], f["nodes"][0]["html"][:120]) for f in grave]
+    assert not found
+
+
+def test_an_open_citation_has_no_serious_fault(browser: Browser, site: Site, views: list[str]):
+    with opened(browser, site, reduced_motion="reduce") as page:
+        shown(page, site, views[1])
+        page.locator("[data-citation='3']").click()
+        faults = Axe().run(page).response["violations"]
+    assert [f["id"] for f in faults if f["impact"] in ("serious", "critical")] == []
+
+
+def test_no_view_is_wider_than_a_phone(browser: Browser, site: Site, views: list[str]):
+    wide = {}
+    with opened(browser, site, viewport=PHONE) as page:
+        for view in views:
+            shown(page, site, view)
+            width = page.evaluate("document.documentElement.scrollWidth")
+            if width > PHONE["width"]:
+                wide[view] = width
+    assert not wide
+
+
+def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(browser: Browser, site: Site):
+    with opened(browser, site) as page:
+        expect(page.get_by_role("checkbox").first).to_be_attached()
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        page.keyboard.press("Enter")
+        page.keyboard.press("Tab")
+        expect(page.get_by_role("textbox", name="Question")).to_be_focused()
+        page.keyboard.type(QUESTION)
+        page.keyboard.press("Control+Enter")
+        page.wait_for_url("**/#/run/*")
+        expect(page.get_by_role("article")).to_be_visible(timeout=2 * SOON)
+        mark = page.get_by_role("button", name="Source 2").first
+        for _ in range(40):
+            if mark.evaluate("mark => mark === document.activeElement"):
+                break
+            page.keyboard.press("Tab")
+        expect(mark).to_be_focused()
+        outline = mark.evaluate("mark => getComputedStyle(mark).outlineStyle")
+        assert outline == "solid"
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog")).to_contain_text("Not supported")
+        page.keyboard.press("Escape")
+        expect(mark).to_be_focused()
+
+
+def test_a_change_of_view_puts_the_focus_on_its_heading(browser: Browser, site: Site):
+    with opened(browser, site) as page:
+        page.get_by_role("link", name="Memory").click()
+        expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
+
+
+def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, site: Site):
+    with opened(browser, site, color_scheme="light") as page:
+        paper = "getComputedStyle(document.body).backgroundColor"
+        assert page.evaluate(paper) == "rgb(251, 250, 247)"
+        page.get_by_role("radio", name="Dark theme").check(force=True)
+        assert page.evaluate(paper) == "rgb(22, 24, 27)"
+        page.reload()
+        assert page.evaluate(paper) == "rgb(22, 24, 27)"
+        page.get_by_role("radio", name="Theme of the system").check(force=True)
+        assert page.evaluate(paper) == "rgb(251, 250, 247)"
+        page.emulate_media(color_scheme="dark")
+        assert page.evaluate(paper) == "rgb(22, 24, 27)"
+
+
+def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser, site: Site):
+    run = begun(site, f"{QUESTION} slowly")["run"]
+    with opened(browser, site, run_address(run)) as page:
+        page.evaluate(
+            """() => {
+                window.heard = [];
+                const said = document.getElementById("said");
+                const hear = () => window.heard.push(said.textContent);
+                new MutationObserver(hear).observe(said, { childList: true });
+            }"""
+        )
+        expect(page.get_by_role("article")).to_be_visible(timeout=2 * SOON)
+        page.wait_for_function("window.heard.some((said) => said.startsWith('The run ended'))")
+        heard = page.evaluate("window.heard")
+    assert "Stage: research" in heard
+    assert len(heard) <= 6
+
+
+def test_nothing_moves_under_the_reader_while_a_run_is_written(browser: Browser, site: Site):
+    run = begun(site, f"{QUESTION} slowly")["run"]
+    with opened(browser, site, run_address(run)) as page:
+        page.evaluate(
+            """() => {
+                window.moved = 0;
+                new PerformanceObserver((list) => {
+                    for (const shift of list.getEntries()) window.moved += shift.value;
+                }).observe({ type: "layout-shift", buffered: true });
+            }"""
+        )
+        expect(page.get_by_role("region", name="Answer")).to_be_visible(timeout=2 * SOON)
+        assert page.evaluate("window.moved") < 0.02
+
+
+def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(
+    browser: Browser, tmp_path: Path
+):
+    with website(tmp_path, token="right-token") as site, opened(browser, site) as page:
+        dialog = page.get_by_role("dialog", name="Enter the token")
+        dialog.get_by_label("Token").fill("wrong")
+        dialog.get_by_role("button", name="Enter").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("not the token")
+        dialog.get_by_label("Token").fill("right-token")
+        dialog.get_by_label("Token").press("Enter")
+        expect(dialog).to_have_count(0)
+        expect(page.get_by_text("scripted")).to_be_visible()
+        expect(page.get_by_text("notes", exact=True)).to_be_visible()
+        assert "right-token" not in page.content()
