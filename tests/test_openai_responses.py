@@ -26,7 +26,7 @@ def test_a_response_holds_reasoning_message_citations_and_usage(tmp_path: Path) 
     assert done.output_text.startswith(REPORT)
     reasoning, message = done.output
     assert reasoning.type == "reasoning"
-    assert reasoning.summary[0].text.startswith("waiting for its turn\nStage: plan\n")
+    assert "\nStage: plan\nPlan: Read the documentation.\n" in reasoning.summary[0].text
     assert message.type == "message"
     [part] = message.content
     assert part.type == "output_text"

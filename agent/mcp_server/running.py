@@ -1,6 +1,7 @@
 """One MCP server from its settings to its end: on standard input and output, or on loopback."""
 
 import asyncio
+import logging
 
 import click
 import uvicorn
@@ -24,7 +25,9 @@ _NAMES = ("127.0.0.1", "localhost", "[::1]")
 async def run_stdio(settings: Settings) -> None:
     """Serve until standard input ends; nothing but the protocol goes to standard output."""
     async with Workbench(await _ready(settings), _tell) as bench:
-        await server_of(bench).run_stdio_async()
+        server = server_of(bench)
+        _quiet()
+        await server.run_stdio_async()
 
 
 async def run_http(settings: Settings, port: int) -> None:
@@ -37,6 +40,7 @@ async def run_http(settings: Settings, port: int) -> None:
         app = server_of(bench).streamable_http_app(
             streamable_http_path=PATH, transport_security=security()
         )
+        _quiet()
         config = uvicorn.Config(
             app,
             log_level="warning",
@@ -60,6 +64,12 @@ async def _ready(settings: Settings) -> Settings:
     # What cannot be is told before any client is answered.
     decoding_of(settings, choose_policy(settings))
     return await settled(with_default_source(settings))
+
+
+def _quiet() -> None:
+    """Libraries of sources log what concerns nobody, and the SDK shows it all."""
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(logging.ERROR)
 
 
 def _tell(line: str) -> None:
