@@ -22,7 +22,7 @@ from training.local.canary import Canary, Compared, canary
 from training.local.checkpointing import TrainingFolder
 from training.local.config import build_config
 from training.local.lora import Adapter
-from training.local.training_run import Trained, train
+from training.local.training_run import train
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -148,27 +148,6 @@ async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path)
         theirs = (whole.checkpoint / name).read_bytes()
         assert (pieces.newest / name).read_bytes() == theirs
     assert [_lasting(line) for line in pieces.metrics()] == [_lasting(m) for m in whole.steps]
-
-
-async def test_an_interrupted_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path) -> None:
-    rows = policy_rows(6)
-    whole = await train(config_of(tmp_path, tiny, rows, batch=1, out="whole"), "ss-grpo", quiet)
-    config = config_of(tmp_path, tiny, rows, batch=1, out="pieces")
-
-    def interrupt(line: str) -> None:
-        if line.startswith("step 2 of 3: row 1"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        await train(config, "ss-grpo", interrupt)
-    assert TrainingFolder(config.out).step() == 1
-    pieces = await train(config, "ss-grpo", quiet)
-    assert _hash(pieces) == _hash(whole)
-    assert [_lasting(m) for m in pieces.steps] == [_lasting(m) for m in whole.steps]
-
-
-def _hash(trained: Trained) -> str:
-    return read_checkpoint(trained.checkpoint).adapter_sha256
 
 
 def _lasting(metrics: dict[str, Any]) -> dict[str, Any]:

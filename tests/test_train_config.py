@@ -39,6 +39,12 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
         ('out = "x"\nrows = ["r"]\nrank = 0', "rank: .*greater than or equal to 1"),
         ('out = "x"\nrows = ["r"]\nlr = 1.0', "lr: Extra inputs"),
         ('out = "x"\nrows = ["r"]\n[objective]\nclip = [1.5, 0.2]', "clip is how far"),
+        ('out = "x"\nrows = ["r"]\nrank = 8\nadaptation = "full"', "rank go with the adaptation"),
+        ('out = "x"\nrows = ["r"]\npack_tokens = 9\nmicro_batch = 2', "two ways to cut a window"),
+        ('out = "x"\nrows = ["r"]\nmin_rate = 1.0\nschedule = "linear"', "above learning_rate"),
+        ('out = "x"\nrows = ["r"]\nmin_rate = 1e-6', "needs a schedule that falls"),
+        ('out = "x"\nrows = ["r"]\nbest_is = "highest"', "best_is goes with best_by"),
+        ('out = "x"\nrows = ["r"]\nlearning_rate = inf', "learning_rate: .*finite"),
         ("out =", "cannot be read"),
     ],
 )
@@ -110,3 +116,21 @@ def test_the_rate_rises_then_falls_by_a_cosine(build: Build) -> None:
     assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
     assert rates[6] == pytest.approx(0.5) and rates[9] == pytest.approx(0.03806, abs=1e-4)
     assert rate_at(7, 10, build(learning_rate=0.3)) == 0.3
+
+
+def test_a_linear_schedule_falls_to_the_least_rate(build: Build) -> None:
+    config = build(learning_rate=1.0, schedule="linear", warmup=0.2, min_rate=0.2)
+    rates = [rate_at(step, 10, config) for step in range(10)]
+    assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
+    assert rates[6] == pytest.approx(0.6) and rates[9] == pytest.approx(0.3)
+    cosine = build(learning_rate=1.0, schedule="cosine", min_rate=0.2)
+    assert rate_at(5, 10, cosine) == pytest.approx(0.6)
+
+
+def test_a_folder_of_weights_is_found_from_the_file_that_names_it(
+    build: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "base").mkdir()
+    assert build(model="base").model == "base", "no model lies there: a name"
+    (tmp_path / "base" / "config.json").write_text("{}")
+    assert build(model="base").model == str(tmp_path / "base")

@@ -30,10 +30,11 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     if config.gradient_checkpointing:
         checkpoint_activations(model)
     adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
-    model.to(ranks.device)
     score: Score | None = None
     dtype = getattr(torch, config.dtype)
-    if divided:
+    if not divided:
+        model.to(ranks.device)
+    else:  # block by block, so that no device ever holds all weights
         score = sharded(model, ranks, dtype if full else None)
     # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
     # unlikely as by chance.
@@ -62,15 +63,20 @@ def step_config(config: EngineConfig, most_gap: float = math.inf) -> StepConfig:
 def described(learner: Learner, base: str) -> dict[str, Any]:
     """What stands beside the weights: an adapter's configuration as peft's, or the model's."""
     weights = learner.weights
-    if not isinstance(weights, Adapter):
-        config: dict[str, Any] = learner.model.config.to_dict()
-        return config | {"dtype": "float32"}
+    if isinstance(weights, Adapter):
+        return adapter_config(weights.rank, weights.alpha, weights.targets, base)
+    config: dict[str, Any] = learner.model.config.to_dict()
+    return config | {"dtype": "float32"}
+
+
+def adapter_config(rank: int, alpha: float, targets: list[str], base: str) -> dict[str, Any]:
+    """An adapter's configuration as peft reads it."""
     return {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "r": weights.rank,
-        "lora_alpha": weights.alpha,
+        "r": rank,
+        "lora_alpha": alpha,
         "lora_dropout": 0.0,
-        "target_modules": weights.targets,
+        "target_modules": targets,
         "base_model_name_or_path": base,
     }

@@ -86,7 +86,10 @@ def joined(device: Device) -> Iterator[Ranks]:
     if world == 1:
         yield Ranks(device=place)
         return
-    dist.init_process_group("nccl" if place.type == "cuda" else "gloo")
+    if place.type == "cuda":
+        dist.init_process_group("nccl", device_id=place)
+    else:
+        dist.init_process_group("gloo")
     yield Ranks(dist.get_rank(), world, local, place)
     gc.collect()  # sharded weights hold on to the group
     dist.destroy_process_group()

@@ -109,8 +109,7 @@ def _unfit(row: TrainRow, method: Method, max_row_tokens: int) -> str:
 def _finite(row: TrainRow) -> bool:
     """Whether all numbers of the trained tokens are; what stands elsewhere is never looked at."""
     values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
-    trained = (number for on, *numbers in values if on for number in (*numbers, row.weight))
-    return all(map(math.isfinite, trained))
+    return all(math.isfinite(number) for on, *numbers in values if on for number in numbers)
 
 
 def _rows_of(path: Path) -> list[TrainRow]:

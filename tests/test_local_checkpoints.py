@@ -1,0 +1,224 @@
+"""Checkpoints of the local engine: exact resume at every step, kills, damage, best and last."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from agent.weights.checkpoints import Checkpoint
+from memory.buffers import BufferStore
+from memory.rubrics import RubricBuffer
+from tests.test_local_bases import folder_of
+from tests.train_rows import config_of, policy_rows, quiet
+from training.local.checkpoint_files import Saved, fault, read_trainer, read_weights
+from training.local.checkpointing import TrainingFolder
+from training.local.config import TrainConfig
+from training.local.session import open_session
+from training.local.stepped_bank import SteppedBank
+from training.local.training_run import Trained, train
+
+ROOT = Path(__file__).parent.parent
+SETTINGS = {"batch": 1, "epochs": 2, "schedule": "cosine", "objective": {"beta": 0.1}}
+FULL = {"adaptation": "full", "rank": None, "alpha": None, "learning_rate": 0.001}
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def configured(tmp_path: Path) -> Callable[..., TrainConfig]:
+    """A run of four steps; of a folder, so that no canary row is compared."""
+    folder_of(tmp_path / "base", "qwen2")
+
+    def config(out: str, **settings: Any) -> TrainConfig:
+        rows, settings = policy_rows(4), {**SETTINGS, "out": out, **settings}
+        return config_of(tmp_path, Path("base"), rows, **settings)
+
+    return config
+
+
+async def interrupted(config: TrainConfig, step: int) -> None:
+    """Train until a step is under way."""
+
+    def interrupt(line: str) -> None:
+        if line.startswith(f"step {step} of 4: row 1"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await train(config, "ss-grpo", interrupt)
+
+
+def assert_alike(run: Trained, whole: Trained, adaptation: str = "lora") -> None:
+    """To the last bit: weights, moments, random states, and what was measured."""
+    ours, theirs = (read_weights(r.checkpoint, adaptation) for r in (run, whole))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    mine, other = (read_trainer(r.checkpoint) for r in (run, whole))
+    for number, state in other["optimizer"]["state"].items():
+        moments = mine["optimizer"]["state"][number]
+        assert all(torch.equal(moments[name], value) for name, value in state.items())
+    assert torch.equal(mine["random"]["cpu"], other["random"]["cpu"])
+    assert [lasting(m) for m in run.steps] == [lasting(m) for m in whole.steps]
+
+
+def lasting(metrics: dict[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in metrics.items() if n not in ("seconds", "tokens_per_second")}
+
+
+@pytest.mark.parametrize("more", [{}, FULL, {"dtype": "bfloat16", **FULL}, {"save_every": 3}])
+async def test_a_run_stopped_in_any_step_ends_as_one_that_was_not(
+    configured: Callable[..., TrainConfig], more: dict[str, Any]
+) -> None:
+    whole = await train(configured("whole", **more), "ss-grpo", quiet)
+    config = configured("pieces", **more)
+    for step in (1, 2, 3, 4):
+        await interrupted(config, step)
+    assert_alike(await train(config, "ss-grpo", quiet), whole, config.adaptation)
+    assert [line["step"] for line in whole.steps] == [1, 2, 3, 4]
+
+
+async def test_a_checkpoint_cut_short_is_passed_by_and_the_one_before_is_used(
+    configured: Callable[..., TrainConfig],
+) -> None:
+    whole = await train(configured("whole"), "ss-grpo", quiet)
+    config = configured("pieces")
+    await interrupted(config, 4)
+    cut = TrainingFolder(config.out).newest / "trainer.pt"
+    cut.write_bytes(cut.read_bytes()[:1000])
+    told: list[str] = []
+    run = await train(config, "ss-grpo", told.append)
+    assert "the checkpoint of step 3 is not whole (trainer.pt has 1,000 of " in told[0]
+    assert told[0].endswith(": going on from step 2")
+    assert_alike(run, whole)
+
+
+async def test_without_any_whole_checkpoint_a_run_begins_anew(
+    configured: Callable[..., TrainConfig],
+) -> None:
+    config = configured("pieces")
+    await interrupted(config, 3)
+    for place in (config.out / "checkpoints").iterdir():
+        altered = place / "adapter_model.safetensors"
+        altered.write_bytes(altered.read_bytes()[:-1] + b"?")
+    told: list[str] = []
+    run = await train(config, "ss-grpo", told.append)
+    assert "is not what was written" in told[0] and told[0].endswith("beginning anew")
+    assert [line["step"] for line in run.steps] == [1, 2, 3, 4]
+
+
+WRITER = """
+import sys, torch
+from pathlib import Path
+from tests.test_local_checkpoints import saved
+from training.local.checkpointing import TrainingFolder
+folder = TrainingFolder(Path(sys.argv[1]))
+for step in range(1, 10_000):
+    folder.save(saved(step, size=1_000_000))
+"""
+
+
+def saved(step: int, size: int = 10, **metrics: float) -> Saved:
+    note = Checkpoint(
+        base="b",
+        base_sha256="",
+        adapter_sha256="",
+        method="sft",
+        step=step,
+        rank=1,
+        alpha=1.0,
+        served=False,
+    )
+    weights = {"w": torch.full((size,), float(step))}
+    return Saved(note, weights, {"moment": weights["w"]}, {}, [{"step": step, **metrics}])
+
+
+def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", WRITER, str(tmp_path))
+    process = subprocess.Popen(command, cwd=ROOT)
+    folder = TrainingFolder(tmp_path)
+    while not _killed_in_the_middle(process, folder):
+        assert process.poll() is None
+        time.sleep(0.001)
+    process.wait()
+    step = folder.step()
+    assert step >= 2 and folder.mend() == "", "the newest that is linked is whole"
+    assert float(read_weights(folder.newest, "lora")["w"][0]) == step
+    assert [line["step"] for line in folder.metrics()][-1] >= step
+    assert list((tmp_path / "checkpoints").glob("*.part"))
+    folder.save(saved(step + 1))
+    assert folder.step() == step + 1 and not list((tmp_path / "checkpoints").glob("*.part"))
+    assert [line["step"] for line in folder.metrics()] == list(range(1, step + 2))
+
+
+def _killed_in_the_middle(process: "subprocess.Popen[bytes]", folder: TrainingFolder) -> bool:
+    """Stop it, and kill it where a checkpoint is half written then."""
+
+    def parts() -> list[Path]:
+        return list((folder.folder / "checkpoints").glob("*.part"))
+
+    if folder.step() < 2 or not parts():
+        return False
+    process.send_signal(signal.SIGSTOP)
+    if parts() and fault(parts()[0]):
+        process.send_signal(signal.SIGKILL)
+        return True
+    process.send_signal(signal.SIGCONT)
+    return False
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path) -> None:
+    folder = TrainingFolder(tmp_path)
+    for step, score in enumerate((0.1, 0.9, 0.3, 0.9, 0.2), start=1):
+        better = lambda now, best: now["score"] > best.get("score", -1.0)  # noqa: E731
+        folder.save(saved(step, score=score), better=better)
+    assert folder.best.resolve().name == "000002", "the first of equals"
+    assert folder.newest.resolve().name == "000005"
+    kept = sorted(place.name for place in (tmp_path / "checkpoints").iterdir())
+    assert kept == ["000002", "000004", "000005"]
+
+
+async def test_the_best_step_is_told_by_its_metric(
+    configured: Callable[..., TrainConfig],
+) -> None:
+    config = configured("run", best_by="policy_loss", best_is="lowest")
+    run = await train(config, "ss-grpo", quiet)
+    losses = [line["policy_loss"] for line in run.steps]
+    best = TrainingFolder(config.out).best
+    assert int(best.resolve().name) == 1 + losses.index(min(losses))
+
+
+async def test_a_session_goes_on_where_its_caller_stood(
+    configured: Callable[..., TrainConfig],
+) -> None:
+    config, told = configured("run"), list[str]()
+    async with open_session(config, "ss-grpo", told.append) as session:
+        session.step(policy_rows(2), 0.01)
+        session.step(policy_rows(4), 0.01)
+        session.save({"valid": 0.5}, place={"round": 1})
+        expected = torch.rand(3)
+    torch.rand(7)
+    async with open_session(config, "ss-grpo", told.append) as session:
+        assert (session.done, session.place) == (2, {"round": 1})
+        session.step(policy_rows(2), 0.01)
+        assert torch.equal(expected, torch.rand(3)), "the random state is that of the checkpoint"
+        lines = session.folder.metrics()
+    assert [line["step"] for line in lines] == [1, 2] and lines[1]["valid"] == 0.5
+    assert "valid" not in lines[0]
+    assert sum(line.startswith("reading") for line in told) == 2, "once for each session"
+
+
+def test_rubric_buffers_go_back_with_the_weights(tmp_path: Path) -> None:
+    data, checkpoint = tmp_path / "data", tmp_path / "checkpoint"
+    store, memory = BufferStore(data / "buffers"), SteppedBank(data)
+    store.save(RubricBuffer(question="a", version=1))
+    checkpoint.mkdir()
+    memory.keep(checkpoint)
+    store.save(RubricBuffer(question="a", version=2))
+    store.save(RubricBuffer(question="b", version=1))
+    memory.go_back(checkpoint)
+    assert [(b.question, b.version) for b in store.all()] == [("a", 1)]
+    assert json.loads((checkpoint / "bank" / "snapshot.json").read_text())["generation"] == 0
