@@ -8,6 +8,7 @@ from typing import Any
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
 from memory.runs import write_atomically
+from training.local.checkpointing import TrainingFolder
 from training.run_directory import Question
 
 ROOT = Path(__file__).parent
@@ -76,7 +77,7 @@ class Plan:
         return {
             **values,
             "out": str(self.keep / "rounds"),
-            "start_adapter": str(self.keep / "sft" / "checkpoint"),
+            "start_adapter": str(TrainingFolder(self.keep / "sft").newest),
             "model": self.model,
             "rounds": table,
         }

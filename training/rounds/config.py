@@ -20,7 +20,7 @@ from training.judges import NONE
 from training.questions_rows import HUB
 
 TABLE = "rounds"
-CHANGEABLE = {"rounds", "held_out_every"}
+CHANGEABLE = {"rounds", "held_out_every", "refresh", "base_url", "judge_base_url"}
 """what may differ when the rounds of a folder go on"""
 
 

@@ -1,8 +1,10 @@
 """The local engine behind `Updates`: the two updates of a round, and one checkpoint of both."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from memory.runs import write_atomically
 from memory.schema import Value
 from training.local.session import TrainingSession
 from training.local.windows import rate_at
@@ -10,7 +12,7 @@ from training.rounds.folders import RoundFolders
 from training.rounds.updating import Metrics
 from training.rows import TrainRow
 
-ROUND, UNTRAINED = "round", "untrained"
+ROUND, UNTRAINED, TOLD = "round", "untrained", "rounds.jsonl"
 
 
 class Untrained(Value):
@@ -33,6 +35,7 @@ class SessionUpdates:
             self._done += 1
         self.last: TrainRow | None = None
         """of the rows that this process has trained"""
+        self._tell_all()
 
     @property
     def done(self) -> int:
@@ -57,6 +60,16 @@ class SessionUpdates:
             self._session.save(metrics, place={ROUND: self._done + 1})
             self._saved = self._session.done
         self._done += 1
+        self._tell_all()
+
+    def _tell_all(self) -> None:
+        """A line for each round, from what is kept with the checkpoints and beside them."""
+        kept = {line[ROUND]: line for line in self._session.folder.metrics() if ROUND in line}
+        for number in range(self._done):
+            if found := self._folders.round(number).part(0, UNTRAINED, Untrained):
+                kept[found.metrics[ROUND]] = found.metrics
+        lines = (json.dumps(kept[number]) + "\n" for number in sorted(kept))
+        write_atomically(self._folders.out / TOLD, lines)
 
     def _told(self, done: int, rows: int) -> None:
         self._session.tell(f"update {self._done + 1}: row {done} of {rows}")
