@@ -148,16 +148,23 @@ def budgets_of(settings: Settings) -> Budgets:
     )
 
 
-def reserve(settings: Settings, thread: str, question: str, earlier: tuple[str, ...] = ()) -> Ask:
+def reserve(
+    settings: Settings, thread: str, question: str, earlier: tuple[str, ...] | None = None
+) -> Ask:
     """Write down what is asked under a name, and after which runs, before any work is done for it.
 
-    Raises what cannot be asked: a thread that holds another question, a bad data directory.
+    `earlier`: None means those that it was asked after before, where the name is known. Raises
+    what cannot be asked: a thread that holds another question, a bad data directory.
     """
     decoding_of(settings, choose_policy(settings))
+    store = RunStore(settings.data_dir)
+    if earlier is None:
+        known = store.request(thread).get("ask", {}) if store.holds(thread) else {}
+        earlier = tuple(known.get("earlier", ()))
     ask = replace(
         template_of(settings), question=question, earlier=earlier, budgets=budgets_of(settings)
     )
-    RunStore(settings.data_dir).create(thread, request_of(ask, choices_of(settings)))
+    store.create(thread, request_of(ask, choices_of(settings)))
     return ask
 
 

@@ -119,6 +119,9 @@ def why_not(trajectory: Trajectory) -> str:
     """Why a run is not to be learnt from; "" where it is."""
     if trajectory.status is Status.FAILED:
         return "a failed run teaches nothing"
+    if trajectory.earlier:
+        # Its question means nothing without its thread, and lessons are kept by question.
+        return "a question that goes on with a thread teaches nothing by itself"
     if trajectory.ended_by == "interrupt":
         return "nothing was learnt from this run: it was interrupted"
     return ""

@@ -197,3 +197,16 @@ def test_a_damaged_run_of_the_thread_is_told_and_the_rest_goes_on(documents: Pat
         done = chat(server, documents, "/cite 1", resume=thread.id)
     assert "(unreadable)" in done.stdout and "cannot be read" in done.stderr
     assert "[1] It never evicts" in done.stdout
+
+
+def test_a_follow_up_is_resumed_by_ask_as_well(documents: Path, data_dir: Path):
+    def failing(body: dict[str, object], number: int) -> object:
+        return Fault(400) if number == 4 else turns(body, number)  # type: ignore[arg-type]
+
+    with ScriptedServer(failing) as server:  # type: ignore[arg-type]
+        done = chat(server, documents, QUESTION, FOLLOW_UP)
+        assert done.exit_code == 1
+        (thread,) = ConversationStore(data_dir).listed().conversations
+        arguments = ["ask", "--resume", thread.runs[1], "--json"]
+        report = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert report["answer"] == "It never evicts [1] there either."
