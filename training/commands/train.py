@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +71,7 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
     try:
         if job.rounds is None:
             trained = asyncio.run(_trained(job, method))
-            click.echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
+            _echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
         else:
             done = asyncio.run(_rounds(job, job.rounds))
             click.echo(json.dumps(rounds_dict(done)) if as_json else _rounds_told(done))
@@ -106,7 +107,13 @@ async def _rounds(job: "Job", rounds: "RoundsConfig") -> "RoundsDone":
 def _tell(line: str) -> None:
     from agent.reports.printable import printable
 
-    click.echo(printable(line), err=True)
+    _echo(printable(line), err=True)
+
+
+def _echo(text: str, err: bool = False) -> None:
+    """Of the processes that torchrun starts, the first tells."""
+    if os.environ.get("RANK", "0") == "0":
+        click.echo(text, err=err)
 
 
 def rounds_dict(done: "RoundsDone") -> dict[str, object]:
