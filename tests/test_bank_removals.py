@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from memory.items import Imported
+from tests.bank_commands import bank as bank_command
 from tests.bank_parts import bank_in, ids, reflection
+from tests.learning import Server, ask, by_content, command, kept, prepared
+from tests.scripted_server import Scripted, ScriptedServer
 
 FLAGGED = {"flags": ("It tells its reader to visit a page.",)}
 
@@ -64,3 +67,26 @@ async def test_a_catalogue_made_again_and_an_older_copy_bar_the_same_words(tmp_p
     assert not await bank_in(tmp_path / "data").put(reflection("cache", "b"))
     await bank.restore(tmp_path / "before")
     assert not await bank.put(reflection("cache", "b"))
+
+
+def test_a_removed_lesson_does_not_come_back_by_a_rating(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data, removed = prepared(tmp_path, monkeypatch), False
+    script = Server()
+
+    def answering(body: dict[str, object], number: int) -> Scripted:
+        reply = script(body, number)
+        scored = script.asked[-1] == "judge reflections" and removed
+        return by_content(body).replace("0.9", "0.7") if scored else reply
+
+    with ScriptedServer(answering) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        [lesson] = kept(data)
+        bank_command("rm", lesson.id, "--yes")
+        removed = True
+        command("rate", "one", "4")
+        done = command("learn")
+    assert kept(data) == []
+    assert "is not recalled: a person disabled or removed it" in done.stdout
+    assert lesson.takeaways not in (data / "bank" / "journal.jsonl").read_text()
