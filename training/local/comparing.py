@@ -28,8 +28,9 @@ async def compared(session: TrainingSession, row: TrainRow) -> Canary:
 
 
 def _learner(session: TrainingSession) -> Learner:
-    """The model in memory; where each rank has a part, it is read again from the checkpoint."""
-    if session.config.parallel == "ddp" or session.ranks.world == 1:
+    """The model in memory; where it is not, or a part of it, it is read from the checkpoint."""
+    whole = session.config.parallel == "ddp" or session.ranks.world == 1
+    if whole and session.loaded:
         return session.learner
     learner = load_learner(session.config, session.base.path, ALONE)
     learner.weights.load(read_weights(session.folder.newest, session.config.adaptation))

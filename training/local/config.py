@@ -24,6 +24,8 @@ Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
 Parallel = Literal["ddp", "fsdp"]
 Device = Literal["auto", "cpu", "cuda"]
+Engine = Literal["local", "trl"]
+"""`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl_engine`)"""
 
 
 class EngineConfig(BaseModel):
@@ -94,6 +96,7 @@ class TrainConfig(EngineConfig):
     batch: int = Field(default=0, ge=0)
     """of one step: rows for sft, whole groups for ss-grpo; 0: all"""
     max_steps: int | None = Field(default=None, ge=1)
+    engine: Engine = "local"
 
 
 def read_config(path: Path) -> TrainConfig:

@@ -165,7 +165,7 @@ class Learner:
             self.on_row(number + 1, len(batches))
         report = self._together(mine, loss, sum(int(batch.lengths.sum()) for batch in batches))
         report["grad_norm"] = self._clipped()
-        _check(report, self.config.most_gap)
+        check_numbers(report, self.config.most_gap)
         self._step(rate)
         seconds = time.perf_counter() - began
         speed = {"seconds": seconds, "tokens_per_second": report["tokens_read"] / seconds}
@@ -198,8 +198,8 @@ def moves(row: TrainRow) -> bool:
     return any(a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on)
 
 
-def _check(report: Metrics, most_gap: float) -> None:
-    """Before any weight is changed."""
+def check_numbers(report: Metrics, most_gap: float) -> None:
+    """Raises NotFinite, or PolicyError for rows of another model, by a step's numbers."""
     if not (math.isfinite(report["loss"]) and math.isfinite(report["grad_norm"])):
         raise NotFinite(
             f"the loss is {report['loss']:g} and its gradient's size {report['grad_norm']:g}.",

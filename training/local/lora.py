@@ -19,6 +19,27 @@ from memory.errors import SettingsError
 from training.local.ranks import put, whole
 
 
+def adaptable(model: Any) -> list[str]:
+    """The names of a model's linear layers but its output, in order.
+
+    Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
+    """
+    output = model.get_output_embeddings()
+    linear = [n for n, m in model.named_modules() if type(m) is nn.Linear and m is not output]
+    if not linear:
+        raise SettingsError(
+            f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
+            'Set adaptation to "full".',
+        )
+    return linear
+
+
+def first_a(linear: nn.Linear, rank: int, random: torch.Generator) -> Tensor:
+    """What an adapter's A is before any step, (rank, in)."""
+    bound = linear.in_features**-0.5
+    return torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=random)
+
+
 class LoraLinear(nn.Module):
     """A frozen linear layer with an adapter beside it."""
 
@@ -27,9 +48,7 @@ class LoraLinear(nn.Module):
         self.linear = linear.requires_grad_(False)
         self.scale = alpha / rank
         self.active = True
-        bound = linear.in_features**-0.5
-        start = torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=random)
-        self.lora_a = nn.Parameter(start)
+        self.lora_a = nn.Parameter(first_a(linear, rank, random))
         self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -79,15 +98,8 @@ class Adapter:
         """
         random = torch.Generator().manual_seed(seed)
         model.requires_grad_(False)
-        output = model.get_output_embeddings()
-        linear = [n for n, m in model.named_modules() if type(m) is nn.Linear and m is not output]
-        if not linear:
-            raise SettingsError(
-                f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
-                'Set adaptation to "full".',
-            )
         layers = {}
-        for name in linear:
+        for name in adaptable(model):
             parent, _, attribute = name.rpartition(".")
             owner = model.get_submodule(parent)
             layers[name] = LoraLinear(getattr(owner, attribute), rank, alpha, random)

@@ -36,10 +36,10 @@ def share(parts: Sequence[Part], ranks: Ranks) -> list[Part]:
         min(free, key=lambda mine: sum(map(_tokens, mine))).append(part)
     mine = taken[ranks.rank]
     shortest = min((row for part in parts for row in part), key=lambda row: len(row.ids))
-    return mine + [[_silent(shortest)]] * (most - len(mine))
+    return mine + [[silent(shortest)]] * (most - len(mine))
 
 
-def _silent(row: TrainRow) -> TrainRow:
+def silent(row: TrainRow) -> TrainRow:
     """The row with no token trained."""
     return row.model_copy(update={"loss_mask": (0,) * len(row.ids)})
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from agent.weights.checkpoints import Checkpoint, read_checkpoint
 from memory.errors import PolicyError, SettingsError, boundary
@@ -73,6 +74,11 @@ class TrainingSession:
                 restore_trainer(learner, read_trainer(self.folder.newest))
         return learner
 
+    @property
+    def loaded(self) -> bool:
+        """Whether the model is in memory."""
+        return "learner" in vars(self)
+
     def stand(self) -> None:
         """Stand where the newest whole checkpoint does."""
         if self.ranks.first and (mended := self.folder.mend()):
@@ -107,9 +113,13 @@ class TrainingSession:
             raise PolicyError(
                 f"training step {number} was not made: {error}", f"{error.remedy} {self._good()}"
             ) from error
-        self.done = number
-        self._lines.append({"step": number, **metrics})
+        self.finished(metrics)
         return metrics
+
+    def finished(self, metrics: Metrics) -> None:
+        """Count a step, of this engine or another one's."""
+        self.done += 1
+        self._lines.append({"step": self.done, **metrics})
 
     def save(
         self,
@@ -126,13 +136,23 @@ class TrainingSession:
             self._lines[-1] |= more
         self.place = dict(place or {})
         weights = self.learner.weights.state(keep=self.ranks.first)
-        trainer = trainer_state(self.learner)
+        config = described(self.learner, self.base.name)
+        return self.write(weights, config, trainer_state(self.learner), serve)
+
+    def write(
+        self,
+        weights: Mapping[str, Tensor],
+        config: Mapping[str, Any],
+        trainer: Mapping[str, Any],
+        serve: bool = True,
+    ) -> Path:
+        """The same of weights that another engine trained; the first rank has them whole."""
         if self.ranks.first:
             saved = Saved(
                 note=self.note.model_copy(update={"step": self.done}),
                 weights=weights,
                 trainer=trainer,
-                config=described(self.learner, self.base.name),
+                config=config,
                 lines=self._lines,
                 place=self.place,
                 template=self.base.gguf if serve else None,
