@@ -259,3 +259,19 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
         assert bad.status_code == 400
         assert bad.json()["error"]["message"] == "The body must be a JSON object."
         assert desk.store.threads() == []
+
+
+def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path) -> None:
+    with served([plan(), Hang()], tmp_path) as (address, desk, model):
+        body = {"model": "rubricem", "messages": ASKED, "stream": True}
+        with httpx.stream("POST", f"{address}/chat/completions", json=body, timeout=20) as reply:
+            lines = reply.iter_lines()
+            until(lambda: "Found:" in next(lines))
+            until(lambda: len(model.requests) == 2)
+            [work] = desk.live.values()
+            assert work.task is not None
+            work.task.get_loop().call_soon_threadsafe(desk.close)
+            rest = "\n".join(lines)
+    assert "the run goes on when it starts again" in rest
+    [run] = desk.store.threads()
+    assert not desk.store.ended(run), "nothing ended it: a server that comes takes it up"

@@ -49,10 +49,9 @@ class Asked(BaseModel):
     def run(self, question: str, conversation: str | None) -> RunAsked:
         """The run that is asked for; nobody is there to decide on its plan."""
         options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
+        thread = conversation or options.get("thread")
         try:
-            return RunAsked.model_validate(
-                {**options, "question": question, "thread": conversation}
-            )
+            return RunAsked.model_validate({**options, "question": question, "thread": thread})
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(["rubricem", *map(str, first["loc"])])

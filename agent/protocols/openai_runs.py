@@ -42,11 +42,14 @@ class Runs:
 
     @asynccontextmanager
     async def held(self, work: Work) -> AsyncIterator[None]:
-        """While a client waits for it; the run is stopped if it goes on when this ends."""
+        """While a client waits for it; the run is stopped if it goes on when this ends.
+
+        Where the server ends, the run is left to the next one.
+        """
         try:
             yield
         finally:
-            if work.run in self._desk.live:
+            if work.run in self._desk.live and not self._desk.closing.is_set():
                 await asyncio.shield(self._let_go(work.run))
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
