@@ -1,0 +1,161 @@
+"""The log of a run's events: numbered, kept, told without a gap or a double, to slow readers too."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from agent.serve.event_log import FILE_NAME, TAIL, EventLog
+from agent.serve.logs import MOST_RESTARTS, Logs
+from agent.serve.pacing import EVERY, MOST, Pacer
+
+
+@pytest.fixture
+async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
+    with ThreadPoolExecutor(1) as executor:
+        yield await EventLog(tmp_path / FILE_NAME, executor).load()
+
+
+async def whole(log: EventLog, after: int = 0) -> list[int]:
+    numbers = []
+    while told := await log.read(after):
+        numbers += [event.id for event in told]
+        after = numbers[-1]
+    return numbers
+
+
+async def test_an_event_is_told_once_it_is_in_the_file(log: EventLog):
+    log.append("stage", {"stage": "plan", "odd": "\ud800 \u2028 é"})
+    assert await log.read(0) == [], "it is not written yet"
+    await log.changed(0)
+    [event] = await log.read(0)
+    assert json.loads(log.path.read_text())["event"] == "stage"
+    head, data, *rest = event.frame.decode().split("\n", 2)[0:3]
+    assert (head, data) == ("id: 1", "event: stage")
+    assert rest[0].startswith('data: {"stage":"plan"') and rest[0].endswith("\n\n")
+
+
+async def test_numbers_go_on_where_the_process_before_left_off(log: EventLog, tmp_path: Path):
+    for number in range(3):
+        log.append("note", {"n": number})
+    await log.written()
+    with log.path.open("ab") as file:
+        file.write(b'{"id": 4, "event": "no')
+    with ThreadPoolExecutor(1) as executor:
+        later = await EventLog(log.path, executor).load()
+        assert (later.last, later.told) == (3, 3)
+        later.append("end", {})
+        await later.written()
+        assert await whole(later) == [1, 2, 3, 4] and later.ended
+    assert [json.loads(line)["id"] for line in log.path.read_text().splitlines()] == [1, 2, 3, 4]
+
+
+async def test_a_reader_far_behind_gets_every_event_and_memory_holds_few(log: EventLog):
+    for number in range(20 * TAIL):
+        log.append("text", {"text": str(number)})
+    await log.written()
+    assert await whole(log) == list(range(1, 20 * TAIL + 1))
+    assert await whole(log, 20 * TAIL - 2) == [20 * TAIL - 1, 20 * TAIL]
+    assert len(log._tail) == TAIL
+
+
+async def test_readers_that_come_and_go_miss_and_double_nothing(log: EventLog):
+    async def reader(stays: int) -> list[int]:
+        numbers: list[int] = []
+        while not log.ended or len(numbers) < log.last:
+            after = numbers[-1] if numbers else 0
+            for _ in range(stays):
+                told = await log.read(after)
+                numbers += [event.id for event in told]
+                after = numbers[-1] if numbers else 0
+                if not told and not log.ended:
+                    await log.changed(after)
+        return numbers
+
+    readers = [asyncio.create_task(reader(stays)) for stays in (1, 2, 7)]
+    for number in range(300):
+        log.append("text", {"text": str(number)})
+        await asyncio.sleep(0.0005 * (number % 3))
+    log.append("end", {})
+    for numbers in await asyncio.gather(*readers):
+        assert numbers == list(range(1, 302))
+
+
+async def test_after_a_restart_what_was_told_before_is_history(log: EventLog):
+    for name in ("stage", "text", "end", "restart", "stage"):
+        log.append(name, {})
+    await log.written()
+    assert [event.name for event in await log.read(0)] == ["restart", "stage"]
+    assert [event.id for event in await log.read(4)] == [5]
+    assert not log.ended
+
+
+async def test_a_file_that_cannot_be_written_delays_events_and_loses_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("agent.serve.event_log.AGAIN", 0.01)
+    folder = tmp_path / "gone"
+    with ThreadPoolExecutor(1) as executor:
+        log = EventLog(folder / FILE_NAME, executor)
+        log.append("note", {"n": 1})
+        await asyncio.sleep(0.05)
+        assert await log.read(0) == []
+        folder.mkdir()
+        await asyncio.wait_for(log.changed(0), 5)
+        assert await whole(log) == [1]
+
+
+async def test_a_damaged_line_is_a_note_and_leaves_no_gap(log: EventLog):
+    log.path.write_bytes(b'{"id":1,"event":"stage","data":{}}\nnonsense\n')
+    with ThreadPoolExecutor(1) as executor:
+        damaged = await EventLog(log.path, executor).load()
+        told = await damaged.read(0)
+    assert [(event.id, event.name) for event in told] == [(1, "stage"), (2, "note")]
+
+
+def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
+    def written(run: str, *names: str) -> None:
+        (tmp_path / run).mkdir()
+        lines = (json.dumps({"event": name}, separators=(",", ":")) + "\n" for name in names)
+        (tmp_path / run / FILE_NAME).write_text("".join(lines))
+
+    written("going", "note", "stage")
+    written("over", "note", "end")
+    written("again", "note", "end", "restart", "stage")
+    written("crashing", "note", *["restart"] * MOST_RESTARTS)
+    written("empty")
+    logs = Logs(tmp_path)
+    assert sorted(logs.unfinished()) == ["again", "going"]
+    logs.close()
+
+
+async def test_no_second_holds_more_than_five_events_and_no_text_is_lost():
+    loop = asyncio.get_running_loop()
+    told: list[tuple[float, str, dict[str, str]]] = []
+    pacer = Pacer(lambda name, data: told.append((loop.time(), name, data)))
+    for number in range(60):
+        pacer.put("text", {"stage": "plan" if number < 30 else "research", "text": f"{number} "})
+        if number % 12 == 0:
+            pacer.put("tool", {"query": str(number)})
+        await asyncio.sleep(0.03)
+    await pacer.drained()
+    assert "".join(d["text"] for _, name, d in told if name == "text") == "".join(
+        f"{n} " for n in range(60)
+    )
+    assert [d["query"] for _, name, d in told if name == "tool"] == ["0", "12", "24", "36", "48"]
+    times = [at for at, _, _ in told]
+    assert all(b - a >= 1.0 for a, b in zip(times, times[MOST:], strict=False))
+    texts = [at for at, name, _ in told if name == "text"]
+    assert len(texts) <= 1.8 / EVERY["text"] + 8
+
+
+async def test_of_counts_that_wait_the_last_is_told():
+    told: list[tuple[str, dict[str, int]]] = []
+    pacer = Pacer(lambda name, data: told.append((name, data)))
+    for number in range(50):
+        pacer.put("usage", {"n": number})
+    await asyncio.wait_for(pacer.drained(), 3)
+    assert told == [("usage", {"n": 0}), ("usage", {"n": 49})]
