@@ -19,7 +19,7 @@ from tests.conftest import COMMAND, ROOT
 from tests.flow import SUPPORTED, answer, plan
 from tests.scripted_server import Hang, Reply, Scripted, ScriptedServer
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 """seconds after which nothing more is expected, however busy the machine is"""
 ENTER, ALT_ENTER, TAB, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\t", "\x03", "\x04", "\x1b[A"
 ROWS, COLUMNS = 50, 140

@@ -37,7 +37,7 @@ def show(talk: Talk, ended: Trajectory) -> None:
         talk.terminal.tell(f"error: {ended.reason}")
         talk.terminal.tell("Once that is mended, go on with: /resume")
         return
-    print_report(ended, talk.terminal.console)
+    print_report(ended, talk.terminal.console, titled=not talk.terminal.attended)
     if ended.status is Status.PARTIAL:
         talk.worst = talk.worst or PARTIAL
         if ended.ended_by in BUDGETS:

@@ -3,6 +3,7 @@
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 from agent.auto_source import with_default_source
@@ -13,9 +14,12 @@ from agent.chat.slash import Talk, one_of, split
 from agent.chat.terminal import Terminal
 from agent.chat.threads import open_thread
 from agent.commands.interrupting import INTERRUPTED, Interrupts
+from agent.commands.terminal_person import NOBODY_HERE
 from agent.conversations.store import ConversationStore
+from agent.learnable import queued
 from agent.settings import load_settings
 from memory.errors import RubricemError, SettingsError
+from memory.runs import RunStore
 
 LATEST = "-"
 """in the place of a thread: the one that was changed last"""
@@ -26,6 +30,7 @@ async def talk_with(flags: dict[str, Any], thread: str, *, quiet: bool) -> int:
 
     `thread`: the one to begin in, `LATEST`, or "" for a new one.
     """
+    from agent.checkpointing import open_saver
     from agent.clients import open_researcher
 
     # What the event loop puts in its place would only end the chat at the second ^C.
@@ -34,17 +39,30 @@ async def talk_with(flags: dict[str, Any], thread: str, *, quiet: bool) -> int:
     conversations = ConversationStore(settings.data_dir)
     begin_in = _begun(conversations, thread) if thread else ""
     terminal = Terminal(quiet=quiet)
-    opening = open_researcher(settings, terminal.hear)
-    with terminal.waiting("opening"):
-        researcher = await opening.__aenter__()
-    try:
+    async with AsyncExitStack() as stack:
+        with terminal.waiting("opening"):
+            opening = open_researcher(settings, terminal.hear)
+            researcher = await stack.enter_async_context(opening)
+            if settings.checkpoints:
+                saver = open_saver(settings.checkpoints.get_secret_value())
+                researcher.saver = await stack.enter_async_context(saver)
         talk = Talk(Conversing(researcher, settings, dict(flags), conversations), terminal)
         if begin_in:
             await open_thread(talk, begin_in)
         await _talk(talk)
-        return talk.worst
-    finally:
-        await opening.__aexit__(None, None, None)
+        _tell_left(talk)
+        return 0 if terminal.attended else talk.worst
+
+
+def _tell_left(talk: Talk) -> None:
+    """How the thread is gone on with, and what of it can be learnt from."""
+    thread, settings = talk.conversing.thread, talk.conversing.settings
+    if talk.terminal.attended and thread:
+        talk.terminal.tell(f"Go on with this thread: rubricem chat --resume {thread.id}")
+    if settings.memory == "on" and (waiting := len(queued(RunStore(settings.data_dir)))):
+        talk.terminal.tell(
+            f"{waiting} run{'' if waiting == 1 else 's'} can be learnt from: rubricem learn"
+        )
 
 
 def _begun(conversations: ConversationStore, thread: str) -> str:
@@ -61,13 +79,15 @@ def _begun(conversations: ConversationStore, thread: str) -> str:
 
 
 async def _talk(talk: Talk) -> None:
-    at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    if at_terminal:
+    attended, settings = talk.terminal.attended, talk.conversing.settings
+    if attended:
         talk.terminal.say("Ask a question; /help lists the commands, ^D leaves.", style="dim")
-    async for line in _entered(talk) if at_terminal else _piped():
+    elif settings.approve_plan or settings.clarify:
+        talk.terminal.tell(NOBODY_HERE)
+    async for line in _entered(talk) if attended else _piped():
         if line.strip():
             done = await _worked(talk, line)
-            if not done and not at_terminal:
+            if not done and not attended:
                 talk.worst = INTERRUPTED
                 return
         if talk.over:

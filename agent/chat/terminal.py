@@ -29,8 +29,10 @@ class Terminal:
     """Standard output for what was asked for, standard error for how it comes about."""
 
     def __init__(self, *, quiet: bool = False) -> None:
+        """`attended`: a person types here, and not a program."""
         self.quiet = quiet
         self.console = Console(highlight=False)
+        self.attended = sys.stdin.isatty() and sys.stdout.isatty()
         self._listener: Listener = ignore
 
     def say(self, text: str | Text = "", style: str = "") -> None:

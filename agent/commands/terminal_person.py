@@ -20,12 +20,14 @@ from agent.person import Nobody, Person
 from agent.plan_text import RUBRIC, as_text, from_text
 from agent.reports.printable import one_line, printable
 
+NOBODY_HERE = "There is no terminal to ask at: the plan is approved, and nothing is asked."
+
 
 def person_here(interrupts: Interrupts) -> tuple[Person, str]:
     """Whoever sits at the terminal; without one nobody, and the sentence that says so."""
     if sys.stdin.isatty() and sys.stderr.isatty():
         return TerminalPerson(interrupts), ""
-    return Nobody(), "There is no terminal to ask at: the plan is approved, and nothing is asked."
+    return Nobody(), NOBODY_HERE
 
 
 class TerminalPerson:

@@ -201,9 +201,12 @@ def _totals(progress: Progress, seconds: float) -> str:
     return f"{state}{read}{progress.tokens:,} tokens written, {duration(seconds)}"
 
 
-def print_report(trajectory: Trajectory, console: Console | None = None) -> None:
+def print_report(
+    trajectory: Trajectory, console: Console | None = None, *, titled: bool = True
+) -> None:
     """Print the answer, its sources and its numbers; wrapped on a terminal, unwrapped in a pipe.
 
+    `titled`: the question stands above them, which the reader may have just asked.
     In the format `exact` the last line is the bare answer and nothing else.
     """
     console = console or Console(highlight=False)
@@ -212,7 +215,7 @@ def print_report(trajectory: Trajectory, console: Console | None = None) -> None
     body.highlight_regex(_MARK, "cyan")
     body.highlight_regex(_DOUBT, "yellow")
     parts = [
-        Text(one_line(trajectory.question), style="bold"),
+        Text(one_line(trajectory.question) if titled else "", style="bold"),
         *(Text(note, style="yellow") for note in notes(trajectory, answer)),
         body,
         *_sources(answer),
