@@ -7,7 +7,7 @@ import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.web_pages import opened
-from tests.web_site import Site, website
+from tests.web_site import website
 
 CASES = {
     "<p>a<script>alert(1)</script>b</p>": "<p>ab</p>",

@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 import httpx
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from tests.web_site import Site
 
-PHONE = {"width": 360, "height": 740}
+PHONE: ViewportSize = {"width": 360, "height": 740}
 QUESTION = "What does lru_cache do with maxsize None?"
 CSRF = {"X-Rubricem": "1"}
 SOON = 10_000
@@ -82,3 +82,12 @@ def run_address(run: str, tab: str = "") -> str:
 
 def has_heading(page: Page, text: str) -> None:
     expect(page.get_by_role("heading", level=1, name=text)).to_be_visible()
+
+
+def was_told(site: Site, words: str) -> bool:
+    """Whether the model is told these words, now or soon."""
+    for _ in range(200):
+        if any(words in str(request.body["messages"]) for request in site.model.requests):
+            return True
+        time.sleep(0.025)
+    return False

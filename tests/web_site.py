@@ -18,7 +18,6 @@ from tests.scripted_server import ScriptedServer
 from tests.tool_servers import serving_http
 from tests.web_scripts import DOCUMENTS, reply
 
-
 HOSTILE_TAG = "<img src=x onerror=alert(1)>"
 
 

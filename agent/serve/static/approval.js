@@ -14,7 +14,7 @@ export class AskPanel {
   constructor(run) {
     this.run = run;
     this.asked = null;
-    this.element = el("div", { class: "asked" });
+    this.element = null;
   }
 
   on_ask(asked) {
@@ -23,7 +23,7 @@ export class AskPanel {
     this.failed = el("div");
     this.body = el("div", { class: "stack" });
     const card = el("section", { class: "card ask-card stack", "aria-labelledby": title.id }, title, this.body, this.failed);
-    replace(this.element, card);
+    this.element = el("div", { class: "asked" }, card);
     if (asked.kind === "plan") this.plan();
     else this.doubt();
     say(asked.kind === "plan" ? "The plan waits for your approval." : "The model asks you a question.");

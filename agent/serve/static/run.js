@@ -52,7 +52,7 @@ class RunView {
     const bar = el("div", { class: "run-bar" }, this.badge, counts, el("div", { class: "row" }, this.stop, this.resume));
     const head = el("header", { class: "run-head" }, kicker, el("h1", { tabindex: "-1", dir: "auto" }, this.run.question), bar, el("ol", { class: "stages", "aria-label": "Stages" }, this.steps));
     this.tabs = el("nav", { class: "tabs", "aria-label": "Parts of this run", hidden: true });
-    const main = el("div", { class: "run-main stack" }, this.failed, this.lost, this.asked.element, this.feed.element, this.report);
+    const main = el("div", { class: "run-main stack" }, this.failed, this.lost, this.feed.element, this.report);
     replace(place, head, this.tabs, el("div", { class: "run-grid" }, el("aside", { class: "run-aside stack", "aria-label": "Rubric and limits" }, this.rubric.element, this.limits), main));
     document.title = `${this.run.question} · rubricem`;
   }
@@ -88,7 +88,10 @@ class RunView {
     this.tell(usage);
   }
 
+  /** What waits for a person stands where the reading has got to. */
   on_ask() {
+    this.feed.add(this.asked.element);
+    this.asked.element.scrollIntoView({ block: "nearest" });
     if (this.run.state !== "ended") this.state({ ...this.run, state: "asking" });
   }
 
