@@ -38,8 +38,8 @@ from training.rounds.opening import run_rounds
 SLOWER, LEAST_DELAY = 3.5, 0.3
 ROUNDS, QUICK_ROUNDS, LEAST_ROUNDS = 14, 9, 4
 PAIRS, QUICK_PAIRS = 5, 3
-CANDIDATES = 8
-QUESTIONS, GROUP = 2, 2
+CANDIDATES, QUICK_CANDIDATES = 8, 2
+QUESTIONS, GROUP = 1, 2
 TARGET = 1.05
 REFRESH = ("sh", "-c", "cksum < {checkpoint}/adapter.gguf | tr ' ' -")
 """the server's name of each checkpoint"""
@@ -55,7 +55,7 @@ class Timed:
     """seconds from the beginning to the last update"""
     whole: float
     update: float
-    """seconds of the longest round's updates"""
+    """seconds of a round's updates, median"""
     reflect_rows: int
 
 
@@ -82,7 +82,7 @@ def timed(folder: Path, address: str, rounds: int, candidates: int) -> Timed:
         updates=at[-1] - began,
         whole=ended - began,
         # The first one also loads the model.
-        update=max(line["seconds/train"] for line in metrics[1:]),
+        update=statistics.median(line["seconds/train"] for line in metrics[1:]),
         reflect_rows=int(sum(line["rows/reflect"] for line in metrics)),
     )
 
@@ -126,17 +126,17 @@ def report(pairs: Sequence[tuple[Timed, Timed]], delay: float, rounds: int) -> N
     steady = [one.rounds / other.rounds for one, other in pairs]
     updates = [one.updates / other.updates for one, other in pairs]
     whole = [one.whole / other.whole for one, other in pairs]
-    longest = max(run.update for pair in pairs for run in pair)
+    update = statistics.median(one.update for one, _ in pairs)
     rows = min(one.reflect_rows for one, _ in pairs)
-    met = statistics.median(steady) <= TARGET and delay >= 3 * longest and rows > 0
+    met = statistics.median(steady) <= TARGET and delay >= 3 * update and rows > 0
     emit(
         "reflection_overlap",
         {
             "rounds": rounds,
             "pairs": len(pairs),
             "delay_s": round(delay, 3),
-            "update_s_max": round(longest, 3),
-            "delay_over_update": round(delay / longest, 2),
+            "update_s_median": round(update, 3),
+            "delay_over_update": round(delay / update, 2),
             "rounds_ratio_median": round(statistics.median(steady), 4),
             "rounds_ratio_min": round(min(steady), 4),
             "rounds_ratio_max": round(max(steady), 4),
@@ -149,7 +149,7 @@ def report(pairs: Sequence[tuple[Timed, Timed]], delay: float, rounds: int) -> N
         {"rounds_ratio_median": f"<= {TARGET}", "delay_over_update": ">= 3",
          "reflection_rows_trained": "> 0"},
         met,
-        f"tiny random model, {QUESTIONS} questions x {GROUP} a round, policy, judge and search on "
+        f"tiny random model, {QUESTIONS} question x {GROUP} a round, policy, judge and search on "
         f"loopback; interleaved pairs, order alternating; {os.cpu_count()} cores, one for torch",
     )  # fmt: skip
 
@@ -160,18 +160,19 @@ def main() -> None:
     size.add_argument("--quick", action="store_true", help=f"{QUICK_PAIRS} pairs (the default)")
     size.add_argument("--full", action="store_true", help=f"{PAIRS} pairs of longer runs")
     parser.add_argument("--rounds", type=int)
-    parser.add_argument("--candidates", type=int, default=CANDIDATES)
+    parser.add_argument("--candidates", type=int)
     asked = parser.parse_args()
     rounds = asked.rounds or (ROUNDS if asked.full else QUICK_ROUNDS)
+    candidates = asked.candidates or (CANDIDATES if asked.full else QUICK_CANDIDATES)
     torch.set_num_threads(1)
-    tried = once(0.05, LEAST_ROUNDS, asked.candidates)
+    tried = once(0.05, LEAST_ROUNDS, candidates)
     delay = max(SLOWER * tried.update, LEAST_DELAY)
     print(f"an update takes {tried.update:.2f} s, so a reply {delay:.2f} s", flush=True)
     pairs = []
     for number in range(PAIRS if asked.full else QUICK_PAIRS):
-        arms = [asked.candidates, 0] if number % 2 else [0, asked.candidates]
-        runs = {candidates: once(delay, rounds, candidates) for candidates in arms}
-        pairs.append((runs[asked.candidates], runs[0]))
+        arms = [candidates, 0] if number % 2 else [0, candidates]
+        runs = {count: once(delay, rounds, count) for count in arms}
+        pairs.append((runs[candidates], runs[0]))
         print(f"pair {number + 1}: {pairs[-1]}", file=sys.stderr, flush=True)
     report(pairs, delay, rounds)
 

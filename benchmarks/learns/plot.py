@@ -37,7 +37,7 @@ def _line(axes: object, label: str, figures: Sequence[Interval | None]) -> None:
         return
     places, middle, low, high = zip(*points, strict=True)
     spread = [
-        [m - lo for m, lo in zip(middle, low, strict=True)],
-        [hi - m for m, hi in zip(middle, high, strict=True)],
+        [max(m - lo, 0.0) for m, lo in zip(middle, low, strict=True)],
+        [max(hi - m, 0.0) for m, hi in zip(middle, high, strict=True)],
     ]
     axes.errorbar(places, middle, yerr=spread, marker="o", capsize=3, label=label)  # type: ignore[attr-defined]
