@@ -146,7 +146,7 @@ async def test_what_completes_a_line(tmp_path: Path):
             assert words("/cite ") == [] == words("/nope x") == words("why /re")
             assert words("/re\nsume") == []
     assert "scripted" in bar and "new thread" in bar and "0 tokens" in bar
-    assert "at most 200,000 tokens, 900 seconds, 1 US dollar" in bar
+    assert "each at most 200,000 tokens, 900 s, $1" in bar
 
 
 def test_a_command_may_be_cut_short_as_long_as_it_is_clear():

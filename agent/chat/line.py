@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from agent.budgets import Budgets
 from agent.chat.commands import COMMANDS
 from agent.chat.conversing import Conversing
 from agent.chat.slash import Talk
@@ -23,6 +24,7 @@ HISTORY = "chat_history"
 def open_line(talk: Talk) -> "PromptSession[str]":
     """The prompt of a talk; `prompt_async` gives what was entered."""
     from prompt_toolkit import PromptSession
+    from prompt_toolkit.application import get_app
     from prompt_toolkit.history import FileHistory
 
     path = history_file(talk.conversing.settings.data_dir)
@@ -34,7 +36,9 @@ def open_line(talk: Talk) -> "PromptSession[str]":
         completer=_completer(talk),
         complete_while_typing=True,
         key_bindings=_keys(),
-        bottom_toolbar=lambda: [("", toolbar(talk.conversing))],
+        bottom_toolbar=lambda: [
+            ("", one_line(toolbar(talk.conversing), get_app().output.get_size().columns - 1))
+        ],
         enable_open_in_editor=True,
     )
 
@@ -72,13 +76,23 @@ def toolbar(conversing: Conversing) -> str:
     parts = [
         one_line(conversing.researcher.policy.name, 40),
         ", ".join(one_line(Path(name).name, 30) for name in choices.get("source", ())),
-        one_line(thread, 40),
+        one_line(thread, 30),
         f"{tokens:,} tokens",
         f"${spent.cost:.4f}" if spent.cost is not None else "",
-        f"at most {', '.join(budgets_of(conversing.settings).phrases().values())}",
+        _limits(budgets_of(conversing.settings)),
     ]
     plan = "plans are shown" if conversing.settings.approve_plan else ""
-    return " " + " \u00b7 ".join(filter(None, [*parts, plan]))
+    return " \u00b7 ".join(filter(None, [*parts, plan]))
+
+
+def _limits(budgets: Budgets) -> str:
+    limits = [
+        f"{budgets.tokens:,} tokens" if budgets.tokens is not None else "",
+        f"{budgets.seconds:,g} s" if budgets.seconds is not None else "",
+        f"${budgets.cost:,g}" if budgets.cost is not None else "",
+    ]
+    shown = ", ".join(filter(None, limits))
+    return f"each at most {shown}" if shown else "no budget"
 
 
 def _number(conversing: Conversing) -> int:
