@@ -1,4 +1,4 @@
-"""The log of a run's events: numbered, kept, told without a gap or a double, to slow readers too."""
+"""The log of a run's events: numbered, kept, told without a gap or a double, however slowly."""
 
 import asyncio
 import json

@@ -66,7 +66,12 @@ async def test_the_report_says_what_it_stands_on(here: Site):
     assert source["passage"].endswith("it is unbounded.") and source["number"] == 1
     assert 'popovertarget="c1"' in report["html"] and "an unbounded " in report["html"]
     assert report["markdown"].startswith("# What does")
-    assert [stage["stage"] for stage in report["stages"]] == ["plan", "research", "review", "answer"]
+    assert [stage["stage"] for stage in report["stages"]] == [
+        "plan",
+        "research",
+        "review",
+        "answer",
+    ]
     one = await here.one(run)
     assert (one["state"], one["status"], one["tool_calls"]) == ("ended", "finished", 2)
     assert one["usage"]["completion_tokens"] > 0
@@ -106,7 +111,7 @@ async def test_an_edited_plan_is_followed(here: Site, model: ScriptedServer):
     body = {"id": asked.data["id"], "decision": "edit", "text": edited}
     assert (await here.http.post(f"/api/runs/{run}/answer", json=body)).status_code == 200
     told = await here.ended(run)
-    assert [e.data["query"] for e in told if e.name == "tool"][0] == "functools cache"
+    assert next(e.data["query"] for e in told if e.name == "tool") == "functools cache"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who may ask the server what: hosts, origins, tokens, forms, sizes, rates, and what replies say."""
+"""Who may ask the server what: hosts, origins, tokens, forms, sizes, rates; what replies say."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What watchers are told: stages by their tags, checklists, and plans, of a run as it is written."""
+"""What watchers are told of a run as it is written: stages by their tags, checklists, plans."""
 
 from itertools import groupby
 from typing import Any

@@ -36,7 +36,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self._desk.close()
-        super().handle_exit(sig, frame)
+        # Not passed on when it has ended, as uvicorn would: this is how a server ends.
+        self.force_exit, self.should_exit = self.should_exit, True
 
 
 async def served(
