@@ -76,10 +76,15 @@ class InTurn:
 def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
     """The round after which the bank is as a round sees it; -1: as it was at the beginning.
 
-    It is the last one that is surely over when the round begins, or a later one that asked one of
-    the same questions: what it taught of them has to be there.
+    A round that runs ahead waits for no reflections of the two before it, which may take as long
+    as two rounds; one that asked the same questions it does wait for: what it taught of them has
+    to be there. It never sees less than the round before saw.
     """
-    own, over = _asked(curriculum, number), max(number - 1 - ahead, -1)
+    return max(_recalls_after(curriculum, n, ahead) for n in range(number + 1))
+
+
+def _recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
+    own, over = _asked(curriculum, number), max(number - 1 - 2 * ahead, -1)
     shares = (n for n in range(number - 1, over, -1) if own & _asked(curriculum, n))
     return next(shares, over)
 
