@@ -81,7 +81,7 @@ check: setup
 
 bench: setup
 	@for name in ask_overhead startup corpus embedded credit verify resume plain_loop \
-	    judge_cost judge_throughput bank_scale bank_effect; do \
+	    judge_cost judge_throughput bank_scale bank_effect serve_load; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 

@@ -1,6 +1,7 @@
 """Budgets: what is spent, when the research ends, and what a run leaves that is broken off."""
 
 import asyncio
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -216,3 +217,13 @@ async def test_no_evidence_is_an_honest_end(tmp_path: Path):
         run = await asked(server.base_url, tmp_path, source=FixedSearch([]))
     assert (run.status, run.reason) == (Status.NO_EVIDENCE, "nothing was found")
     assert "No evidence: nothing was found; what follows rests on no source" in markdown(run)
+
+
+def test_while_a_person_is_waited_for_no_time_counts():
+    spending = Spending(Budgets(seconds=0.05))
+    spending.stand()
+    time.sleep(0.1)
+    assert spending.out() is None and spending.seconds < 0.05
+    spending.live()
+    time.sleep(0.06)
+    assert spending.out() == "seconds"
