@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agent.choice import EmbeddedChoice, choose_policy
-from agent.judging import open_judge_model
+from agent.judging import chain_of, open_judge_model
 from agent.settings import Settings
 from judge.building import item_checker
 from judge.checklist import Checker
@@ -65,7 +65,7 @@ async def judged_report(
     async with open_judge_model(settings) as model:
         if not held.pairs:
             return await _check(settings, data, held, item_checker(model), limit, out, told)
-        comparer = comparer_of(kind, model)
+        comparer = comparer_of(kind, model, chain_of(settings))
         kept = VerdictFile(out, f"{kind}, {comparer.name}")
         chosen = sample(held.pairs, limit, settings.seed)
         done = [c for c in kept.comparisons(held.pairs) if c.pair in {p.id for p in chosen}]

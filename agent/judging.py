@@ -6,17 +6,32 @@ can be shared, so that its weights are in memory once.
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
 
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import connect, load_embedded
 from agent.events import Listener, ignore
 from agent.settings import Settings
 from agent.stage_rubrics import gated
+from agent.weights.checkpoints import is_checkpoint, note_of
 from judge.building import JudgeModel, LocalModel, Wanted, group_judge, stage_judge
 from judge.composed_judge import ComposedJudge, GroupJudge
 from judge.kept_replies import kept
+from judge.pairwise_forms import ChainForm
 from judge.stage_judge import StageJudge
 from memory.replies import ReplyStore
+
+
+def chain_of(settings: Settings) -> ChainForm | None:
+    """The form of reasoning that the settings' model was trained to judge in; None: in none.
+
+    Raises WeightsError for a checkpoint whose note cannot be read.
+    """
+    choice = choose_policy(settings)
+    if not isinstance(choice, EmbeddedChoice) or not is_checkpoint(choice.model_name):
+        return None
+    return note_of(Path(choice.model_name).expanduser()).judge
 
 
 @asynccontextmanager
@@ -52,6 +67,7 @@ async def open_group_judge(
     `gate`: it is asked only about what code finds whole in form and held by its citations.
     `shared` is used where the settings name an embedded model.
     """
+    wanted = replace(wanted, chain=chain_of(settings))
     async with open_judge_model(settings, shared) as model:
         store = ReplyStore(settings.data_dir / "replies")
         judge = group_judge(kept(model, store) if keep_replies else model, wanted)

@@ -15,8 +15,10 @@ from judge.choice_judge import ChoiceScorer
 from judge.composed_judge import GroupJudge
 from judge.line_proposer import LineProposer
 from judge.pairwise import Comparer, Order, PairwiseJudge
+from judge.pairwise_chain import ChainComparer
 from judge.pairwise_chat import ChatComparer
 from judge.pairwise_choice import ChoiceComparer
+from judge.pairwise_forms import ChainForm
 from judge.pairwise_groups import GroupwisePairs
 from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from judge.relative import RelativeJudge
@@ -52,6 +54,8 @@ class Wanted:
     flip: bool = False
     """a pairwise judge is shown each pair once, in an order drawn from the seed"""
     seed: int = 0
+    chain: ChainForm | None = None
+    """the form in which a local model was trained to compare pairs; None: it was not"""
 
 
 _DOES: Mapping[Kind, frozenset[str]] = {
@@ -71,7 +75,7 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
         return RelativeGroups(relative_judge(model, wanted.rubric, passes), wanted.seed)
     if wanted.kind == "pairwise":
         order: Order = "flip" if wanted.flip else "both"
-        return GroupwisePairs(PairwiseJudge(pair_comparer(model), order, wanted.seed))
+        return GroupwisePairs(PairwiseJudge(pair_comparer(model, wanted.chain), order, wanted.seed))
     if wanted.kind == "checklist":
         return checklist_judge(model)
     return stage_judge(model, wanted.repeat, graded=wanted.graded)
@@ -89,9 +93,15 @@ def _refuse(wanted: Wanted) -> None:
                 )
 
 
-def pair_comparer(model: JudgeModel) -> Comparer:
-    """What reads pairs of answers with an open model."""
-    return ChoiceComparer(model) if isinstance(model, LocalModel) else ChatComparer(model)
+def pair_comparer(model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
+    """What reads pairs of answers with an open model.
+
+    `chain`: the form of reasoning that a local model was trained to write; None: it was not, and
+    its probabilities are read.
+    """
+    if not isinstance(model, LocalModel):
+        return ChatComparer(model)
+    return ChoiceComparer(model) if chain is None else ChainComparer(model, chain)
 
 
 def item_checker(model: JudgeModel) -> Checker:

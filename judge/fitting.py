@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from memory.errors import JudgeError
-from memory.interfaces import ChoiceReader, Message
+from memory.interfaces import ChoiceReader, Message, TokenPolicy
 
 CHARACTERS_PER_TOKEN = 4
 LEAST_CHARACTERS = 200
@@ -11,7 +11,7 @@ SHRINK = 0.85
 
 
 async def fitted(
-    reader: ChoiceReader, messages_of: Callable[[int], Sequence[Message]], spare: int
+    reader: ChoiceReader | TokenPolicy, messages_of: Callable[[int], Sequence[Message]], spare: int
 ) -> tuple[int, tuple[int, ...]]:
     """The most characters for which the messages leave `spare` tokens, and the messages' ids.
 

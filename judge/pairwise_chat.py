@@ -42,7 +42,7 @@ class ChatComparer:
                 return Preference(None, f"{error} {error.remedy}".strip(), usage=spent(error))
             text, chain = reply.text, parse_chain(reply.text)
             if chain.verdict is not None:
-                reason = _reason(chain, first, second)
+                reason = reason_of(chain, first, second)
                 return Preference(chain.verdict, reason, chain=chain, text=reply.text, usage=used)
             if isinstance(self._model, Forgetting):
                 await self._model.forget(talk, sampling)
@@ -77,7 +77,7 @@ def _correction(reply: str, fault: str) -> Sequence[Message]:
     return [*said, Message("user", again)]
 
 
-def _reason(chain: Chain, first: str, second: str) -> str:
+def reason_of(chain: Chain, first: str, second: str) -> str:
     """Its rubric and evaluation, or what comes closest; and whether its quotes are real."""
     why = " ".join((chain.evaluation or chain.solution).split())
     shown = (without_markers(without_tags(reply)) for reply in (first, second))

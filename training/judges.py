@@ -17,6 +17,7 @@ from typing import Any, get_args
 
 from judge.building import JudgeModel, Kind, Wanted, group_judge, stage_judge
 from judge.composed_judge import ComposedJudge, Compositions, GroupJudge
+from judge.pairwise_forms import ChainForm
 from judge.rubrics import Rubric
 from memory.errors import SettingsError
 from memory.schema import Stage
@@ -27,12 +28,17 @@ RUBRIC = "rubric:"
 _FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the working directory."
 
 
-def collecting_judge(name: str, model: JudgeModel, seed: int = 0) -> GroupJudge:
-    """The judge of that name, one that `known_judge` knows, over an open model."""
+def collecting_judge(
+    name: str, model: JudgeModel, seed: int = 0, chain: ChainForm | None = None
+) -> GroupJudge:
+    """The judge of that name, one that `known_judge` knows, over an open model.
+
+    `chain`: the form in which a local model was trained to compare pairs.
+    """
     if name.startswith(RUBRIC):
         return ComposedJudge(stage_judge(model), compositions_of(name))
     kind = next(kind for kind in KINDS if kind == name)
-    return group_judge(model, Wanted(kind, seed=seed))
+    return group_judge(model, Wanted(kind, seed=seed, chain=chain))
 
 
 def known_judge(name: str) -> str:

@@ -11,7 +11,7 @@ from agent.auto_source import settled
 from agent.clients import choices_of, open_researcher
 from agent.events import Event, SourceProgress
 from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
-from agent.judging import open_judge_model
+from agent.judging import chain_of, open_judge_model
 from agent.policy import Policy, TokenWriter
 from agent.reflecting import ReflectionJudge, accepted, reflect
 from agent.researcher import Researcher
@@ -229,7 +229,9 @@ def _judge_with(
         if isinstance(model, LocalModel)
         else JournaledChat(model, calls)
     )
-    collector.judge = collecting_judge(options.judge, journaled, settings.seed)
+    collector.judge = collecting_judge(
+        options.judge, journaled, settings.seed, chain_of(judge_settings(settings, options))
+    )
     if options.reflections:
         calls = Calls(flow.journal, partial(flow.call, policy.name))
         judge = reflection_judge(journaled)

@@ -40,6 +40,8 @@ class Checkpoint(Value):
     step: int
     rank: int
     alpha: float
+    judge: Literal["full", "no-types", "no-rubric"] | None = None
+    """the form in which it was trained to compare two replies; None: it is no judge"""
     lineage: tuple[str, ...] = ()
     """the adapters it was started from, as `version`s, oldest first"""
 
@@ -58,24 +60,36 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     Raises WeightsError when a file is missing or altered, or is not for llama.cpp.
     """
+    note = note_of(folder)
+    _check_served(folder, note)
     try:
-        note = Checkpoint.model_validate_json((folder / NOTE).read_bytes())
-        _check_served(folder, note)
         full = note.adaptation == "full"
         file, expected = (MODEL, note.model_sha256) if full else (ADAPTER, note.adapter_sha256)
         with (folder / file).open("rb") as stream:
             found = hashlib.file_digest(stream, "sha256").hexdigest()
-    except (OSError, ValidationError) as cause:
-        raise WeightsError(
-            f"{folder} is not a whole checkpoint: {type(cause).__name__}.",
-            "Name a checkpoint folder that `rubricem train` has written.",
-        ) from cause
+    except OSError as cause:
+        raise _not_whole(folder, cause) from cause
     if found != expected:
         raise WeightsError(
             f"{folder / file} is not what was trained: its hash differs.",
             "Go on with the training once more, or name another checkpoint.",
         )
     return note
+
+
+def note_of(folder: Path) -> Checkpoint:
+    """The folder's note, whose weights are not looked at. Raises WeightsError."""
+    try:
+        return Checkpoint.model_validate_json((folder / NOTE).read_bytes())
+    except (OSError, ValidationError) as cause:
+        raise _not_whole(folder, cause) from cause
+
+
+def _not_whole(folder: Path, cause: Exception) -> WeightsError:
+    return WeightsError(
+        f"{folder} is not a whole checkpoint: {type(cause).__name__}.",
+        "Name a checkpoint folder that `rubricem train` has written.",
+    )
 
 
 def _check_served(folder: Path, note: Checkpoint) -> None:

@@ -13,12 +13,18 @@ from judge.building import (
 )
 from judge.evaluation.comparers import GroupComparer, RelativeComparer
 from judge.pairwise import Comparer
+from judge.pairwise_forms import ChainForm
 
 Kind = Literal["stage", "relative", "pairwise", "checklist"]
 
 
-def comparer_of(kind: Kind, model: JudgeModel) -> Comparer:
-    """A comparer that shows answers in the order that it is told them."""
+def comparer_of(kind: Kind, model: JudgeModel, chain: ChainForm | None = None) -> Comparer:
+    """A comparer that shows answers in the order that it is told them.
+
+    `chain`: the form in which a local model was trained to compare pairs; None: it was not.
+    """
+    if kind == "pairwise":
+        return pair_comparer(model, chain)
     return _COMPARERS[kind](model)
 
 
@@ -39,6 +45,5 @@ def _checklist(model: JudgeModel) -> Comparer:
 _COMPARERS: Mapping[Kind, Callable[[JudgeModel], Comparer]] = {
     "stage": _stage,
     "relative": _relative,
-    "pairwise": pair_comparer,
     "checklist": _checklist,
 }

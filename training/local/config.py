@@ -17,6 +17,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from judge.pairwise_forms import ChainForm
 from memory.errors import SettingsError
 from training.objective_config import ObjectiveConfig
 
@@ -34,17 +35,24 @@ class EngineConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     out: Path
+    """the run's folder; the same command goes on with it"""
     model: str = "0.5b"
     """the weights: a name of the catalogue, a GGUF file, a hub name of one, or a folder as
     transformers saves it"""
     adaptation: Adaptation = "lora"
+    """an adapter, or all weights"""
     start_adapter: Path | None = None
     """a checkpoint to go on from; it is the reference too"""
+    judge: ChainForm | None = None
+    """the form in which the model learns to compare two replies, for who judges with it; None:
+    it learns no judging"""
     bank: Path | None = None
     """a data directory whose rubric bank and rubric buffers are copied into every checkpoint, and
     go back to the newest one's copy when a killed run goes on: all are of the same step"""
     learning_rate: float = Field(default=1e-4, gt=0)
+    """of a step, once warmed up"""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """of the learning rate after the warm-up"""
     min_rate: float = Field(default=0.0, ge=0)
     """the learning rate at which a linear or cosine schedule ends"""
     warmup: float = Field(default=0.0, ge=0, le=1)
@@ -59,14 +67,20 @@ class EngineConfig(BaseModel):
     gradient_checkpointing: bool = False
     """activations are computed again on the way back: less memory, a third more time"""
     rank: int = Field(default=16, ge=1)
+    """of the adapter"""
     alpha: float = Field(default=32.0, gt=0)
+    """the adapter's output is scaled by alpha / rank"""
     objective: ObjectiveConfig = ObjectiveConfig()
     passes: int = Field(default=1, ge=1)
     """updates made of one window of the policy gradient"""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """larger gradients are scaled down to this norm"""
     weight_decay: float = Field(default=0.0, ge=0)
+    """of AdamW"""
     seed: int = Field(default=0, ge=0)
+    """of the order of rows and of a new adapter"""
     threads: int | None = Field(default=None, ge=1)
+    """of torch; None: as it chooses"""
     device: Device = "auto"
     """`auto`: a GPU where torch finds one"""
     parallel: Parallel = "ddp"
@@ -93,10 +107,13 @@ class TrainConfig(EngineConfig):
     rows: tuple[Path, ...] = Field(min_length=1)
     """files of `rubricem export`, or folders with a rows.jsonl"""
     epochs: int = Field(default=1, ge=1)
+    """times that all rows are gone through"""
     batch: int = Field(default=0, ge=0)
     """of one step: rows for sft, whole groups for ss-grpo; 0: all"""
     max_steps: int | None = Field(default=None, ge=1)
+    """None: as many as the epochs have"""
     engine: Engine = "local"
+    """this project's own, or TRL's GRPOTrainer on the same rows (the extra `trl`)"""
 
 
 def read_config(path: Path) -> TrainConfig:

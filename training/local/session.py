@@ -37,7 +37,7 @@ from training.rows import TrainRow
 Tell = Callable[[str], None]
 RESUMABLE = {
     *("out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every"),
-    *("pack_tokens", "micro_batch", "best_by", "best_is", "start_adapter"),
+    *("pack_tokens", "micro_batch", "best_by", "best_is", "start_adapter", "judge"),
 }
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
 a start adapter is compared by what it is"""
@@ -224,6 +224,7 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
         lineage=lineage,
         adaptation=config.adaptation,
         served=base.gguf is not None,
+        judge=config.judge,
     )
 
 
