@@ -61,6 +61,7 @@ class Settings(BaseSettings):
     base_url: str | None = None
     """an OpenAI-compatible server, up to and with `/v1`"""
     api_key: SecretStr | None = None
+    """for `base_url`"""
     dialect: Literal["openai", "auto", "vllm", "sglang", "llama.cpp"] | None = None
     """how a server's policy is asked: by messages (`openai`), or in token ids as the server is
     found to take them (`auto`) or as named; None: by messages, but for collecting"""
@@ -72,6 +73,7 @@ class Settings(BaseSettings):
     allow_hosts: Annotated[tuple[str, ...], NoDecode] = ()
     """hosts, or host:port, whose pages may be read although they are private"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
+    """searches, opened pages and other tool calls of one question"""
     max_total_tokens: int = Field(default=200_000, ge=0)
     """tokens one question may take, read (unless from a cache) and written; 0: no limit"""
     max_seconds: float = Field(default=900, ge=0)
@@ -79,6 +81,7 @@ class Settings(BaseSettings):
     max_cost: float = Field(default=1, ge=0)
     """US dollars one question may take, where a price is known; 0: no limit"""
     answer_format: AnswerFormat = AnswerFormat.LONG
+    """`exact`: the answer alone on the last line"""
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
@@ -101,12 +104,15 @@ class Settings(BaseSettings):
     data_dir: Path = Field(
         default_factory=lambda: platformdirs.user_data_path("rubricem", appauthor=False)
     )
+    """runs, bank, indexes and uploads; by default the platform's place for the user's data"""
     weights_dir: Path = Field(
         default_factory=lambda: Path(platformdirs.user_cache_dir("rubricem")) / "weights"
     )
+    """by default in the platform's place for caches"""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """None: the physical cores that nothing else keeps busy"""
     context_tokens: int = Field(default=8192, ge=2048)
+    """of an embedded model"""
     slots: int = Field(default=1, ge=1, le=64)
     """runs at the same time on an embedded model, each with a context of its own"""
     temperature: float | None = Field(default=None, ge=0, le=2)
@@ -124,11 +130,13 @@ class Settings(BaseSettings):
     concurrency: int = Field(default=64, ge=1)
     """calls in flight to one server"""
     prices: dict[str, Price] = {}
+    """by a server's model: prompt, cached prompt, completion; US dollars a million tokens"""
     mcp_servers: dict[ServerName, ToolServer] = {}
     """servers whose tools the policy may call beside the search, by the names it sees"""
     tracing: bool = False
     """spans of every run by OpenTelemetry; the OTEL_* variables that name an exporter do as well"""
     seed: int = Field(default=0, ge=0, lt=2**32)
+    """of the sampling"""
 
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 

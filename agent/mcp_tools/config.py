@@ -30,7 +30,9 @@ class ToolServer(BaseModel):
     command: str | None = None
     """a program that speaks the protocol on its standard input and output"""
     args: tuple[str, ...] = ()
+    """of the program"""
     env: dict[str, SecretStr] = {}
+    """variables that the program gets besides PATH, HOME and their like"""
     url: str | None = None
     """of a server that speaks streamable HTTP"""
     headers: dict[str, SecretStr] = {}
