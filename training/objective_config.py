@@ -32,6 +32,7 @@ class ObjectiveConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     aggregation: Aggregation = "token-mean"
+    """how a window's tokens become one number, for each objective by itself"""
     token_budget: int | None = Field(default=None, ge=1)
     """tokens a row may have; what `token-sum` divides by, and nothing else reads"""
     clip: tuple[float, float] = (0.2, 0.2)
@@ -42,9 +43,13 @@ class ObjectiveConfig(BaseModel):
     beta: float = Field(default=0.0, ge=0)
     """of k3, the divergence from the reference"""
     correction: Correction = "decoupled"
+    """the ratio is formed to the policy before the update (`decoupled`), or to the sampler"""
     importance: Importance = "truncate"
+    """the weight old / behaviour of a token: held at `cap`, 0 outside `band`, or always 1"""
     cap: float = Field(default=2.0, ge=1)
+    """of `truncate`"""
     band: tuple[float, float] = (0.5, 5.0)
+    """of `mask`"""
     policy_weight: float = Field(default=1.0, ge=0)
     """of the stage rows' own mean in the loss"""
     reflect_weight: float = Field(default=1.0, ge=0)

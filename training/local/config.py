@@ -71,6 +71,7 @@ class EngineConfig(BaseModel):
     alpha: float = Field(default=32.0, gt=0)
     """the adapter's output is scaled by alpha / rank"""
     objective: ObjectiveConfig = ObjectiveConfig()
+    """the table [objective]"""
     passes: int = Field(default=1, ge=1)
     """updates made of one window of the policy gradient"""
     max_grad_norm: float = Field(default=1.0, gt=0)
@@ -93,6 +94,7 @@ class EngineConfig(BaseModel):
     best_by: str | None = None
     """a metric whose best checkpoint is kept under the link `best`"""
     best_is: Literal["lowest", "highest"] = "lowest"
+    """which value of `best_by` is the best"""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
