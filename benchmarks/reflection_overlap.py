@@ -73,7 +73,7 @@ def timed(folder: Path, address: str, rounds: int, candidates: int) -> Timed:
     for number in range(QUESTIONS * rounds):
         buffers.save(buffer_of(_question(number)).model_copy(update={"version": 1}))
     began = time.perf_counter()
-    asyncio.run(run_rounds(job.config, job.rounds, job.dependence, tell))
+    asyncio.run(run_rounds(job.config, job.rounds, job.rule, tell))
     ended = time.perf_counter()
     lines = (folder / "out" / "metrics.jsonl").read_text().splitlines()
     metrics = [line for line in map(json.loads, lines) if "seconds/train" in line]

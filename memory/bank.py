@@ -204,6 +204,11 @@ class RubricBank:
         """Copy what cannot be derived into a folder; returns the generation."""
         return await asyncio.to_thread(snapshot, self._store, folder)
 
+    @property
+    def embedder(self) -> Embedder | None:
+        """The embedding model, once something was looked up by meaning; None: not loaded."""
+        return self._opened.embedder if self._opened else None
+
     async def restore(self, folder: Path, *, foreign: bool = False) -> int:
         """Go back to a snapshot; returns the generation. What was removed stays removed.
 

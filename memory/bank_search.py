@@ -28,13 +28,13 @@ class BankSearch:
     def __init__(self, store: BankStore, embedder: Embedder, chroma: Chroma) -> None:
         self.index = BankIndex(store, embedder, chroma)
         self._store = store
-        self._embedder = embedder
+        self.embedder = embedder
 
     def nearest(
         self, text: str, k: int, floor: float, generation: int, besides: str = ""
     ) -> list[Match]:
         """The k nearest live items; `besides`: the key of a question that is left out."""
-        vector = self._embedder.embed([text], query=True)[0]
+        vector = self.embedder.embed([text], query=True)[0]
         near, live = self._live(vector, k, floor, generation, besides)
         return self._matches(near[:k], live)
 
@@ -42,9 +42,9 @@ class BankSearch:
         self, question: str, k: int, floor: float, generation: int, own: bool
     ) -> list[Match]:
         """At most k live items on other questions, no two of them about the same one."""
-        vector = self._embedder.embed([question], query=True)[0]
+        vector = self.embedder.embed([question], query=True)[0]
         near, live = self._live(vector, FETCHED, floor, generation, question_key(question))
-        chosen = [self._embedder.embed([question])[0]] if own else []
+        chosen = [self.embedder.embed([question])[0]] if own else []
         return self._matches(diverse(near, k, chosen), live)
 
     def _live(

@@ -30,10 +30,10 @@ from training.curriculum import Batch, Curriculum
 from training.flow import Flow
 from training.groups import GroupJudge, Memory, Reflected, Reflecting
 from training.meter import Meter
-from training.returns import broadcast
 from training.rounds.folders import RoundFolders
 from training.rounds.running import RoundRules, Rounds
 from training.rounds.updating import Metrics
+from training.row_rule import CREDITS
 from training.rows import TrainRow
 from training.run_directory import Question
 
@@ -116,7 +116,7 @@ class Parts:
         self.judge: GroupJudge = LengthJudge()
         self.reflecting: Reflecting = ManyReflections()
         self.curriculum = Curriculum(ASKED, per_round, windows)
-        self.rules = RoundRules(rounds, ahead, ahead + 1, 10_000, broadcast())
+        self.rules = RoundRules(rounds, ahead, ahead + 1, 10_000, CREDITS["answer-only"])
         self.policy = policy or (lambda number: ScriptedPolicy(two_turns))
         self.sampled: dict[int, str] = {}
         """by round, the weights that it sampled from"""

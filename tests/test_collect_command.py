@@ -214,7 +214,7 @@ def test_with_a_tokeniser_its_rows_form_no_ratio(folder: Path, real_weights: Pat
     run = RunDirectory(folder / "run")
     apart = len({j.score(Stage.ANSWER) for j in run.judgements()}) > 1
     out = folder / "rows.jsonl"
-    done = export(folder, "--model", "0.5b", "--dependence", "broadcast", "--out", str(out))
+    done = export(folder, "--model", "0.5b", "--credit", "answer-only", "--out", str(out))
     assert done.exit_code == 0, done.output
     rows = [TrainRow.model_validate_json(line) for line in out.read_text().splitlines()]
     assert len(rows) == (6 if apart else 0)

@@ -10,7 +10,7 @@ from tests.collected import judgement
 from training.compiling import policy_rows
 from training.opening import CollectOptions, open_collector
 from training.questions_selecting import Selected
-from training.returns import identity
+from training.row_rule import CREDITS
 from training.run_directory import Question, RunDirectory, group_of
 from training.sequences import token_sequence
 
@@ -51,7 +51,7 @@ async def test_free_rollouts_of_the_embedded_model_are_fit_to_train_on(
         for trajectory in group.trajectories:
             await _token_in_token_out(trajectory, collector)
         scores = [judgement(first, [1.0] * 4), judgement(second, [0.0] * 4)]
-        rows = policy_rows(group, scores, identity()).rows
+        rows = policy_rows(group, scores, CREDITS["identity"]).rows
     assert len(rows) == 2 and all(row.ratio_allowed for row in rows)
     assert sum(rows[0].loss_mask) == sum(token_sequence(first.segments).written)
 

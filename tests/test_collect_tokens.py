@@ -43,7 +43,7 @@ def collect(server: RecordedServer, *arguments: str) -> Result:
 
 
 def rows(folder: Path) -> list[TrainRow]:
-    wanted = ["--dependence", "broadcast", "--out", "rows.jsonl"]
+    wanted = ["--credit", "answer-only", "--out", "rows.jsonl"]
     done = CliRunner().invoke(main, ["export", "run", *wanted])
     assert done.exit_code == 0, done.output
     lines = (folder / "rows.jsonl").read_text().splitlines()

@@ -29,7 +29,7 @@ from training.compiling import (
     policy_rows,
     reflection_rows,
 )
-from training.returns import broadcast, identity
+from training.row_rule import CREDITS
 from training.rows import TrainRow
 from training.sequences import retokenised, token_sequence
 
@@ -67,13 +67,14 @@ def group(*trajectories: Trajectory) -> TrajectoryGroup:
     return TrajectoryGroup(question="q", trajectories=trajectories)
 
 
+IDENTITY, ANSWER_ONLY = CREDITS["identity"], CREDITS["answer-only"]
 ONE, TWO = rollout("one"), rollout("two")
 
 
 def test_each_token_of_the_policy_gets_the_advantage_of_its_stage():
     # Scores differ at the plan and at the review; with the identity each stage stands alone.
     judged = [judgement(ONE, [1.0, 0.5, 0.0, 0.5]), judgement(TWO, [0.0, 0.5, 1.0, 0.5])]
-    row, other = policy_rows(group(ONE, TWO), judged, identity(), name="g").rows
+    row, other = policy_rows(group(ONE, TWO), judged, IDENTITY, name="g").rows
     assert row.ids == (1, 2, ord("a"), ord("b"), 3, ord("c"), ord("d"))
     assert row.loss_mask == (0, 0, 1, 1, 0, 1, 1)
     assert row.stages == (-1, -1, 0, 1, 1, 2, 3)
@@ -91,7 +92,7 @@ def test_each_token_of_the_policy_gets_the_advantage_of_its_stage():
 
 def test_a_stage_whose_return_is_unknown_is_masked():
     judged = [judgement(ONE, [1.0, None, 0.0, 0.5]), judgement(TWO, [0.0, 0.2, 1.0, 0.5])]
-    first, second = policy_rows(group(ONE, TWO), judged, identity()).rows
+    first, second = policy_rows(group(ONE, TWO), judged, IDENTITY).rows
     assert first.loss_mask == (0, 0, 1, 0, 0, 1, 1)
     assert second.loss_mask == (0, 0, 1, 1, 0, 1, 1)
     assert second.advantages[3] == 0, "one known member is no baseline"
@@ -106,7 +107,7 @@ def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
 
 def test_answer_only_credit_reaches_every_stage():
     judged = [judgement(ONE, [0.0, 0.0, 0.0, 1.0]), judgement(TWO, [1.0, 1.0, 1.0, 0.0])]
-    row, _ = policy_rows(group(ONE, TWO), judged, broadcast()).rows
+    row, _ = policy_rows(group(ONE, TWO), judged, ANSWER_ONLY).rows
     np.testing.assert_allclose([a for a in row.advantages if a], [1, 1, 1, 1], atol=1e-5)
 
 
@@ -124,7 +125,7 @@ def test_a_stage_without_criteria_is_left_out_of_the_sums():
 def test_judgements_are_found_by_name_and_a_trajectory_without_one_is_no_baseline():
     three = rollout("three")
     judged = [judgement(three, [1.0] * 4), judgement(ONE, [0.0] * 4)]
-    compiled = policy_rows(group(ONE, TWO, three), judged, identity())
+    compiled = policy_rows(group(ONE, TWO, three), judged, IDENTITY)
     assert [row.trajectory for row in compiled.rows] == ["one", "three"]
     assert compiled.rows[1].advantages[2] == pytest.approx(1, abs=1e-5)
     assert compiled.dropped == {UNJUDGED: 1}
@@ -199,7 +200,7 @@ def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without_and_keeps_the_one_
     scaffold = ScaffoldedPrompt(text="!", shown=1, bare_ids=(7, 8, 9))
     shown = rollout("one", scaffold=scaffold, system="s!")
     row, other = policy_rows(
-        group(shown, TWO), [judgement(shown, [1.0] * 4), judgement(TWO, [0.0] * 4)], identity()
+        group(shown, TWO), [judgement(shown, [1.0] * 4), judgement(TWO, [0.0] * 4)], IDENTITY
     ).rows
     assert row.ids == (7, 8, 9, ord("a"), ord("b"), 3, ord("c"), ord("d"))
     assert (row.prompt_tokens, row.scaffolded_prompt, row.recompute_logprobs) == (3, (1, 2), True)
@@ -217,7 +218,7 @@ def test_a_row_of_a_scaffolded_rollout_has_the_prompt_without_and_keeps_the_one_
 def test_a_log_probability_that_is_no_number_forms_no_ratio():
     odd = rollout("one", written("e", Stage.ANSWER, logprobs=(-math.inf,)))
     row, _ = policy_rows(
-        group(odd, TWO), [judgement(odd, [1.0] * 4), judgement(TWO, [0.0] * 4)], identity()
+        group(odd, TWO), [judgement(odd, [1.0] * 4), judgement(TWO, [0.0] * 4)], IDENTITY
     ).rows
     assert not row.ratio_allowed
     assert all(map(math.isfinite, row.behaviour_logprobs))

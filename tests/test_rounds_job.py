@@ -16,6 +16,7 @@ from training.local.config import TrainConfig
 from training.local.windows import read_rows
 from training.rounds.config import RoundsConfig, build_rounds
 from training.rounds.job import build_job, with_rows
+from training.row_rule import RowRule
 from training.run_directory import GroupRecord, Question, RunDirectory
 
 ROUNDS = {"questions": "q.jsonl", "rounds": 2}
@@ -67,8 +68,12 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
     [
         ({"rounds": ROUNDS, "rows": ["r"]}, "ss-grpo", "makes rows of its own"),
         ({"rounds": ROUNDS}, "sft", "makes rows of its own"),
-        ({"rows": ["r.jsonl"], "dependence": "flat"}, "ss-grpo", "no dependence 'flat'"),
-        ({"rows": ["r.jsonl"], "dependence": "paper"}, "ss-grpo", "exported rows have theirs"),
+        ({"rows": ["r.jsonl"], "credit": "flat"}, "ss-grpo", "no credit 'flat'"),
+        (
+            {"rows": ["r.jsonl"], "credit": "ss-grpo"},
+            "ss-grpo",
+            "rows were made with theirs",
+        ),
         ({"rounds": ROUNDS, "epochs": 2}, "ss-grpo", "epochs: Extra inputs"),
     ],
 )
@@ -87,10 +92,10 @@ async def collected(folder: Path, judge: LengthJudge | None = None) -> Path:
     return opened.run.folder
 
 
-def config_of(folder: Path, rows: list[str], **more: Any) -> tuple[TrainConfig, str]:
+def config_of(folder: Path, rows: list[str], **more: Any) -> tuple[TrainConfig, RowRule]:
     job = build_job({"out": "out", "rows": rows, **more}, folder, "ss-grpo")
     assert isinstance(job.config, TrainConfig) and job.rounds is None
-    return job.config, job.dependence
+    return job.config, job.rule
 
 
 async def test_collected_runs_are_compiled_beside_files_and_their_groups_stay_apart(
@@ -99,15 +104,15 @@ async def test_collected_runs_are_compiled_beside_files_and_their_groups_stay_ap
     for name in ("a", "b"):
         await collected(tmp_path / name)
     written(tmp_path / "more.jsonl", policy_rows(2))
-    config, dependence = config_of(tmp_path, ["a/run", "b/run", "more.jsonl"])
+    config, rule = config_of(tmp_path, ["a/run", "b/run", "more.jsonl"])
     told: list[str] = []
-    found = await with_rows(config, dependence, "ss-grpo", told.append)
+    found = await with_rows(config, rule, "ss-grpo", told.append)
     assert [path.name for path in found.rows] == ["0.jsonl", "1.jsonl", "more.jsonl"]
     rows = read_rows(found.rows)
     groups = {row.group for row in rows}
     assert len(rows) == 14 and len(groups) == 7, "three groups of two of each run, one of the file"
     assert told == [f"{tmp_path / name / 'run'}: 6 rows" for name in ("a", "b")]
-    again = await with_rows(config, dependence, "ss-grpo", told.append)
+    again = await with_rows(config, rule, "ss-grpo", told.append)
     assert read_rows(again.rows) == rows, "a run that goes on finds the same"
 
 
@@ -125,15 +130,21 @@ class OpposedJudge(LengthJudge):
 
 
 @pytest.mark.parametrize(
-    ("dependence", "plan", "research"),
-    [("paper", 1.0, -1.0), ("broadcast", -1.0, -1.0), ("identity", 1.0, 0.0)],
+    ("credit", "plan", "research"),
+    [
+        ("ss-grpo", 1.0, -1.0),
+        ("answer-only", -1.0, -1.0),
+        ("identity", 1.0, 0.0),
+        ("dr-grpo", -0.5, -0.5),
+        ([[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]], 0.0, -1.0),
+    ],
 )
-async def test_the_dependence_shapes_the_rows_of_a_collected_run(
-    tmp_path: Path, dependence: str, plan: float, research: float
+async def test_the_credit_shapes_the_rows_of_a_collected_run(
+    tmp_path: Path, credit: Any, plan: float, research: float
 ):
     # The plan's returns by the paper: 0.2 + 0.3 + 0.8 of the first, 1 + 0.2 + 0.3 of the second.
     run = await collected(tmp_path, OpposedJudge())
-    config, named = config_of(tmp_path, [str(run)], dependence=dependence)
+    config, named = config_of(tmp_path, [str(run)], credit=credit)
     second = read_rows((await with_rows(config, named, "ss-grpo", print)).rows)[1]
     stages = zip(second.stages, second.advantages, second.loss_mask, strict=True)
     of_stage = {stage: advantage for stage, advantage, on in stages if on}
@@ -143,8 +154,8 @@ async def test_the_dependence_shapes_the_rows_of_a_collected_run(
 async def test_a_folder_that_was_exported_is_taken_as_exported(tmp_path: Path):
     run = await collected(tmp_path)
     written(run / "rows.jsonl", policy_rows(2))
-    config, dependence = config_of(tmp_path, [str(run)])
-    assert await with_rows(config, dependence, "ss-grpo", print) == config
+    config, rule = config_of(tmp_path, [str(run)])
+    assert await with_rows(config, rule, "ss-grpo", print) == config
 
 
 async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
@@ -164,9 +175,9 @@ async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
     record = GroupRecord(id="g", step=0, question_id="0", question=trace.question,
                          trajectories=tuple(t.id for t in traces))  # fmt: skip
     run.commit(0, {"trajectories": traces, "groups": [record]})
-    config, dependence = config_of(tmp_path, ["traces"], model=str(tiny))
+    config, rule = config_of(tmp_path, ["traces"], model=str(tiny))
     told: list[str] = []
-    found = await with_rows(config, dependence, "sft", told.append)
+    found = await with_rows(config, rule, "sft", told.append)
     (row,) = read_rows(found.rows)
     assert row.objective == "sft" and not row.ratio_allowed
     assert told == [
@@ -177,8 +188,8 @@ async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
 
 async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Path, tiny: Path):
     run = await collected(tmp_path)
-    config, dependence = config_of(tmp_path, [str(run)], model=str(tiny))
-    rows = read_rows((await with_rows(config, dependence, "sft", print)).rows)
+    config, rule = config_of(tmp_path, [str(run)], model=str(tiny))
+    rows = read_rows((await with_rows(config, rule, "sft", print)).rows)
     assert len(rows) == 6
     text = "".join(
         chr(i) for i, on in zip(rows[0].ids, rows[0].loss_mask, strict=True) if on and i < 128

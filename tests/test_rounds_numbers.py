@@ -8,9 +8,11 @@ from tests.judged import run_of
 from tests.train_rows import row
 from training.compiling import Compiled
 from training.groups import Reflected
-from training.returns import identity
 from training.rounds.numbers import numbers_of, rows_numbers
 from training.rounds.rows import JudgedGroup, RoundRows, lag, usable
+from training.row_rule import CREDITS
+
+IDENTITY = CREDITS["identity"]
 
 
 def group(*scores: list[float | None], failures: tuple[str, ...] = ()) -> JudgedGroup:
@@ -27,7 +29,7 @@ def group(*scores: list[float | None], failures: tuple[str, ...] = ()) -> Judged
 
 
 def test_rewards_are_means_over_what_is_scored_and_the_rest_is_counted():
-    found = numbers_of([group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])], identity(4))
+    found = numbers_of([group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])], IDENTITY)
     assert found["reward/plan/mean"] == pytest.approx(0.4)
     assert found["reward/plan/std"] == pytest.approx(0.2)
     assert (found["reward/plan/min"], found["reward/plan/max"]) == (0.2, 0.6)
@@ -37,7 +39,7 @@ def test_rewards_are_means_over_what_is_scored_and_the_rest_is_counted():
 
 def test_a_stage_that_no_member_differs_at_has_no_spread():
     groups = [group([0.2, 0.5, 0.5, 1.0], [0.6, 0.5, 0.5, 0.0]), group([0.1] * 4, [0.1] * 4)]
-    found = numbers_of(groups, identity(4))
+    found = numbers_of(groups, IDENTITY)
     shares = [found[f"groups_without_spread/{s}"] for s in ("plan", "research", "answer")]
     assert shares == [0.5, 1.0, 0.5]
 
@@ -47,7 +49,7 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
     cut = one.group.trajectories[0].model_copy(update={"status": Status.PARTIAL})
     one = JudgedGroup("g", one.group.model_copy(update={"trajectories": (cut,)}),
                       one.judgements, one.reflected)  # fmt: skip
-    found = numbers_of([one], identity(4))
+    found = numbers_of([one], IDENTITY)
     assert (found["rollouts"], found["failed_share"], found["cut_off_share"]) == (2, 0.5, 1.0)
     assert found["malformed_share"] == 1.0, "it has no structured plan"
     assert found["reflection/score/mean"] == pytest.approx(0.8)
@@ -55,7 +57,7 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
 
 
 def test_a_round_of_which_nothing_is_known_has_no_means():
-    found = numbers_of([], identity(4))
+    found = numbers_of([], IDENTITY)
     assert found == {"groups": 0.0, "rollouts": 0.0, "failed_share": 0.0}
 
 

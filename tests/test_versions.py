@@ -79,7 +79,7 @@ def test_a_run_of_version_1_is_read_as_it_was_written():
 
 def test_rows_of_version_1_are_given_the_length_of_their_prompt():
     first, second = read_rows([OLD])
-    assert (first.schema_version, first.prompt_tokens) == (3, 12)
+    assert (first.schema_version, first.prompt_tokens) == (4, 12)
     assert bytes(first.ids[:12]) == bytes(second.ids[:12]) == b"What is one?"
     assert first.stages[11] == -1 and first.stages[12] == 0
     assert (first.scaffolded_prompt, first.recompute_logprobs) == ((), False)

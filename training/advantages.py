@@ -23,7 +23,8 @@ class StageAdvantages:
     """
 
     values: Floats
-    """(n, K), in standard deviations of the group; 0 where nothing is learnt"""
+    """(n, K), in standard deviations of the group, or unscaled in units of the returns; 0 where
+    nothing is learnt"""
     unscored: tuple[int, ...]
     """the return is not known"""
     too_few: tuple[int, ...]
@@ -33,12 +34,13 @@ class StageAdvantages:
 
 
 def stage_advantages(
-    returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6
+    returns: Floats, minimum_spread: float = 1e-3, eps: float = 1e-6, *, scaled: bool = True
 ) -> StageAdvantages:
     """Normalise each stage's returns over the group; `returns` is (n, K), NaN where unknown.
 
-    A stage whose known returns have a standard deviation below `minimum_spread` (in the units
-    of the returns), or of which fewer than two are known, teaches nothing.
+    Unless `scaled`, the mean is taken away and nothing is divided by (arXiv:2503.20783). A stage
+    whose known returns have a standard deviation below `minimum_spread` (in the units of the
+    returns), or of which fewer than two are known, teaches nothing.
     """
     if returns.ndim != 2 or np.isinf(returns).any():
         raise ValueError(f"need finite or NaN returns of shape (n, K); got {returns.shape}")
@@ -50,7 +52,7 @@ def stage_advantages(
     spread = np.sqrt((centred**2).sum(axis=0) / np.maximum(count, 1))
     lone = count < 2
     flat = ~lone & (spread < minimum_spread)
-    scale = np.where(lone | flat, 1.0, spread + eps)
+    scale = np.where(lone | flat | (not scaled), 1.0, spread + eps)
     return StageAdvantages(
         values=np.where(lone | flat, 0.0, centred / scale),
         unscored=tuple(int(n) for n in len(returns) - count),

@@ -22,7 +22,8 @@ from memory.schema import (
     TrajectoryGroup,
 )
 from training.advantages import stage_advantages
-from training.returns import PAPER, Dependence, Flags, Floats, identity, stage_returns
+from training.returns import Flags, Floats, identity, stage_returns
+from training.row_rule import SS_GRPO, RowRule
 from training.rows import TrainRow
 from training.sequences import STAGES, TokenSequence, token_sequence, without_scaffold
 
@@ -58,28 +59,34 @@ def compiled(results: Iterable[TrainRow | str]) -> Compiled:
 def policy_rows(
     group: TrajectoryGroup,
     judgements: Sequence[Judgement],
-    dependence: Dependence = PAPER,
+    rule: RowRule = SS_GRPO,
     *,
     name: str = "",
 ) -> Compiled:
     """One row for each trajectory that has something to teach; `name` is the group's.
 
     Judgements are found by the trajectory's id. A trajectory without one is unscored at every
-    stage: it is in no baseline.
+    stage: it is in no baseline. Where the judge scored whole trajectories, that score stands at the
+    answer and the other stages have none of their own, so that each that the rule credits with the
+    answer learns from it alone.
     """
     found = {judgement.trajectory_id: judgement for judgement in judgements}
     judged = [found.get(trajectory.id) for trajectory in group.trajectories]
     if not judged:
         return Compiled()
-    returns = stage_returns(stage_scores(judged), dependence, absent_stages(judged))
-    advantages = stage_advantages(returns).values
-    known = ~np.isnan(returns)
+    advantages, known = group_advantages(judged, rule)
     return compiled(
-        _policy_row(t, name or group.question, values, there) if judgement else UNJUDGED
+        _policy_row(t, name or group.question, values, there, rule) if judgement else UNJUDGED
         for t, judgement, values, there in zip(
             group.trajectories, judged, advantages, known, strict=True
         )
     )
+
+
+def group_advantages(judged: Sequence[Judgement | None], rule: RowRule) -> tuple[Floats, Flags]:
+    """The advantages of a group, and where their returns are known, each (n, K)."""
+    returns = stage_returns(stage_scores(judged), rule.dependence, absent_stages(judged))
+    return stage_advantages(returns, scaled=rule.scaled).values, ~np.isnan(returns)
 
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
@@ -131,13 +138,14 @@ def _absent(stage: StageScore | None) -> bool:
 
 
 def _policy_row(
-    trajectory: Trajectory, group: str, advantages: Floats, known: Floats
+    trajectory: Trajectory, group: str, advantages: Floats, known: Flags, rule: RowRule
 ) -> TrainRow | str:
     """The row of one trajectory; `advantages` and `known` are (K,). A reason if there is none."""
-    tokens = token_sequence(without_scaffold(trajectory).segments)
+    shown = trajectory if rule.ratio == "scaffolded" else without_scaffold(trajectory)
+    tokens = token_sequence(shown.segments)
     if tokens is None:
         return NO_IDS
-    scaffolded = trajectory.segments[0].token_ids if trajectory.scaffold else None
+    scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
     stages = [s if there else -1 for s, there in zip(tokens.stages, tokens.written, strict=True)]
     mask = tuple(int(s >= 0 and known[s]) for s in stages)
     values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
@@ -156,8 +164,9 @@ def _policy_row(
         behaviour_logprobs=_masked(tokens, mask),
         stages=tokens.stages,
         ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
-        scaffolded_prompt=scaffolded or (),
-        recompute_logprobs=bool(scaffolded),
+        scaffolded_prompt=scaffolded,
+        recompute_logprobs=bool(scaffolded) and rule.ratio == "unscaffolded",
+        across_prompts=bool(scaffolded) and rule.ratio == "behaviour",
     )
 
 

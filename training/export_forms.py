@@ -23,9 +23,10 @@ from training.export_judged import JudgedTrajectory, judged_groups, judged_traje
 from training.export_pairs import By, preference_pair
 from training.export_tables import write_dataset, write_parquet
 from training.exporting import write_rows
+from training.row_rule import row_rule
 from training.rows import TrainRow
 from training.run_directory import RunDirectory
-from training.tokenising import DEPENDENCES, compiled_run
+from training.tokenising import compiled_run
 
 Form = Literal["rows", "sft", "pairs", "jsonl", "parquet", "hf"]
 Of = Literal["rows", "trajectories"]
@@ -44,7 +45,9 @@ class ExportOptions:
 
     of: Of = "rows"
     """parquet, hf: what the table holds"""
-    dependence: str = "paper"
+    credit: str = "ss-grpo"
+    scaffold_ratio: str = "unscaffolded"
+    """rows: of rollouts under a rubric scaffold"""
     model: str | None = None
     """the embedded model whose tokeniser is used for text without ids"""
     by: By = "return"
@@ -67,7 +70,8 @@ async def export_run(folder: Path, form: Form, out: Path, options: ExportOptions
     run = RunDirectory(folder)
     run.manifest()
     if form == "rows" or (form in ("parquet", "hf") and options.of == "rows"):
-        return _rows(await compiled_run(folder, options.dependence, options.model), form, out)
+        rule = row_rule(options.credit, options.scaffold_ratio)
+        return _rows(await compiled_run(folder, rule, options.model), form, out)
     if form == "sft":
         return _lines(out, _conversations(run, options), "conversations")
     if form == "pairs":
@@ -89,6 +93,8 @@ def rows_told(compiled: Compiled) -> list[str]:
         told.append(
             f"{barred} of them not sampled as they stand: no policy-gradient ratio may be formed"
         )
+    if across := sum(row.across_prompts for row in compiled.rows):
+        told.append(f"{across} of them form their ratio to what was sampled under a scaffold")
     if scaffolded := sum(row.recompute_logprobs for row in compiled.rows):
         told.append(
             f"{scaffolded} of them sampled under a scaffold: their log-probabilities without it "
@@ -113,7 +119,7 @@ def _conversations(run: RunDirectory, options: ExportOptions) -> Iterator[Value 
 
 
 def _pairs(run: RunDirectory, options: ExportOptions) -> Iterator[Value | str]:
-    dependence = DEPENDENCES[options.dependence]
+    dependence = row_rule(options.credit).dependence
     groups = judged_groups(run)
     return (preference_pair(group, options.by, options.margin, dependence) for group in groups)
 

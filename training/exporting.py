@@ -14,7 +14,7 @@ from memory.runs import write_atomically
 from memory.schema import Decoding, Judgement, ReflectionCandidate, Trajectory
 from training.compiling import NO_IDS, Compiled, policy_rows, reflection_rows
 from training.recasting import sft_rows
-from training.returns import PAPER, Dependence
+from training.row_rule import SS_GRPO, RowRule
 from training.rows import TrainRow
 from training.run_directory import RunDirectory, group_of
 from training.sequences import Tokeniser, retokenised, token_sequence
@@ -22,7 +22,7 @@ from training.teaching import imitation_rows
 
 
 async def run_rows(
-    run: RunDirectory, tokeniser: Tokeniser | None = None, dependence: Dependence = PAPER
+    run: RunDirectory, tokeniser: Tokeniser | None = None, rule: RowRule = SS_GRPO
 ) -> Compiled:
     """All rows of the finished steps; without a tokeniser what has no ids is dropped."""
     manifest = run.manifest()
@@ -34,7 +34,7 @@ async def run_rows(
             return await imitation_rows(traces, tokeniser)
         return await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls)
     judged = {judgement.trajectory_id: judgement for judgement in run.judgements()}
-    rows = await _policy_rows(run, judged, tokeniser, dependence)
+    rows = await _policy_rows(run, judged, tokeniser, rule)
     return rows + _reflection_rows(run.reflections(), manifest.policy_version)
 
 
@@ -54,7 +54,7 @@ async def _policy_rows(
     run: RunDirectory,
     judged: dict[str, Judgement],
     tokeniser: Tokeniser | None,
-    dependence: Dependence,
+    rule: RowRule,
 ) -> Compiled:
     trajectories = {trajectory.id: trajectory for trajectory in run.trajectories()}
     rows = Compiled()
@@ -64,7 +64,7 @@ async def _policy_rows(
             members = [await _with_ids(t, tokeniser) for t in group.trajectories]
             group = group.model_copy(update={"trajectories": tuple(members)})
         judgements = [judged[name] for name in record.trajectories if name in judged]
-        rows += policy_rows(group, judgements, dependence, name=record.id)
+        rows += policy_rows(group, judgements, rule, name=record.id)
     return rows
 
 

@@ -137,6 +137,12 @@ def thread_of(group: str, member: int) -> str:
     return f"{group}-r{member}"
 
 
+def member_of(thread: str) -> int:
+    """The place in its group of a rollout, counted from 0; -1: it belongs to none."""
+    found = re.search(r"-r(\d+)$", thread)
+    return int(found[1]) if found else -1
+
+
 def step_of(thread: str) -> int:
     """The step that a thread of the journal belongs to; -1: none."""
     found = re.match(r"s(\d+)-q", thread)

@@ -11,6 +11,12 @@ Of all trained tokens, as means where nothing else is said; divergences and gaps
 - `scaffold_gap`: the same where the sampler's prompt had a rubric scaffold that the row's has not;
 - `advantage_size`: |A|.
 
+Of each policy row, as the median and the counts above 2, 10 and 100:
+
+- `sequence_ratio`: exp(sum of logprobs - behaviour), of the policy as it is trained to the sampler,
+  whatever prompt that had;
+- `novelty`: exp(mean of logprobs - reference), where there is a reference (RuscaRL's rho).
+
 Of each objective that has a token, `{objective}_loss`: what its clipped terms add to the loss (a
 sum), and its own shares clipped and k3. Of each stage, `{stage}_loss` and `{stage}_advantage_size`:
 means of the unweighted term and of |A| over the stage's tokens.
@@ -44,6 +50,7 @@ def measured_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
         ledger.mean(name, values.float(), mask)
     ledger.peak("ratio", terms.ratio, mask)
     _measure_sampler(ledger, batch, terms)
+    _measure_sequences(ledger, batch, terms)
     _measure_objectives(ledger, batch, terms, signals)
     sizes = {"loss": terms.policy, "advantage_size": batch.advantages.abs()}
     ledger.mean("advantage_size", sizes["advantage_size"], mask)
@@ -82,6 +89,23 @@ def _measure_sampler(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
     ledger.mean("sampler_gap", gap, batch.sampled)
     ledger.peak("sampler_gap", gap, batch.sampled)
     ledger.mean("kl_behaviour", k3(terms.behaviour - terms.new), batch.sampled)
+
+
+def _measure_sequences(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
+    """The ratios of whole policy rows, in nats."""
+    policy = batch.objectives == OBJECTIVES.index("policy")
+    counts = _row_sums(batch, policy.double())
+    some = counts > 0
+    gap = (terms.new - batch.behaviour).double().masked_fill(~policy, 0.0)
+    ledger.rows("sequence_ratio", _row_sums(batch, gap)[some])
+    if terms.reference is not None:
+        moved = (terms.new - terms.reference).double().masked_fill(~policy, 0.0)
+        ledger.rows("novelty", (_row_sums(batch, moved) / counts.clamp(min=1))[some])
+
+
+def _row_sums(batch: Batch, values: Tensor) -> Tensor:
+    """(rows,) from (B, T)."""
+    return torch.stack([line.sum() for line in batch.split(values)])
 
 
 def _measure_objectives(

@@ -28,6 +28,8 @@ class ClippedTerms:
     importance: Tensor
     policy: Tensor
     """-w * L(r, A)"""
+    reference: Tensor | None
+    """log-probabilities; None without a reference"""
     divergence: Tensor | None
     """k3, None without a reference"""
 
@@ -45,10 +47,10 @@ def clipped_terms(
     """
     new = trained(logprobs, batch.mask)
     before = new.detach() if old is None else trained(old, batch.mask).detach()
-    behaviour = torch.where(batch.sampled, batch.behaviour, before)
+    behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
     ratio = bounded_exp(new - (behaviour if config.correction == "bypass" else before))
     importance = _importance(before - behaviour, config)
-    away = None if reference is None else trained(reference, batch.mask).detach() - new
+    start = None if reference is None else trained(reference, batch.mask).detach()
     return ClippedTerms(
         new=new.detach(),
         old=before,
@@ -56,7 +58,8 @@ def clipped_terms(
         ratio=ratio,
         importance=importance,
         policy=-importance * _clipped(ratio, batch.advantages, config),
-        divergence=None if away is None else k3(away),
+        reference=start,
+        divergence=None if start is None else k3(start - new),
     )
 
 

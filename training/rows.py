@@ -24,15 +24,18 @@ def _with_prompt_tokens(fields: Fields) -> Fields:
 
 
 def _unchanged(fields: Fields) -> Fields:
-    """Rows of version 2 are those of 3; what knows 2 only would refuse the rows of a judge."""
+    """Rows of version 2 are those of 3, and those of 4.
+
+    What knows 2 only would refuse the rows of a judge, and what knows 3 those across prompts.
+    """
     return fields
 
 
 class TrainRow(Versioned):
     """One token sequence with what is to be learnt from each of its tokens."""
 
-    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _unchanged)
-    schema_version: int = 3
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _unchanged, _unchanged)
+    schema_version: int = 4
     id: str
     """unique for each attempt, so that no two rows are ever taken for one"""
     group: str
@@ -61,6 +64,9 @@ class TrainRow(Versioned):
     prompt is the one without. The behaviour log-probabilities hold under this one"""
     recompute_logprobs: bool = False
     """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
+    across_prompts: bool = False
+    """True: the ratio is formed to the behaviour log-probabilities, though they hold under the
+    scaffolded prompt: importance sampling from one prompt to the other"""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:
@@ -80,6 +86,8 @@ class TrainRow(Versioned):
             raise ValueError(f"row {self.id} trains its first token, which nothing predicts")
         if any(self.loss_mask[: self.prompt_tokens]) or self.prompt_tokens > len(self.ids):
             raise ValueError(f"row {self.id} trains its prompt, or is shorter than that")
-        if self.scaffolded_prompt and not self.recompute_logprobs:
+        if self.scaffolded_prompt and not (self.recompute_logprobs or self.across_prompts):
             raise ValueError(f"row {self.id} takes log-probabilities of another prompt for its own")
+        if self.recompute_logprobs and self.across_prompts:
+            raise ValueError(f"row {self.id} forms its ratio to two policies")
         return self

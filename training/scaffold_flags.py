@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from memory.errors import SettingsError
 from training.scaffolding import ScaffoldRule
 
-_SHARES = {"linear": (), "binary": ("full",)}
+_SHARES = {"linear": (), "binary": ("full",), "full": ()}
 _DECAYS = {
     "sigmoid": ("steepness", "middle"),
     "linear": (),

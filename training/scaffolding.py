@@ -5,11 +5,12 @@ Of n criteria, member i of G (i = 1 ... G) is shown, at progress t of the traini
     round(n * share(i, G) * decay(t))        halves go to the even number
 
 - share: linear, (G - i) / (G - 1), so that the last member sees none; binary, 1 for the first
-  members and 0 for the others;
+  members and 0 for the others; full, 1;
 - decay: sigmoid, 1 / (1 + exp(alpha * (t - t0))); linear, 1 - t; power, (1 - t) ** n; constant, 1.
 
-A group of one is shown nothing. The subsets of a group are drawn once, by a seed, and nest: who
-sees more sees all that is seen by who sees less. Source: RuscaRL (arXiv:2508.16949), section 3.2.
+A group of one is shown nothing, unless its share is full. The subsets of a group are drawn once,
+by a seed, and nest: who sees more sees all that is seen by who sees less. Source: RuscaRL
+(arXiv:2508.16949), section 3.2.
 """
 
 import math
@@ -27,7 +28,7 @@ from agent.reports.printable import one_line
 from agent.scaffold import neutralise
 from memory.schema import Criterion, Value
 
-Share = Literal["linear", "binary"]
+Share = Literal["linear", "binary", "full"]
 Decay = Literal["sigmoid", "linear", "power", "constant"]
 
 
@@ -59,6 +60,8 @@ class Scaffold:
 
 def group_share(rule: ScaffoldRule, member: int, size: int) -> Fraction:
     """The share of the criteria for a member, counted from 0, while nothing has decayed."""
+    if rule.share == "full":
+        return Fraction(1)
     if size == 1:
         return Fraction(0)
     if rule.share == "binary":

@@ -35,6 +35,8 @@ class Batch:
     """float32; the sampler's log-probabilities (natural log), 0 where not trained"""
     sampled: Tensor
     """bool; True where `behaviour` is of these very ids, False where it is of another prompt"""
+    across: Tensor
+    """bool; True where it is of another prompt, and the ratio is formed to it all the same"""
     weights: Tensor
     """float32; what a token's clipped or imitation term counts in the window's loss. An engine
     that divides one sum by a window's N trained tokens gets the same from weights * N * advantages
@@ -123,7 +125,8 @@ def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:
     return lines | {
         "ids": torch.tensor(row.ids, dtype=torch.int64),
         "mask": mask,
-        "sampled": mask if not row.recompute_logprobs else torch.zeros_like(mask),
+        "sampled": mask & torch.tensor(not (row.recompute_logprobs or row.across_prompts)),
+        "across": mask & torch.tensor(row.across_prompts),
         "weights": window.weights(row),
         "shares": window.shares(row),
         "objectives": torch.where(mask, kind, -1),

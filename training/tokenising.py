@@ -13,24 +13,20 @@ from memory.schema import Decoding
 from training.compiling import Compiled
 from training.exporting import needs_tokeniser, run_rows
 from training.recasting import sft_rows
-from training.returns import PAPER, broadcast, identity
+from training.row_rule import SS_GRPO, RowRule
 from training.run_directory import RunDirectory
 from training.sequences import Tokeniser
 from training.teaching import imitation_rows
 
-DEPENDENCES = {"paper": PAPER, "broadcast": broadcast(), "identity": identity()}
 
-
-async def compiled_run(
-    folder: Path, dependence: str = "paper", model: str | None = None
-) -> Compiled:
+async def compiled_run(folder: Path, rule: RowRule = SS_GRPO, model: str | None = None) -> Compiled:
     """The rows of a run's finished steps.
 
     `model` names the embedded model that text without ids is encoded for; None: the run's own.
     """
     run = RunDirectory(folder)
     async with _tokeniser(run, model) as tokeniser:
-        return await run_rows(run, tokeniser, DEPENDENCES[dependence])
+        return await run_rows(run, tokeniser, rule)
 
 
 async def compiled_traces(folder: Path, model: str) -> Compiled:

@@ -78,12 +78,12 @@ def window_weights(
 ) -> WindowWeights:
     """The weights of a window's tokens; `rows` are all of the window, on all ranks.
 
-    Raises SettingsError where the configuration does not suit a row: with `bypass`, one whose
-    log-probabilities are of another prompt, so that there is none to form the ratio to.
+    Raises SettingsError where the configuration does not suit a row: with `bypass`, one whose ratio
+    is to be formed to the policy before the update; without it, one whose ratio is to be formed to
+    what the sampler computed under another prompt.
     """
     settings = config or ObjectiveConfig()
-    if settings.correction == "bypass":
-        _refuse_without_behaviour(rows)
+    _refuse_unsuited(rows, bypass=settings.correction == "bypass")
     kinds = {row.objective for row in rows}
     parts = {kind: _sizes([row for row in rows if row.objective == kind]) for kind in kinds}
     return WindowWeights(settings, parts, _sizes(rows))
@@ -97,11 +97,18 @@ def _sizes(rows: Sequence[TrainRow]) -> Sizes:
     return Sizes(sum(any(row.loss_mask) for row in rows), stages)
 
 
-def _refuse_without_behaviour(rows: Sequence[TrainRow]) -> None:
-    row = next((row for row in rows if row.recompute_logprobs), None)
-    if row is not None:
+def _refuse_unsuited(rows: Sequence[TrainRow], *, bypass: bool) -> None:
+    wrong = "recompute_logprobs" if bypass else "across_prompts"
+    row = next((row for row in rows if getattr(row, wrong)), None)
+    if row is not None and bypass:
         raise SettingsError(
             f"bypass forms the ratio to what the sampler computed, and row {row.id} was sampled "
             "under another prompt.",
-            "Set correction to decoupled, or export rows without a rubric scaffold.",
+            "Set correction to decoupled, or make the rows with the scaffold_ratio behaviour.",
+        )
+    if row is not None:
+        raise SettingsError(
+            f"row {row.id} forms its ratio to what the sampler computed under another prompt.",
+            "Set correction to bypass and importance to none, or make the rows with another "
+            "scaffold_ratio.",
         )

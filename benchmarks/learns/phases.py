@@ -91,14 +91,14 @@ class Phases:
             )
         job = build_job(self.plan.sft(), self.plan.keep, "sft")
         assert isinstance(job.config, TrainConfig)
-        config = await with_rows(job.config, job.dependence, "sft", self.tell)
+        config = await with_rows(job.config, job.rule, "sft", self.tell)
         await train(config, "sft", self.tell, load_settings().weights_dir)
 
     async def rounds(self) -> None:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")
         assert job.rounds is not None
         directory = load_settings().weights_dir
-        await run_rounds(job.config, job.rounds, job.dependence, self.tell, directory, self.stop)
+        await run_rounds(job.config, job.rounds, job.rule, self.tell, directory, self.stop)
 
     def _rounds(self) -> tuple[EngineConfig, RoundsConfig]:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")

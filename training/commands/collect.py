@@ -123,7 +123,7 @@ PARTIAL = 3
 @click.option(
     "--scaffold",
     metavar="SHARE",
-    help="Show rollouts a part of their rubric (RuscaRL): linear, or binary:N for the first N.",
+    help="Show rollouts a part of their rubric (RuscaRL): linear, binary:N (the first N), full.",
 )
 @click.option(
     "--scaffold-decay",

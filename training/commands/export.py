@@ -29,11 +29,18 @@ FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
     help="parquet, hf: what the table holds.",
 )
 @click.option(
-    "--dependence",
-    type=click.Choice(["paper", "broadcast", "identity"]),
-    default="paper",
+    "--credit",
+    type=click.Choice(["ss-grpo", "answer-only", "dr-grpo", "identity"]),
+    default="ss-grpo",
     show_default=True,
-    help="Which later stages an earlier one is credited with.",
+    help="Which scores a stage is credited with.",
+)
+@click.option(
+    "--scaffold-ratio",
+    type=click.Choice(["unscaffolded", "behaviour", "scaffolded"]),
+    default="unscaffolded",
+    show_default=True,
+    help="rows: what the ratio of a rollout under a rubric scaffold is formed of.",
 )
 @click.option("--model", help="The embedded model to train, for text that has no token ids.")
 @click.option(

@@ -90,7 +90,7 @@ async def _trained(job: "Job", method: "Method") -> "Trained":
     from training.rounds.job import with_rows
 
     assert isinstance(job.config, TrainConfig)
-    config = await with_rows(job.config, job.dependence, method, _tell)
+    config = await with_rows(job.config, job.rule, method, _tell)
     return await train_by(config, method, _tell, load_settings().weights_dir)
 
 
@@ -101,7 +101,7 @@ async def _rounds(job: "Job", rounds: "RoundsConfig") -> "RoundsDone":
     directory = load_settings().weights_dir
     interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
     with interrupts.caught(), interrupts.running() as stop:
-        return await run_rounds(job.config, rounds, job.dependence, _tell, directory, stop)
+        return await run_rounds(job.config, rounds, job.rule, _tell, directory, stop)
 
 
 def _tell(line: str) -> None:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agent.banking import embedder_in
 from agent.settings import Settings, load_settings
 from memory.bank import RubricBank
 from memory.errors import PolicyError
+from memory.interfaces import Embedder
 from training.collecting import Collector
 from training.curriculum import Batch
 from training.local.config import EngineConfig
@@ -39,6 +41,7 @@ class Sampled:
     tell: Tell
     bank: RubricBank | None = None
     """open for all rounds, since its embedding model is loaded for long"""
+    _embedder: Embedder | None = None
 
     @asynccontextmanager
     async def round(self, number: int, batch: Batch) -> AsyncIterator[Collector]:
@@ -51,14 +54,23 @@ class Sampled:
             seed=round_seed(self.training.seed, number),
         )  # fmt: skip
         options = self._options(
-            len(batch.questions), group_size=config.group_size, reflections=config.reflections
-        )
+            len(batch.questions), group_size=config.group_size, reflections=config.reflections,
+            scaffold=config.scaffold_of(number),
+        )  # fmt: skip
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
         async with open_collector(settings, options, run, chosen, tell) as collector:
             if isinstance(collector.memory, StepMemory):
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
+
+    async def embedder(self) -> Embedder | None:
+        """That of the bank, where something was looked up by meaning, or one if it is asked for."""
+        loaded = self.bank.embedder if self.bank is not None else None
+        if loaded is None and self.config.embed_answers and self._embedder is None:
+            settings = load_settings()
+            self._embedder = await embedder_in(settings.weights_dir, name=settings.embedder)
+        return loaded or self._embedder
 
     @asynccontextmanager
     async def held_out(

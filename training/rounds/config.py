@@ -6,6 +6,7 @@
     questions_per_round = 8
     group_size = 4
     judge_base_url = "http://localhost:8001/v1"
+    scaffold = "linear"           # RuscaRL: members are shown less and less of the rubric
 
 Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
@@ -18,9 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from memory.errors import SettingsError
 from training.judges import NONE
 from training.questions_rows import HUB
+from training.scaffold_flags import scaffold_rule
+from training.scaffolding import ScaffoldRule
 
 TABLE = "rounds"
-CHANGEABLE = {"rounds", "held_out_every", "refresh", "base_url", "judge_base_url"}
+CHANGEABLE = {
+    "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "embed_answers",
+}  # fmt: skip
 """what may differ when the rounds of a folder go on"""
 
 
@@ -36,8 +41,11 @@ class RoundsConfig(BaseModel):
     held_out_every: int = Field(default=1, ge=1)
     """rounds between two askings of them; before the first and after the last they always are"""
     rounds: int = Field(ge=1)
+    """how many there are; more may be asked for when a folder goes on"""
     questions_per_round: int = Field(default=4, ge=1)
+    """questions of one round"""
     group_size: int = Field(default=4, ge=2)
+    """rollouts of each question"""
     windows: int = Field(default=0, ge=0)
     """rounds of new questions after which the same are asked again; the paper has 3, 0: never"""
     base_url: str | None = None
@@ -48,16 +56,30 @@ class RoundsConfig(BaseModel):
     """a command that has the server sample from the checkpoint whose folder is put in the place
     of {checkpoint}; what it prints last is the model to ask for, or nothing: the same"""
     judge: str = "stage"
+    """as `rubricem collect --judge` takes it"""
     judge_model: str | None = None
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
+    """a server that judges"""
     source: tuple[str, ...] = Field(default=("python",), min_length=1)
+    """what rollouts search, as in the settings"""
     tool_calls: int = Field(default=10, ge=1)
+    """of a rollout"""
     max_tokens: int = Field(default=4096, ge=16)
     """of one turn"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they are rows of their own a round later"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
+    """as in the settings"""
+    scaffold: str | None = None
+    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
+    (`training.scaffolding`); None: nothing"""
+    scaffold_decay: str = "sigmoid"
+    """how that fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`, `linear`,
+    `power:N`, `constant`"""
+    embed_answers: bool = False
+    """load the embedding model to measure how far apart answers are in meaning; where the bank has
+    it loaded, that is measured anyway"""
     ahead: int = Field(default=1, ge=0, le=1)
     """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy"""
     max_staleness: int = Field(default=2, ge=0)
@@ -69,6 +91,11 @@ class RoundsConfig(BaseModel):
             if wrong:
                 raise ValueError(told)
         return self
+
+    def scaffold_of(self, number: int) -> ScaffoldRule | None:
+        """The scaffold of a round, counted from 0; None without one."""
+        progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
+        return scaffold_rule(self.scaffold, self.scaffold_decay, min(progress, 1.0))
 
     @property
     def lag(self) -> int:
@@ -88,6 +115,7 @@ def build_rounds(values: Any, folder: Path) -> RoundsConfig:
         )
         known = ", ".join(RoundsConfig.model_fields)
         raise SettingsError(f"[{TABLE}] is wrong: {faults}.", f"It may set {known}.") from error
+    config.scaffold_of(0)
     return config.model_copy(
         update={
             "questions": _beside(folder, config.questions),
@@ -104,6 +132,10 @@ def _contradictions(config: RoundsConfig) -> tuple[tuple[bool, str], ...]:
             config.max_staleness < config.lag,
             f"max_staleness {config.max_staleness} would drop what lags by {config.lag} updates: "
             "reflections lag one more than rollouts, which lag by `ahead`",
+        ),
+        (
+            config.scaffold is None and "scaffold_decay" in config.model_fields_set,
+            "scaffold_decay needs a scaffold",
         ),
         (bool(config.windows) and not config.reflections, "windows replay what reflections taught"),
         (

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 from memory.runs import write_atomically
 from training.questions_selecting import Selected
-from training.returns import Dependence
 from training.rounds.collected import Sampled
 from training.rounds.numbers import numbers_of
 from training.rounds.rows import judged_groups
 from training.rounds.updating import Updates
+from training.row_rule import RowRule
 from training.run_directory import RunDirectory
 
 NUMBERS = "numbers.json"
@@ -27,7 +27,7 @@ class HeldOut:
     sampled: Sampled
     asked: Selected
     updates: Updates
-    dependence: Dependence
+    rule: RowRule
     stop: asyncio.Event | None = None
 
     async def __call__(self, updates: int) -> None:
@@ -41,7 +41,7 @@ class HeldOut:
         await asyncio.to_thread(self._write, run, updates)
 
     def _write(self, run: RunDirectory, updates: int) -> None:
-        numbers = numbers_of(judged_groups(run, updates), self.dependence)
+        numbers = numbers_of(judged_groups(run, updates), self.rule)
         found = {"updates": updates, **{n: v for n, v in numbers.items() if "spread" not in n}}
         write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
         means = (f"{n} {v:.3f}" for n, v in found.items() if n.endswith("mean") and "reward" in n)

@@ -2,7 +2,8 @@
 
     out = "runs/first"
     rows = ["collected/monday", "collected/tuesday", "more/rows.jsonl"]
-    dependence = "paper"
+    credit = "ss-grpo"                    # or another of `training.row_rule`, or a matrix
+    scaffold_ratio = "unscaffolded"
 
 A folder that `rubricem collect` wrote is compiled here; with a table `[rounds]` the policy
 collects by itself. What is compiled is kept in OUT/rows, so that a run that goes on, or is looked
@@ -10,7 +11,7 @@ into, finds what it was trained on.
 """
 
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,22 @@ from memory.errors import SettingsError
 from training.compiling import Compiled
 from training.exporting import write_rows
 from training.local.config import (
+    Config,
     EngineConfig,
     Method,
     TrainConfig,
     build_config,
     checked_config,
 )
+from training.objective_config import ObjectiveConfig
 from training.rounds.config import TABLE, RoundsConfig, build_rounds
+from training.row_rule import DR_GRPO, RowRule, row_rule
 from training.run_directory import RunDirectory
-from training.tokenising import DEPENDENCES, compiled_run, compiled_traces
+from training.tokenising import compiled_run, compiled_traces
 
 Tell = Callable[[str], None]
-DEPENDENCE = "dependence"
+CREDIT, RATIO = "credit", "scaffold_ratio"
+_ARGUMENTS = {CREDIT: "credit", RATIO: "ratio"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,8 @@ class Job:
     config: EngineConfig
     rounds: RoundsConfig | None
     """None: `config` is a TrainConfig, which names its rows"""
-    dependence: str
+    rule: RowRule
+    """how judged groups become rows"""
 
 
 def read_job(path: Path, method: Method) -> Job:
@@ -55,33 +61,73 @@ def read_job(path: Path, method: Method) -> Job:
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> Job:
     """The job of values whose paths are relative to a folder."""
     values = dict(values)
-    given, table = DEPENDENCE in values, values.pop(TABLE, None)
-    dependence = values.pop(DEPENDENCE, "paper")
-    if dependence not in DEPENDENCES:
-        raise SettingsError(
-            f"There is no dependence {dependence!r}.", f"Use {', '.join(DEPENDENCES)}."
-        )
+    table = values.pop(TABLE, None)
+    told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
+    rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
     if table is None:
-        config = build_config(values, folder)
-        if given and not any(map(_is_run, config.rows)):
-            raise SettingsError(
-                f"{DEPENDENCE} acts on collected runs and rounds; exported rows have theirs.",
-                f"Leave out {DEPENDENCE}, or name the runs' folders in their place.",
-            )
-        return Job(config, None, dependence)
+        return _of_rows(build_config(values, folder), rule, told, method)
     if method != "ss-grpo" or "rows" in values:
         raise SettingsError(
             f"[{TABLE}] makes rows of its own, for ss-grpo.",
             f"Leave out `rows`, or [{TABLE}]; imitate accepted traces by `rubricem train sft`.",
         )
-    return Job(
-        checked_config(values, folder, EngineConfig), build_rounds(table, folder), dependence
-    )
+    config = _settled(checked_config(values, folder, EngineConfig), rule, told)
+    rounds = build_rounds(table, folder)
+    _check_scaffold(config, rounds, rule)
+    return Job(config, rounds, rule)
 
 
-async def with_rows(
-    config: TrainConfig, dependence: str, method: Method, tell: Tell
-) -> TrainConfig:
+def _of_rows(config: TrainConfig, rule: RowRule, told: Mapping[str, Any], method: Method) -> Job:
+    if told and (method == "sft" or not any(map(_is_run, config.rows))):
+        names = " and ".join(told)
+        raise SettingsError(
+            f"{names}: this acts on judged groups of collected runs and rounds; imitation has "
+            "none, and exported rows were made with theirs.",
+            f"Leave out {names}, or name the runs' folders under ss-grpo.",
+        )
+    return Job(_settled(config, rule, told), None, rule)
+
+
+def _settled(config: Config, rule: RowRule, told: Mapping[str, Any]) -> Config:
+    """The configuration with the objective that the rule is defined by.
+
+    Raises SettingsError where another one is set.
+    """
+    implied: dict[str, Any] = {}
+    if told.get(CREDIT) == DR_GRPO:
+        implied |= {"aggregation": "token-sum", "token_budget": config.max_row_tokens}
+    if rule.ratio == "behaviour":
+        implied |= {"correction": "bypass", "importance": "none"}
+    given = config.objective.model_dump(exclude_unset=True)
+    wrong = sorted(n for n in implied.keys() & given.keys() - {"token_budget"}
+                   if given[n] != implied[n])  # fmt: skip
+    if wrong:
+        need = ", ".join(f"{name} = {implied[name]!r}" for name in wrong)
+        names = " and ".join(f"{name} {value}" for name, value in told.items())
+        raise SettingsError(
+            f"{names} goes with {need}, and [objective] sets something else.",
+            f"Leave out {', '.join(wrong)} under [objective].",
+        )
+    objective = ObjectiveConfig.model_validate({**implied, **given})
+    return config.model_copy(update={"objective": objective})
+
+
+def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -> None:
+    """Whether the ratio can be formed of what the rounds will collect."""
+    if rounds.scaffold is None and rule.ratio != "unscaffolded":
+        raise SettingsError(
+            f"{RATIO} is about rollouts under a scaffold, and [{TABLE}] shows none.",
+            f"Set scaffold under [{TABLE}], or leave out {RATIO}.",
+        )
+    bypass = config.objective.correction == "bypass"
+    if rounds.scaffold is not None and rule.ratio == "unscaffolded" and bypass:
+        raise SettingsError(
+            "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
+            f'Set {RATIO} to "behaviour" if that is meant, or correction to "decoupled".',
+        )
+
+
+async def with_rows(config: TrainConfig, rule: RowRule, method: Method, tell: Tell) -> TrainConfig:
     """The same with files of rows alone: runs that were collected are compiled into OUT/rows.
 
     What is left out is told with its count by reason. Raises SettingsError for a folder that
@@ -95,7 +141,7 @@ async def with_rows(
         if method == "sft":
             found = await compiled_traces(path, config.model)
         else:
-            found = await compiled_run(path, dependence, config.model)
+            found = await compiled_run(path, rule, config.model)
         tell(_told(path, found))
         files.append(config.out / "rows" / f"{number}.jsonl")
         write_rows(files[-1], _apart(found, number, len(config.rows)))

@@ -11,22 +11,24 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from agent.rejection import rejected
 from memory.schema import Author, Stage, Status, Trajectory
-from training.advantages import stage_advantages
-from training.compiling import absent_stages, stage_scores
-from training.returns import Dependence, stage_returns
+from training.best_of import mean_best_of
+from training.compiling import group_advantages
+from training.groups import member_of
 from training.rounds.rows import JudgedGroup, RoundRows
+from training.row_rule import RowRule
 from training.rows import TrainRow
 
 Numbers = dict[str, float]
 
 
-def numbers_of(groups: Sequence[JudgedGroup], dependence: Dependence) -> Numbers:
+def numbers_of(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
     """What was sampled and how it was judged."""
     runs = [trajectory for one in groups for trajectory in one.group.trajectories]
     failed = sum(len(one.group.failures) for one in groups)
     numbers = {"groups": float(len(groups)), "rollouts": float(len(runs) + failed),
                "failed_share": failed / max(len(runs) + failed, 1)}  # fmt: skip
-    return numbers | _rewards(groups) | _flat(groups, dependence) | _form(runs) | _reflected(groups)
+    numbers |= _rewards(groups) | _best_of(groups) | _positions(groups) | _flat(groups, rule)
+    return numbers | _form(runs) | _reflected(groups)
 
 
 def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
@@ -58,15 +60,47 @@ def _rewards(groups: Sequence[JudgedGroup]) -> Numbers:
     return numbers | _share("unscored_share", (value is None for value in every))
 
 
-def _flat(groups: Sequence[JudgedGroup], dependence: Dependence) -> Numbers:
+def _best_of(groups: Sequence[JudgedGroup]) -> Numbers:
+    """The answer score that the best of n rollouts is expected to have, where there are two."""
+    scores = [[s for _, s in _answers(one) if s is not None] for one in groups]
+    curve = mean_best_of(scores)
+    return {f"best_of/{n}": value for n, value in enumerate(curve, 1)} if len(curve) > 1 else {}
+
+
+def _positions(groups: Sequence[JudgedGroup]) -> Numbers:
+    """By a member's place in its group, 0 being shown most of the rubric; {} without scaffolds."""
+    scores: dict[int, list[float]] = {}
+    shown: dict[int, list[float]] = {}
+    for run, score in (pair for one in groups for pair in _answers(one)):
+        place = member_of(run.thread)
+        shown.setdefault(place, []).append(float(run.scaffold.shown if run.scaffold else 0))
+        scores.setdefault(place, []).extend([] if score is None else [score])
+    if not any(map(any, shown.values())):
+        return {}
+    numbers: Numbers = {}
+    for place in sorted(shown):
+        numbers |= _spread(f"scaffold/{place}/shown", shown[place], ("mean",))
+        numbers |= _spread(f"scaffold/{place}/reward", scores[place], ("mean",))
+    return numbers
+
+
+def _answers(one: JudgedGroup) -> list[tuple[Trajectory, float | None]]:
+    """Each run of a group with the score of its answer."""
+    judged = {judgement.trajectory_id: judgement for judgement in one.judgements}
+    return [
+        (run, judged[run.id].score(Stage.ANSWER) if run.id in judged else None)
+        for run in one.group.trajectories
+    ]
+
+
+def _flat(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
     """The share of groups whose members' returns are too alike, or too few, to teach a stage."""
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
     for one in groups:
         found = {judgement.trajectory_id: judgement for judgement in one.judgements}
         judged = [found.get(run.id) for run in one.group.trajectories]
         if judged:
-            returns = stage_returns(stage_scores(judged), dependence, absent_stages(judged))
-            values = stage_advantages(returns).values
+            values, _ = group_advantages(judged, rule)
             for number, stage in enumerate(Stage):
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}
@@ -76,7 +110,7 @@ def _flat(groups: Sequence[JudgedGroup], dependence: Dependence) -> Numbers:
 
 
 def _advantages(rows: Iterable[TrainRow]) -> Numbers:
-    """Of each trained stage of each row; in standard deviations of its group."""
+    """Of each trained stage of each row, in the units of the rule."""
     stages: dict[Stage, list[float]] = {stage: [] for stage in Stage}
     for row in rows:
         trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)

@@ -18,8 +18,9 @@ from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders
 from training.rounds.held_out import HeldOut, not_asked
 from training.rounds.running import RoundRules, Rounds
+from training.rounds.variety import Variety
+from training.row_rule import RowRule
 from training.run_directory import hash_of
-from training.tokenising import DEPENDENCES
 
 Tell = Callable[[str], None]
 
@@ -38,14 +39,12 @@ class RoundsDone:
 async def run_rounds(
     config: EngineConfig,
     rounds: RoundsConfig,
-    dependence: str,
+    rule: RowRule,
     tell: Tell,
     weights_dir: Path | None = None,
     stop: asyncio.Event | None = None,
 ) -> RoundsDone:
     """Do the rounds that are not done yet; the same call goes on after an interruption.
-
-    `dependence` names a matrix of `training.tokenising`.
 
     Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where a server
     was away for too long, a whole round failed, or a gradient is not finite.
@@ -55,22 +54,23 @@ async def run_rounds(
     config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"rounds.{name}": value for name, value in claimed.items()}
-    record |= {"rounds.asked": hash_of(asked.questions), "dependence": dependence}
+    if rounds.scaffold is not None:
+        record["rounds.rounds"] = rounds.rounds  # by which the scaffold fades
+    record |= {"rounds.asked": hash_of(asked.questions), "rule": rule.model_dump(mode="json")}
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
         _check_alone(session)
         updates = SessionUpdates(session, folders, rounds.rounds)
         sampled = Sampled(rounds, config, folders, tell)
-        matrix = DEPENDENCES[dependence]
         ask: Callable[[int], Awaitable[None]] = not_asked
         if held_out is not None:
-            ask = HeldOut(sampled, held_out, updates, matrix, stop)
+            ask = HeldOut(sampled, held_out, updates, rule, stop)
         await Rounds(
             rules=RoundRules(
                 rounds=rounds.rounds,
                 ahead=rounds.ahead,
                 max_staleness=rounds.max_staleness,
                 max_row_tokens=config.max_row_tokens,
-                dependence=matrix,
+                rows=rule,
             ),
             curriculum=Curriculum(
                 asked.questions, rounds.questions_per_round, rounds.windows, config.seed
@@ -79,6 +79,7 @@ async def run_rounds(
             open_round=sampled.round,
             updates=updates,
             held_out=ask,
+            variety=Variety(sampled.embedder, tell),
             tell=tell,
             stop=stop,
         ).run()

@@ -12,7 +12,7 @@ from judge.stage_judge import GroupJudgement
 from memory.schema import Judgement, Status, TrajectoryGroup
 from training.compiling import Compiled, policy_rows, reflection_rows
 from training.groups import Reflected, group_name, judged_part, reflected_part, thread_of
-from training.returns import Dependence
+from training.row_rule import RowRule
 from training.rows import TrainRow
 from training.run_directory import RunDirectory
 
@@ -48,11 +48,11 @@ def judged_groups(run: RunDirectory, number: int) -> list[JudgedGroup]:
     return [_group(run, number, place, size) for place in range(len(asked))]
 
 
-def rollout_rows(groups: Sequence[JudgedGroup], dependence: Dependence) -> Compiled:
+def rollout_rows(groups: Sequence[JudgedGroup], rule: RowRule) -> Compiled:
     """Rows of all rollouts; each group is whole, since none is judged before it is."""
     found = Compiled()
     for one in groups:
-        found += policy_rows(one.group, one.judgements, dependence, name=one.name)
+        found += policy_rows(one.group, one.judgements, rule, name=one.name)
     return found
 
 

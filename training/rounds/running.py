@@ -23,7 +23,6 @@ from training.collecting import Collector
 from training.compiling import Compiled
 from training.curriculum import Batch, Curriculum
 from training.groups import Snapshot
-from training.returns import Dependence
 from training.rounds.folders import RoundFolders
 from training.rounds.numbers import numbers_of, rows_numbers
 from training.rounds.rows import (
@@ -38,6 +37,8 @@ from training.rounds.rows import (
 from training.rounds.together import all_of, in_thread
 from training.rounds.turns import InTurn, Milestones, recalls_after
 from training.rounds.updating import Updates
+from training.rounds.variety import Variety
+from training.row_rule import RowRule
 
 OpenRound = Callable[[int, Batch], AbstractAsyncContextManager[Collector]]
 KEPT = "kept"
@@ -52,7 +53,7 @@ class RoundRules:
     ahead: int
     max_staleness: int
     max_row_tokens: int
-    dependence: Dependence
+    rows: RowRule
 
 
 @dataclass
@@ -66,6 +67,7 @@ class Rounds:
     updates: Updates
     held_out: Callable[[int], Awaitable[None]]
     """asks the held-out questions after so many updates, if they are to be asked then"""
+    variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
     stop: asyncio.Event | None = None
     """once set, no call begins any more, and the run ends when those in flight are kept"""
@@ -152,7 +154,8 @@ class Rounds:
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
             metrics = {
                 "round": float(number + 1),
-                **await asyncio.to_thread(numbers_of, groups, self.rules.dependence),
+                **await asyncio.to_thread(numbers_of, groups, self.rules.rows),
+                **await self.variety(groups),
                 **rows_numbers(rollouts, reflections),
                 **trained,
                 **self._seconds(number),
@@ -178,7 +181,7 @@ class Rounds:
 
     def _rollouts(self, number: int) -> tuple[list[JudgedGroup], RoundRows]:
         groups = judged_groups(self.folders.round(number), number)
-        return groups, self._usable(rollout_rows(groups, self.rules.dependence), number, number)
+        return groups, self._usable(rollout_rows(groups, self.rules.rows), number, number)
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
         """The rows of a round that a policy after so many updates is trained on."""
