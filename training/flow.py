@@ -55,6 +55,8 @@ class Flow:
     """US dollars that the whole run may cost"""
     patience: Patience = Patience()
     tell: Callable[[str], None] = lambda line: None
+    limit: str = "--max-run-cost"
+    """what sets `most_cost`, for whoever is told of it"""
     ended_by: RubricemError | None = field(default=None, init=False)
     """why no call begins any more"""
     in_flight: int = field(default=0, init=False)
@@ -145,7 +147,7 @@ class Flow:
             self.end(
                 RunStopped(
                     f"The run's money is spent: {spent}, and another call may cost more.",
-                    f"Allow it more by --max-run-cost. {GO_ON}",
+                    f"Allow it more by {self.limit}. {GO_ON}",
                 )
             )
         return False

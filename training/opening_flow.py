@@ -42,12 +42,12 @@ def judged_at_once(
     return math.ceil(judged_by.concurrency / group_size)
 
 
-def check_priced(*models: object) -> None:
+def check_priced(*models: object, limit: str = "--max-run-cost") -> None:
     """Raise SettingsError where a limit of money could not be kept for want of a price."""
     unknown = [m.name for m in models if isinstance(m, Served) and m.price is None]
     if unknown:
         raise SettingsError(
-            f"--max-run-cost cannot be kept: the price of {unknown[0]} is not known.",
+            f"{limit} cannot be kept: the price of {unknown[0]} is not known.",
             "Name it under prices in rubricem.toml: MODEL = [prompt, cached, completion], in US "
             "dollars for a million tokens.",
         )
