@@ -1,0 +1,32 @@
+"""The curve of the best of n, by hand and against every draw there is."""
+
+from itertools import combinations
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from training.best_of import best_of, mean_best_of
+
+SCORES = st.lists(st.floats(-1, 1), min_size=1, max_size=7)
+
+
+def test_best_of_by_hand():
+    # Of the pairs of 0, 0.5 and 1 one has 0.5 for its best, and two have 1.
+    assert best_of([1.0, 0.0, 0.5]) == pytest.approx([0.5, 2.5 / 3, 1.0])
+    assert best_of([]) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(SCORES)
+def test_it_is_the_mean_of_the_maxima_of_all_draws(scores: list[float]):
+    every = [fmean(map(max, combinations(scores, n))) for n in range(1, len(scores) + 1)]
+    assert best_of(scores) == pytest.approx(every, abs=1e-9)
+
+
+def test_the_mean_curve_is_over_the_same_groups_at_every_n():
+    assert mean_best_of([[0.0, 1.0], [0.2, 0.4, 0.6], []]) == pytest.approx(
+        [0.45, (1 + 1.6 / 3) / 2]
+    )
+    assert mean_best_of([[]]) == [] == mean_best_of([])
