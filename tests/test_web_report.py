@@ -47,7 +47,7 @@ def test_claims_that_no_source_holds_are_counted_marked_and_found(page: Page):
     expect(checked).to_contain_text("2 supported")
     expect(checked).to_contain_text("1 not supported")
     expect(page.get_by_role("article")).to_contain_text("2: not supported")
-    checked.get_by_role("button", name="Look at those in doubt").click()
+    checked.get_by_role("button", name="Show doubts").click()
     sheet = page.get_by_role("dialog")
     expect(sheet.get_by_text("Not supported by this passage")).to_be_visible()
     expect(sheet.locator("mark")).to_contain_text("82 percent")

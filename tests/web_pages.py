@@ -70,7 +70,7 @@ def finished(site: Site, question: str = QUESTION, **more: Any) -> dict[str, str
     """The same, come to its end."""
     asked = begun(site, question, **more)
     for _ in range(400):
-        if httpx.get(f"{site.url}api/runs/{asked['run']}").json()["state"] == "ended":
+        if httpx.get(f"{site.url}api/runs/{asked['run']}").json()["status"]:
             return asked
         time.sleep(0.025)
     raise AssertionError("the run did not end")

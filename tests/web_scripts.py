@@ -7,7 +7,6 @@ kind. It also plays the checker of claims and the stage judge.
 import json
 import re
 
-from tests.learning import CRITERIA, VERDICTS
 from tests.scripted_server import Json, Reply, Scripted
 
 DOCUMENTS = {
@@ -68,6 +67,32 @@ ANSWER = (
     'In one measurement a bounded cache <cite id="S2">kept 90 percent of the hits</cite>.\n\n'
     "- Use `functools.cache` where the arguments are few.\n"
     "- Use `lru_cache` where they are not, and memory matters.\n"
+)
+CRITERIA = json.dumps(
+    {
+        stage: {
+            "positive": [
+                {"title": "Covers the question", "description": whole, "weight": 3},
+                {"title": "Says what is open", "description": honest, "weight": 2},
+            ]
+        }
+        for stage, whole, honest in (
+            ("plan", "Plans for the size, the order and the figure", "Says what may not be found"),
+            ("research", "Finds the documentation and a measurement", "Says what is still missing"),
+            ("review", "Holds every item against a passage", "Says which item is met in part"),
+            ("answer", "Answers both parts of the question", "Says how far the figure reaches"),
+        )
+    }
+)
+"""the stage judge's rubrics"""
+_KINDS = (("Both parts have their place.", 2), ("Only in passing.", 1))
+VERDICTS = json.dumps(
+    {
+        "verdicts": [
+            {"number": number, "justification": said, "points": points}
+            for number, (said, points) in enumerate(_KINDS * 4, start=1)
+        ]
+    }
 )
 WRONG = "90 percent"
 """a claim with it is held by no source"""

@@ -21,12 +21,18 @@ export async function call(method, path, body, options = {}) {
     reply = await fetch(path, { method, headers, body, ...options });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError(0, "The server cannot be reached.", "Check that `rubricem serve` still runs.");
+    throw new ApiError(
+      0,
+      "The server cannot be reached.",
+      "Check that `rubricem serve` still runs.",
+    );
   }
   const said = await reply.json().catch(() => null);
   if (reply.ok) return said;
   if (reply.status === 401 && path !== "/api/login") window.dispatchEvent(new Event("locked"));
-  const sentence = typeof said?.error === "string" ? said.error : `The server answered ${reply.status}.`;
+  const sentence = typeof said?.error === "string"
+    ? said.error
+    : `The server answered ${reply.status}.`;
   throw new ApiError(reply.status, sentence, said?.remedy ?? "");
 }
 

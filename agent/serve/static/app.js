@@ -58,9 +58,9 @@ function settle() {
 }
 
 function mark(place) {
-  const own = `#/${place === "run" ? "threads" : place}`;
+  const own = `#/${place}`;
   for (const link of document.querySelectorAll("#places a")) {
-    if (link.getAttribute("href") === own && place !== "run") link.setAttribute("aria-current", "page");
+    if (link.getAttribute("href") === own) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
 }
@@ -72,14 +72,35 @@ async function recent() {
   const rows = runs.map((run) => {
     const current = here[0] === "run" && here[1] === run.run ? "page" : null;
     const said = el("span", { class: "unseen" }, `, ${stateOf(run)[0]}`);
-    return el("li", {}, el("a", { href: `#/run/${encodeURIComponent(run.run)}`, "aria-current": current, title: run.question }, dot(run), el("span", {}, run.question), said));
+    return el(
+      "li",
+      {},
+      el(
+        "a",
+        {
+          href: `#/run/${encodeURIComponent(run.run)}`,
+          "aria-current": current,
+          title: run.question,
+        },
+        dot(run),
+        el("span", {}, run.question),
+        said,
+      ),
+    );
   });
-  replace(document.getElementById("recent"), rows.length ? rows : el("li", { class: "soft small none" }, "Your runs will stand here."));
+  replace(
+    document.getElementById("recent"),
+    rows.length ? rows : el("li", { class: "soft small none" }, "Your runs will stand here."),
+  );
 }
 
 function themes() {
   const chosen = localStorage.getItem("theme") ?? "auto";
-  const options = [["auto", "Theme of the system", "auto"], ["light", "Light theme", "sun"], ["dark", "Dark theme", "moon"]];
+  const options = [
+    ["auto", "Theme of the system", "auto"],
+    ["light", "Light theme", "sun"],
+    ["dark", "Dark theme", "moon"],
+  ];
   return choices("Theme", options, chosen, (value) => {
     if (value === "auto") {
       localStorage.removeItem("theme");

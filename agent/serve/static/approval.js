@@ -17,23 +17,42 @@ export class AskPanel {
     this.element = null;
   }
 
-  on_ask(asked) {
+  /** The panel of what is asked now. */
+  ask(asked) {
     this.asked = asked;
-    const title = el("h2", { id: fresh("asked") }, asked.kind === "plan" ? "Is this the right plan?" : "The model asks you");
+    const title = el(
+      "h2",
+      { id: fresh("asked") },
+      asked.kind === "plan" ? "Is this the right plan?" : "The model asks you",
+    );
     this.failed = el("div");
     this.body = el("div", { class: "stack" });
-    const card = el("section", { class: "card ask-card stack", "aria-labelledby": title.id }, title, this.body, this.failed);
+    const card = el(
+      "section",
+      { class: "card ask-card stack", "aria-labelledby": title.id },
+      title,
+      this.body,
+      this.failed,
+    );
     this.element = el("div", { class: "asked" }, card);
     if (asked.kind === "plan") this.plan();
     else this.doubt();
-    say(asked.kind === "plan" ? "The plan waits for your approval." : "The model asks you a question.");
+    say(
+      asked.kind === "plan" ? "The plan waits for your approval." : "The model asks you a question."
+    );
+    return this.element;
   }
 
   /** Somebody answered, here or elsewhere. */
-  on_answered({ id, decision }) {
+  answered(id, decision) {
     if (id !== this.asked?.id) return;
     this.asked = null;
     replace(this.element, notice(SAID[decision] ?? "It was answered.", "", "good"));
+  }
+
+  /** Bring into view what is still asked. */
+  show() {
+    if (this.asked) this.element.scrollIntoView({ block: "nearest" });
   }
 
   /** The run ended, or a person is no longer waited for. */
@@ -44,29 +63,49 @@ export class AskPanel {
 
   plan() {
     const buttons = [
-      button("Follow this plan", (event) => this.answer(event, { decision: "approve" }), { kind: "primary", drawn: "check" }),
-      button("Change it", () => this.edit(), { drawn: "pen" }),
-      button("Another plan", () => this.reject(), { drawn: "cross" }),
+      button(
+        "Follow this plan",
+        (event) => this.answer(event, { decision: "approve" }),
+        { kind: "primary" },
+      ),
+      button("Change it", () => this.edit()),
+      button("Another plan", () => this.reject()),
     ];
     replace(this.body, planShown(this.asked), el("div", { class: "row" }, buttons));
   }
 
   edit() {
     const { rubric = [], research_plan = "", query = "" } = this.asked;
-    const [items, steps, first] = [textarea({}, rubric.join("\n")), textarea({}, research_plan), input({ value: query })];
+    const [items, steps, first] = [
+      textarea({}, rubric.join("\n")),
+      textarea({}, research_plan),
+      input({ value: query }),
+    ];
     const plan = () => ({
       rubric: items.value.split("\n").map((line) => line.trim()).filter(Boolean),
       research_plan: steps.value.trim(),
       query: first.value.trim(),
     });
-    const fields = [field("Rubric, one item in each line", items), field("Research plan", steps), field("First search", first)];
-    const send = button("Follow the changed plan", (event) => this.answer(event, { decision: "edit", plan: plan() }), { kind: "primary" });
+    const fields = [
+      field("Rubric, one item in each line", items),
+      field("Research plan", steps),
+      field("First search", first),
+    ];
+    const send = button(
+      "Follow the changed plan",
+      (event) => this.answer(event, { decision: "edit", plan: plan() }),
+      { kind: "primary" },
+    );
     this.form(fields, send, items);
   }
 
   reject() {
     const why = textarea({ placeholder: "What should be different?" });
-    const send = button("Write another plan", (event) => this.answer(event, { decision: "reject", text: why.value.trim() }), { kind: "primary" });
+    const send = button(
+      "Write another plan",
+      (event) => this.answer(event, { decision: "reject", text: why.value.trim() }),
+      { kind: "primary" },
+    );
     this.form([field("Reason", why, "The model reads it before it plans again.")], send, why);
   }
 
@@ -81,9 +120,22 @@ export class AskPanel {
 
   doubt() {
     const reply = textarea({ rows: 3 });
-    const send = button("Answer", (event) => this.answer(event, { decision: "answer", text: reply.value.trim() }), { kind: "primary" });
-    const none = button("Go on without", (event) => this.answer(event, { decision: "answer", text: "" }), { kind: "plain" });
-    replace(this.body, el("p", { class: "prose", dir: "auto" }, this.asked.text), field("Your answer", reply), el("div", { class: "row" }, send, none));
+    const send = button(
+      "Answer",
+      (event) => this.answer(event, { decision: "answer", text: reply.value.trim() }),
+      { kind: "primary" },
+    );
+    const none = button(
+      "Go on without",
+      (event) => this.answer(event, { decision: "answer", text: "" }),
+      { kind: "plain" },
+    );
+    replace(
+      this.body,
+      el("p", { class: "prose", dir: "auto" }, this.asked.text),
+      field("Your answer", reply),
+      el("div", { class: "row" }, send, none),
+    );
   }
 
   async answer({ currentTarget }, decision) {
@@ -96,13 +148,17 @@ export class AskPanel {
       if (error.status !== 409) throw error;
       this.elsewhere();
     };
-    if (await attempt(this.failed, currentTarget, send)) this.on_answered({ id, decision: decision.decision });
+    const sent = await attempt(this.failed, currentTarget, send);
+    if (sent) this.answered(id, decision.decision);
   }
 
   /** Another window was faster. */
   elsewhere() {
     this.asked = null;
-    replace(this.element, notice("This was answered already, in another window.", "The run goes on with that answer."));
+    replace(
+      this.element,
+      notice("This was answered already, in another window.", "The run goes on with that answer."),
+    );
   }
 }
 
@@ -110,7 +166,10 @@ function planShown({ rubric, research_plan, query, text }) {
   if (!rubric?.length && !research_plan) return el("p", { class: "prose", dir: "auto" }, text);
   const part = (name, ...shown) => el("div", {}, el("h3", {}, name), shown);
   return el("div", { class: "plan stack" },
-    rubric?.length > 0 && part("A good answer …", el("ul", { class: "bullets" }, rubric.map((item) => el("li", { dir: "auto" }, item)))),
+    rubric?.length > 0 && part(
+      "A good answer …",
+      el("ul", { class: "bullets" }, rubric.map((item) => el("li", { dir: "auto" }, item))),
+    ),
     research_plan && part("Research plan", el("p", { class: "prose", dir: "auto" }, research_plan)),
     query && part("First search", el("p", {}, el("q", {}, query))));
 }

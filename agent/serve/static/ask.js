@@ -5,7 +5,12 @@ import { number } from "./format.js";
 import { attempt, button, choices, failure, field, input, textarea, toggle } from "./parts.js";
 
 const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
-const SOURCES = { python: "Python documentation", web: "Web", scholar: "Papers", auto: "Automatic" };
+const SOURCES = {
+  python: "Python documentation",
+  web: "Web",
+  scholar: "Papers",
+  auto: "Automatic",
+};
 const DRAFT = "draft";
 const LIMITS = [
   ["tool_calls", "Searches", { min: 1, step: 1 }],
@@ -17,31 +22,56 @@ const LIMITS = [
 export function show() {
   const place = el("div", { class: "view ask" });
   const title = el("h1", { tabindex: "-1" }, "What would you like to know?");
-  const lead = el("p", { class: "lead" }, "A plan with its own rubric, research in the sources you choose, and a report in which every citation was checked against the passage it stands on.");
+  const lead = el(
+    "p",
+    { class: "lead" },
+    "A plan with its own rubric, research in the sources you choose, and a report in which every " +
+      "citation was checked against the passage it stands on.",
+  );
   replace(place, el("header", { class: "view-head" }, title, lead), composer());
   return place;
 }
 
 /** The form of a new question; in a thread it is the next of that thread. */
 export function composer(thread = null) {
-  const question = textarea({ rows: 3, required: true, placeholder: thread ? "Ask what the report leaves open" : "Ask a question", "aria-label": thread ? "Follow-up question" : "Question" });
+  const question = textarea({
+    rows: 3,
+    required: true,
+    placeholder: thread ? "Ask what the report leaves open" : "Ask a question",
+    "aria-label": thread ? "Follow-up question" : "Question",
+  });
   if (!thread) keepDraft(question);
   const options = fields(thread);
   const failed = el("div", { class: "failed" });
-  const send = button(thread ? "Ask in this thread" : "Ask", null, { kind: "primary", type: "submit", drawn: "send" });
+  const send = button(
+    thread ? "Ask in this thread" : "Ask",
+    null,
+    { kind: "primary", type: "submit", drawn: "send" },
+  );
   const submit = async (event) => {
     event.preventDefault();
-    const started = await attempt(failed, send, () => post("/api/runs", { ...asked(question.value, options), ...(thread && { thread }) }));
+    const started = await attempt(
+      failed,
+      send,
+      () => post("/api/runs", { ...asked(question.value, options), ...(thread && { thread }) }),
+    );
     if (!started) return;
     sessionStorage.removeItem(DRAFT);
     location.hash = `#/run/${encodeURIComponent(started.run)}`;
   };
   const sendByKey = (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) event.currentTarget.requestSubmit();
+    const held = event.ctrlKey || event.metaKey;
+    if (event.key === "Enter" && held) event.currentTarget.requestSubmit();
   };
   const bar = el("div", { class: "row apart composer-bar" }, options.format, send);
   const card = el("div", { class: "card composer" }, question, bar);
-  return el("form", { class: "stack", on: { submit, keydown: sendByKey } }, card, failed, options.shown);
+  return el(
+    "form",
+    { class: "stack", on: { submit, keydown: sendByKey } },
+    card,
+    failed,
+    options.shown,
+  );
 }
 
 function keepDraft(question) {
@@ -53,21 +83,52 @@ function fields(thread) {
   const options = { format: choices("Form of the answer", FORMATS, "long"), sources: new Map() };
   options.approve = toggle("Show me the plan before it is followed", false);
   options.clarify = toggle("The model may ask me one question first", false);
-  options.limits = LIMITS.map(([name, label, rules]) => [name, input({ type: "number", inputmode: "decimal", ...rules }), label]);
+  options.limits = LIMITS.map(
+    ([name, label, rules]) => [
+      name,
+      input({ type: "number", inputmode: "decimal", ...rules }),
+      label,
+    ]
+  );
   const place = el("div", { class: "chips" });
   const failed = el("div");
   offered(options, place, failed);
-  const sourced = el("fieldset", { class: "stack tight" }, el("legend", { class: "legend" }, "Sources"), place, failed);
-  const limits = el("details", { class: "fold" }, el("summary", {}, "Limits"), limitFields(options.limits));
+  const sourced = el(
+    "fieldset",
+    { class: "stack tight" },
+    el("legend", { class: "legend" }, "Sources"),
+    place,
+    failed,
+  );
+  const limits = el(
+    "details",
+    { class: "fold" },
+    el("summary", {}, "Limits"),
+    limitFields(options.limits),
+  );
   const switches = el("div", { class: "switches" }, options.approve, options.clarify);
   const inner = [sourced, switches, limits];
-  options.shown = thread ? el("details", { class: "fold options" }, el("summary", {}, "Options"), el("div", { class: "stack" }, inner)) : el("div", { class: "options stack" }, inner);
+  options.shown = thread ? el(
+    "details",
+    { class: "fold options" },
+    el("summary", {}, "Options"),
+    el("div", { class: "stack" }, inner),
+  ) : el("div", { class: "options stack" }, inner);
   return options;
 }
 
 function limitFields(limits) {
-  const grid = el("div", { class: "limits" }, limits.map(([, control, label]) => field(label, control)));
-  const hint = el("p", { class: "small soft" }, "Left empty, the server's own limits hold. A run that meets one ends with a report of what there is.");
+  const grid = el(
+    "div",
+    { class: "limits" },
+    limits.map(([, control, label]) => field(label, control)),
+  );
+  const hint = el(
+    "p",
+    { class: "small soft" },
+    "Left empty, the server's own limits hold. " +
+      "A run that meets one ends with a report of what there is.",
+  );
   return [grid, hint];
 }
 
@@ -75,9 +136,13 @@ function limitFields(limits) {
 async function offered(options, place, failed) {
   try {
     const { sources, source, defaults } = await get("/api/status");
-    for (const name of sources) place.append(chip(options, name, sourceName(name), source.includes(name)));
+    for (const name of sources) {
+      place.append(chip(options, name, sourceName(name), source.includes(name)));
+    }
     options.usual = chosen(options).join();
-    for (const [name, control] of options.limits) control.placeholder = defaults[name] ? number(defaults[name]) : "none";
+    for (const [name, control] of options.limits) {
+      control.placeholder = defaults[name] ? number(defaults[name]) : "none";
+    }
     options.format.querySelector(`[value="${defaults.format}"]`).checked = true;
     options.approve.box.checked = defaults.approve_plan;
     options.clarify.box.checked = defaults.clarify;
@@ -99,7 +164,16 @@ function chip(options, value, label, checked = false) {
 
 /** A button that uploads documents and adds them as a chosen source. */
 function upload(options, place, failed) {
-  const files = el("input", { type: "file", multiple: true, class: "unseen", "aria-label": "Documents to search", accept: ".pdf,.md,.txt,.html,.docx,.rst" });
+  const files = el(
+    "input",
+    {
+      type: "file",
+      multiple: true,
+      class: "unseen",
+      "aria-label": "Documents to search",
+      accept: ".pdf,.md,.txt,.html,.docx,.rst",
+    },
+  );
   const press = button("Add documents", () => files.click(), { kind: "plain small", drawn: "ask" });
   files.tabIndex = -1;
   files.addEventListener("change", async () => {
@@ -129,6 +203,8 @@ function asked(question, options) {
   body.clarify = options.clarify.box.checked;
   const source = chosen(options);
   if (source.length && source.join() !== options.usual) body.source = source;
-  for (const [name, control] of options.limits) if (control.value !== "") body[name] = Number(control.value);
+  for (const [name, control] of options.limits) {
+    if (control.value !== "") body[name] = Number(control.value);
+  }
   return body;
 }

@@ -19,10 +19,24 @@ export class CitationSheet {
     this.body = el("div", { class: "stack" });
     this.before = button("Previous", () => this.turn(-1), { kind: "small", drawn: "left" });
     this.after = button("Next", () => this.turn(1), { kind: "small", drawn: "right" });
-    this.doubtful = button("Next in doubt", () => this.turn(1, doubtful), { kind: "small", drawn: "warn" });
+    this.doubtful = button(
+      "Next in doubt",
+      () => this.turn(1, doubtful),
+      { kind: "small", drawn: "warn" },
+    );
     const close = button("Close", () => this.dialog.close(), { kind: "plain small" });
     const head = el("div", { class: "row apart sheet-head" }, this.title, close);
-    this.dialog = el("dialog", { class: "sheet", "aria-labelledby": this.title.id, on: { click: (event) => event.target === this.dialog && this.dialog.close() } }, head, this.body, el("div", { class: "row sheet-foot" }, this.before, this.after, this.doubtful));
+    this.dialog = el(
+      "dialog",
+      {
+        class: "sheet",
+        "aria-labelledby": this.title.id,
+        on: { click: (event) => event.target === this.dialog && this.dialog.close() },
+      },
+      head,
+      this.body,
+      el("div", { class: "row sheet-foot" }, this.before, this.after, this.doubtful),
+    );
   }
 
   open(place) {
@@ -51,7 +65,13 @@ export class CitationSheet {
 
   claim({ claim, verdict, why }) {
     const [said, kind] = VERDICTS[verdict] ?? VERDICTS.unchecked;
-    return el("div", { class: "stack tight" }, el("blockquote", { class: "claim", dir: "auto" }, claim), el("div", {}, badge(said, kind)), why && el("p", { class: "small soft", dir: "auto" }, why));
+    return el(
+      "div",
+      { class: "stack tight" },
+      el("blockquote", { class: "claim", dir: "auto" }, claim),
+      el("div", {}, badge(said, kind)),
+      why && el("p", { class: "small soft", dir: "auto" }, why),
+    );
   }
 }
 
@@ -59,9 +79,27 @@ export const doubtful = ({ verdict }) => verdict === "unsupported" || verdict ==
 
 function passageOf(citation, source) {
   if (!source) return el("p", { class: "soft" }, "The passage is not kept.");
-  const where = [whereabouts(source.url), source.page ? `page ${source.page}` : "", source.place].filter(Boolean);
-  const head = el("div", {}, el("p", { class: "source-title" }, outward(source.title, source.url)), el("p", { class: "small soft" }, [...new Set(where)].join(" · ")));
-  return el("section", { class: "stack tight", "aria-label": "Passage" }, head, el("p", { class: "passage", dir: "auto", tabindex: "0" }, marked(source.passage, citation.quote)));
+  const where = [
+    whereabouts(source.url),
+    source.page ? `page ${source.page}` : "",
+    source.place,
+  ].filter(Boolean);
+  const head = el(
+    "div",
+    {},
+    el("p", { class: "source-title" }, outward(source.title, source.url)),
+    el("p", { class: "small soft" }, [...new Set(where)].join(" · ")),
+  );
+  return el(
+    "section",
+    { class: "stack tight", "aria-label": "Passage" },
+    head,
+    el(
+      "p",
+      { class: "passage", dir: "auto", tabindex: "0" },
+      marked(source.passage, citation.quote),
+    ),
+  );
 }
 
 /** The passage with the sentence marked that is nearest to the claim. */

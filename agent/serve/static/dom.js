@@ -22,14 +22,18 @@ export function svg(tag, attributes = {}, ...children) {
 function set(element, name, value) {
   if (value === null || value === undefined) return;
   if (name === "on") {
-    for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    for (const event of Object.keys(value)) element.addEventListener(event, value[event]);
   } else if (name === "data") Object.assign(element.dataset, value);
   else if (typeof value === "boolean" && name in element) element[name] = value;
   else element.setAttribute(name, value);
 }
 
 function fill(element, children) {
-  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false && child !== ""));
+  element.append(
+    ...children.flat(Infinity).filter(
+      (child) => child !== null && child !== undefined && child !== false && child !== ""
+    )
+  );
   return element;
 }
 

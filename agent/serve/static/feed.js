@@ -23,7 +23,8 @@ export class Feed {
     const take = this[`on_${name}`];
     if (!take) return;
     const root = document.documentElement;
-    const near = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR && root.scrollTop > 0;
+    const near = root.scrollHeight - root.scrollTop - root.clientHeight < NEAR
+      && root.scrollTop > 0;
     take.call(this, data);
     if (near && this.element.isConnected) root.scrollTop = root.scrollHeight;
   }
@@ -49,9 +50,15 @@ export class Feed {
   on_stage({ stage }) {
     if (stage === this.stage) return;
     this.writing.end();
+    if (!this.section) this.noted?.remove(); // what was waited for is there
     this.stage = stage;
     this.section = el("div", { class: "feed-body" });
-    this.element.append(el("section", { class: "feed-stage", "aria-label": capital(stage) }, el("h2", {}, capital(stage)), this.section));
+    this.element.append(el(
+      "section",
+      { class: "feed-stage", "aria-label": capital(stage) },
+      el("h2", {}, capital(stage)),
+      this.section,
+    ));
   }
 
   on_text({ stage, text }) {
@@ -67,15 +74,34 @@ export class Feed {
     const state = el("span", { class: "soft small" }, "…");
     const found = el("ul", { class: "found" });
     this.calls.set(number, { state, found });
-    this.add(el("div", { class: "call" }, el("p", { class: "call-head" }, icon(drawn), el("span", { class: "unseen" }, said), el("q", {}, query), state), found));
+    this.add(el(
+      "div",
+      { class: "call" },
+      el(
+        "p",
+        { class: "call-head" },
+        icon(drawn),
+        el("span", { class: "unseen" }, said),
+        el("q", {}, query),
+        state,
+      ),
+      found,
+    ));
   }
 
   on_results({ number, sources, seconds, error }) {
     const call = this.calls.get(number);
     if (!call) return;
-    replace(call.state, error ? "failed" : `${counted(sources.length, "passage")} · ${(seconds ?? 0).toFixed(1)} s`);
+    replace(
+      call.state,
+      error ? "failed" : `${counted(sources.length, "passage")} · ${(seconds ?? 0).toFixed(1)} s`,
+    );
     if (error) replace(call.found, el("li", { class: "wrong" }, error));
-    else replace(call.found, sources.slice(0, SHOWN).map(sourceRow), sources.length > SHOWN && el("li", { class: "soft" }, `and ${sources.length - SHOWN} more`));
+    else replace(
+      call.found,
+      sources.slice(0, SHOWN).map(sourceRow),
+      sources.length > SHOWN && el("li", { class: "soft" }, `and ${sources.length - SHOWN} more`),
+    );
   }
 
   on_retry({ reason }) {
@@ -85,16 +111,25 @@ export class Feed {
 
   /** A note takes the place of the one before it, if nothing stands between. */
   on_note({ message }) {
-    if (this.noted?.isConnected && this.noted === (this.section ?? this.element).lastChild) this.noted.remove();
+    const last = (this.section ?? this.element).lastChild;
+    if (this.noted && this.noted === last) last.remove();
     this.noted = this.note("", message);
   }
 
   on_recalled({ count, own }) {
-    this.note("", `${counted(count, "reflection")} of earlier runs ${count === 1 ? "was" : "were"} put before the question${own ? ", one of them of this very question" : ""}.`);
+    const were = count === 1 ? "was" : "were";
+    const which = own ? ", one of them of this very question" : "";
+    const what = counted(count, "reflection");
+    this.note("", `${what} of earlier runs ${were} put before the question${which}.`);
   }
 
   note(label, sentence, kind = "") {
-    const said = el("p", { class: classes("feed-note", kind) }, label && el("strong", {}, `${label}: `), sentence);
+    const said = el(
+      "p",
+      { class: classes("feed-note", kind) },
+      label && el("strong", {}, `${label}: `),
+      sentence,
+    );
     this.add(said);
     return said;
   }
@@ -103,7 +138,12 @@ export class Feed {
   block(label, name) {
     if (name === "call_tool") return () => {}; // its event says it better
     const text = document.createTextNode("");
-    this.add(el("div", { class: `written written-${name}` }, label && el("h3", {}, label), el("p", { dir: "auto" }, text)));
+    this.add(el(
+      "div",
+      { class: `written written-${name}` },
+      label && el("h3", {}, label),
+      el("p", { dir: "auto" }, text),
+    ));
     let begun = false;
     return (piece) => {
       text.appendData(begun ? piece : piece.trimStart());
@@ -117,5 +157,11 @@ export class Feed {
 }
 
 function sourceRow(source) {
-  return el("li", {}, el("span", { class: "source-id" }, source.id), outward(source.title || whereabouts(source.url), source.url), el("span", { class: "soft" }, whereabouts(source.url)));
+  return el(
+    "li",
+    {},
+    el("span", { class: "source-id" }, source.id),
+    outward(source.title || whereabouts(source.url), source.url),
+    el("span", { class: "soft" }, whereabouts(source.url)),
+  );
 }

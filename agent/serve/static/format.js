@@ -4,14 +4,24 @@ export const number = (value) => (value ?? 0).toLocaleString("en");
 
 export function duration(seconds) {
   const whole = Math.max(0, Math.floor(seconds ?? 0));
-  const [hours, minutes, rest] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
+  const [hours, minutes, rest] = [
+    Math.floor(whole / 3600),
+    Math.floor(whole / 60) % 60,
+    whole % 60,
+  ];
   const two = (value) => String(value).padStart(2, "0");
   return hours ? `${hours}:${two(minutes)}:${two(rest)}` : `${minutes}:${two(rest)}`;
 }
 
-export const money = (dollars) => (dollars == null ? "–" : `$${dollars.toFixed(dollars < 1 ? 4 : 2)}`);
+export const money = (dollars) => (
+  dollars == null ? "–" : `$${dollars.toFixed(dollars < 1 ? 4 : 2)}`
+);
 
-export const counted = (count, one, many = `${one}s`) => `${number(count)} ${count === 1 ? one : many}`;
+export const counted = (
+  count,
+  one,
+  many = `${one}s`,
+) => `${number(count)} ${count === 1 ? one : many}`;
 
 const TODAY = new Intl.DateTimeFormat("en", { hour: "2-digit", minute: "2-digit", hour12: false });
 const DAY = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });

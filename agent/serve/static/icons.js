@@ -24,12 +24,18 @@ const PATHS = {
   left: "M12 5l-5 5 5 5",
   right: "M8 5l5 5-5 5",
   down: "M10 4v9M6 9.5l4 4 4-4M4 16.5h12",
-  sun: "M10 13.5a3.5 3.5 0 1 0 0-7a3.5 3.5 0 1 0 0 7M10 2.5v1.5M10 16v1.5M2.5 10H4M16 10h1.5M4.7 4.7l1 1M14.3 14.3l1 1M4.7 15.3l1-1M14.3 5.7l1-1",
+  sun:
+    "M10 13.5a3.5 3.5 0 1 0 0-7a3.5 3.5 0 1 0 0 7M10 2.5v1.5M10 16v1.5" +
+    "M2.5 10H4M16 10h1.5M4.7 4.7l1 1M14.3 14.3l1 1M4.7 15.3l1-1M14.3 5.7l1-1",
   moon: "M15.5 12A6.5 6.5 0 0 1 8 4.5a6.5 6.5 0 1 0 7.5 7.5z",
   auto: "M3 4.5h14v9H3zM7.5 16.5h5M10 13.5v3",
 };
 
 export function icon(name) {
   const drawn = svg("path", { d: PATHS[name] });
-  return svg("svg", { viewBox: "0 0 20 20", class: `icon icon-${name}`, "aria-hidden": "true" }, drawn);
+  return svg(
+    "svg",
+    { viewBox: "0 0 20 20", class: `icon icon-${name}`, "aria-hidden": "true" },
+    drawn,
+  );
 }

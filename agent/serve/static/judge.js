@@ -2,7 +2,9 @@
 import { get, path, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { capital, share, when } from "./format.js";
-import { attempt, button, empty, failure, field, notice, select, stateOf, view, waiting } from "./parts.js";
+import {
+  attempt, button, empty, failure, field, notice, select, stateOf, view, waiting,
+} from "./parts.js";
 
 const STAGES = ["plan", "research", "review", "answer"];
 const ASK_AGAIN = 1500;
@@ -11,7 +13,13 @@ const CHOICE = 100;
 export function show([first = "", second = ""], signal) {
   const pickers = el("div", { class: "pickers" });
   const place = el("div", { class: second ? "side-by-side" : "" });
-  const whole = view("Judge", "The rubrics of each stage, what the judge gave for every criterion, and why. Choose a second run to compare.", pickers, place);
+  const whole = view(
+    "Judge",
+    "The rubrics of each stage, what the judge gave for every criterion, and why. " +
+      "Choose a second run to compare.",
+    pickers,
+    place,
+  );
   whole.classList.add("wide");
   load(pickers, place, [first, second], signal);
   return whole;
@@ -22,17 +30,37 @@ async function load(pickers, place, chosen, signal) {
   try {
     const { runs } = await get(`/api/runs?limit=${CHOICE}`, { signal });
     const ended = runs.filter((run) => run.state === "ended" || chosen.includes(run.run));
-    if (!ended.length) return replace(place, empty("Nothing to judge yet", "Runs that ended can be judged here.", el("a", { class: "button primary", href: "#/" }, "Ask a question")));
-    replace(pickers, picker("Run", ended, chosen, 0), chosen[0] && picker("Compared with", ended, chosen, 1));
-    replace(place, chosen[0] ? chosen.filter(Boolean).map((run) => column(run, runs, signal)) : empty("Choose a run", "Its scores will stand here."));
+    if (!ended.length) return replace(place, nothing());
+    replace(
+      pickers,
+      picker("Run", ended, chosen, 0),
+      chosen[0] && picker("Compared with", ended, chosen, 1),
+    );
+    replace(
+      place,
+      chosen[0]
+        ? chosen.filter(Boolean).map((run) => column(run, runs, signal))
+        : empty("Choose a run", "Its scores will stand here."),
+    );
   } catch (error) {
     if (error.name !== "AbortError") replace(place, failure(error));
   }
 }
 
+const nothing = () =>
+  empty(
+    "Nothing to judge yet",
+    "Runs that ended can be judged here.",
+    el("a", { class: "button primary", href: "#/" }, "Ask a question"),
+  );
+
 function picker(label, runs, chosen, place) {
-  const options = [["", place ? "no other run" : "choose a run"], ...runs.map((run) => [run.run, `${run.question} · ${when(run.started_at)}`])];
-  if (chosen[place] && !runs.some((run) => run.run === chosen[place])) options.push([chosen[place], chosen[place]]);
+  const options = [
+    ["", place ? "no other run" : "choose a run"],
+    ...runs.map((run) => [run.run, `${run.question} · ${when(run.started_at)}`]),
+  ];
+  const known = !chosen[place] || runs.some((run) => run.run === chosen[place]);
+  if (!known) options.push([chosen[place], chosen[place]]);
   const control = select(options, chosen[place]);
   control.addEventListener("change", () => {
     const next = place ? [chosen[0], control.value] : [control.value, chosen[1]];
@@ -45,7 +73,20 @@ function picker(label, runs, chosen, place) {
 function column(name, runs, signal) {
   const run = runs.find((each) => each.run === name);
   const body = el("div", { class: "stack" }, waiting());
-  const head = el("div", { class: "stack tight" }, el("h2", { dir: "auto" }, el("a", { href: `#/run/${encodeURIComponent(name)}` }, run?.question ?? name)), run && el("p", { class: "soft small" }, [stateOf(run)[0], when(run.started_at), run.model].filter(Boolean).join(" · ")));
+  const head = el(
+    "div",
+    { class: "stack tight" },
+    el(
+      "h2",
+      { dir: "auto" },
+      el("a", { href: `#/run/${encodeURIComponent(name)}` }, run?.question ?? name),
+    ),
+    run && el(
+      "p",
+      { class: "soft small" },
+      [stateOf(run)[0], when(run.started_at), run.model].filter(Boolean).join(" · "),
+    ),
+  );
   fetchScores(name, body, signal);
   return el("section", { class: "judged stack", "aria-label": run?.question ?? name }, head, body);
 }
@@ -61,13 +102,24 @@ async function fetchScores(name, body, signal) {
   }
 }
 
-function offer(name, body, signal) {
-  const failed = el("div");
+function offer(name, body, signal, failed = el("div")) {
   const press = button("Judge this run", async () => {
-    const begun = await attempt(failed, press, async () => (await post(path("runs", name, "judge"))) ?? true);
+    const begun = await attempt(
+      failed,
+      press,
+      async () => (await post(path("runs", name, "judge"))) ?? true,
+    );
     if (begun) wait(name, body, signal);
   }, { kind: "primary", drawn: "judge" });
-  replace(body, empty("Not judged yet", "The judge writes rubrics for every stage and scores the run by them.", press), failed);
+  replace(
+    body,
+    empty(
+      "Not judged yet",
+      "The judge writes rubrics for every stage and scores the run by them.",
+      press,
+    ),
+    failed,
+  );
 }
 
 async function wait(name, body, signal) {
@@ -75,7 +127,9 @@ async function wait(name, body, signal) {
   while (!signal.aborted) {
     try {
       const { state, error, remedy } = await get(path("runs", name, "judge"), { signal });
-      if (state === "failed") return replace(body, notice(error, remedy, "bad"));
+      if (state === "failed") {
+        return offer(name, body, signal, el("div", {}, notice(error, remedy, "bad")));
+      }
       if (state !== "running" && state !== "waiting") return fetchScores(name, body, signal);
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -87,23 +141,69 @@ async function wait(name, body, signal) {
 
 function scores({ stages, judge, rubric_version, note }) {
   const order = [...stages].sort((a, b) => STAGES.indexOf(a.stage) - STAGES.indexOf(b.stage));
-  return [note && notice(note), el("p", { class: "soft small" }, [judge && `Judged by ${judge}`, rubric_version && `rubrics ${rubric_version}`].filter(Boolean).join(" · ")), order.map(stageCard)];
+  return [
+    note && notice(note),
+    el(
+      "p",
+      { class: "soft small" },
+      [
+        judge && `Judged by ${judge}`,
+        rubric_version && `rubrics ${rubric_version}`,
+      ].filter(Boolean).join(" · "),
+    ),
+    order.map(stageCard),
+  ];
 }
 
 function stageCard({ stage, score, reason, criteria = [] }) {
-  const head = el("div", { class: "row apart" }, el("h3", {}, capital(stage)), el("span", { class: "score-number" }, score == null ? "unscored" : share(score)));
-  return el("section", { class: "card stack tight", "aria-label": capital(stage) }, head, score != null && bar(score), reason && el("p", { class: "small soft", dir: "auto" }, reason), criteria.length > 0 && el("ul", { class: "criteria" }, criteria.map(criterionRow)));
+  const head = el(
+    "div",
+    { class: "row apart" },
+    el("h3", {}, capital(stage)),
+    el("span", { class: "score-number" }, score == null ? "unscored" : share(score)),
+  );
+  return el(
+    "section",
+    { class: "card stack tight", "aria-label": capital(stage) },
+    head,
+    score != null && bar(score),
+    reason && el("p", { class: "small soft", dir: "auto" }, reason),
+    criteria.length > 0 && el("ul", { class: "criteria" }, criteria.map(criterionRow)),
+  );
 }
 
 function bar(score) {
-  return el("meter", { class: "meter", min: "0", max: "1", value: score, "aria-label": `score ${share(score)} of 1` });
+  return el(
+    "meter",
+    {
+      class: "meter",
+      min: "0",
+      max: "1",
+      value: score,
+      "aria-label": `score ${share(score)} of 1`,
+    },
+  );
 }
 
 const POINTS = ["absent", "in part", "in full"];
 
 function criterionRow({ title, text, weight, points, why, positive = true }) {
   const said = POINTS[points] ?? `${points?.toFixed?.(1) ?? points} of 2`;
-  const kind = positive ? ["bad", "warn", "good"][Math.round(points)] : ["good", "warn", "bad"][Math.round(points)];
-  const facts = [el("span", { class: `points ${kind}` }, said), ` · weight ${weight}`, positive ? "" : " · a flaw, if it holds"];
-  return el("li", {}, el("p", { dir: "auto" }, title && title !== text && el("strong", {}, `${title}: `), text), el("p", { class: "small soft" }, facts), why && el("p", { class: "small soft", dir: "auto" }, why));
+  const kind = positive ? [
+    "bad",
+    "warn",
+    "good",
+  ][Math.round(points)] : ["good", "warn", "bad"][Math.round(points)];
+  const facts = [
+    el("span", { class: `points ${kind}` }, said),
+    ` · weight ${weight}`,
+    positive ? "" : " · a flaw, if it holds",
+  ];
+  return el(
+    "li",
+    {},
+    el("p", { dir: "auto" }, title && title !== text && el("strong", {}, `${title}: `), text),
+    el("p", { class: "small soft" }, facts),
+    why && el("p", { class: "small soft", dir: "auto" }, why),
+  );
 }

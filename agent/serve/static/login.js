@@ -12,13 +12,33 @@ export function login(done) {
   const enter = button("Enter", null, { kind: "primary", type: "submit" });
   const submit = async (event) => {
     event.preventDefault();
-    const said = await attempt(failed, enter, async () => (await post("/api/login", { token: token.value.trim() })) ?? true);
+    const said = await attempt(
+      failed,
+      enter,
+      async () => (await post("/api/login", { token: token.value.trim() })) ?? true,
+    );
     if (said) shown.close();
   };
   const title = el("h2", { id: fresh("title") }, "Enter the token");
-  const lead = el("p", { class: "soft" }, "This server is reached over a network. It printed its token where it was started.");
-  const form = el("form", { class: "stack", on: { submit } }, title, lead, field("Token", token), failed, el("div", { class: "row" }, enter));
-  shown = el("dialog", { "aria-labelledby": title.id, on: { cancel: (event) => event.preventDefault(), close: left } }, form);
+  const lead = el(
+    "p",
+    { class: "soft" },
+    "This server is reached over a network. It printed its token where it was started.",
+  );
+  const form = el(
+    "form",
+    { class: "stack", on: { submit } },
+    title,
+    lead,
+    field("Token", token),
+    failed,
+    el("div", { class: "row" }, enter),
+  );
+  shown = el(
+    "dialog",
+    { "aria-labelledby": title.id, on: { cancel: (event) => event.preventDefault(), close: left } },
+    form,
+  );
   function left() {
     shown.remove();
     shown = null;

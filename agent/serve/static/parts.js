@@ -6,12 +6,22 @@ import { icon } from "./icons.js";
 
 /** A view's frame: its heading gets the focus after a change of view. */
 export function view(title, lead, ...children) {
-  const head = el("header", { class: "view-head" }, el("h1", { tabindex: "-1" }, title), lead && el("p", { class: "lead" }, lead));
+  const head = el(
+    "header",
+    { class: "view-head" },
+    el("h1", { tabindex: "-1" }, title),
+    lead && el("p", { class: "lead" }, lead),
+  );
   return el("div", { class: "view" }, head, children);
 }
 
 export function button(label, press, { kind = "", drawn = "", ...rest } = {}) {
-  return el("button", { type: "button", class: classes("button", kind), on: { click: press }, ...rest }, drawn && icon(drawn), label);
+  return el(
+    "button",
+    { type: "button", class: classes("button", kind), on: { click: press }, ...rest },
+    drawn && icon(drawn),
+    label,
+  );
 }
 
 /** A labelled control; `hint` is described by it. */
@@ -23,17 +33,26 @@ export function field(label, control, hint = "") {
   return el("div", { class: "field" }, el("label", { for: id }, label), control, described);
 }
 
-export const textarea = (properties, text = "") => el("textarea", { class: "input", ...properties }, text);
+export const textarea = (properties, text = "") => el(
+  "textarea",
+  { class: "input", ...properties },
+  text,
+);
 
 export const input = (properties) => el("input", { class: "input", ...properties });
 
 export function select(options, chosen, properties = {}) {
-  const shown = options.map(([value, label]) => el("option", { value, selected: value === chosen }, label));
+  const shown = options.map(
+    ([value, label]) => el("option", { value, selected: value === chosen }, label)
+  );
   return el("select", { class: "input", ...properties }, shown);
 }
 
 export function toggle(label, checked, change = () => {}) {
-  const box = el("input", { type: "checkbox", role: "switch", checked, on: { change: () => change(box) } });
+  const box = el(
+    "input",
+    { type: "checkbox", role: "switch", checked, on: { change: () => change(box) } },
+  );
   return Object.assign(el("label", { class: "switch" }, box, el("span", {}, label)), { box });
 }
 
@@ -41,8 +60,22 @@ export function toggle(label, checked, change = () => {}) {
 export function choices(legend, options, chosen, change = () => {}) {
   const name = fresh("choice");
   const radios = options.map(([value, label, drawn]) => {
-    const radio = el("input", { type: "radio", name, value, checked: value === chosen, on: { change: () => change(value) } });
-    return el("label", { title: drawn ? label : null }, radio, drawn ? [icon(drawn), el("span", { class: "unseen" }, label)] : label);
+    const radio = el(
+      "input",
+      {
+        type: "radio",
+        name,
+        value,
+        checked: value === chosen,
+        on: { change: () => change(value) },
+      },
+    );
+    return el(
+      "label",
+      { title: drawn ? label : null },
+      radio,
+      drawn ? [icon(drawn), el("span", { class: "unseen" }, label)] : label,
+    );
   });
   const group = el("div", { class: "choices", role: "radiogroup", "aria-label": legend }, radios);
   return Object.assign(group, { value: () => group.querySelector(":checked")?.value });
@@ -50,7 +83,12 @@ export function choices(legend, options, chosen, change = () => {}) {
 
 export function notice(sentence, remedy = "", kind = "warn") {
   const words = [el("p", {}, sentence), remedy && el("p", { class: "small" }, remedy)];
-  return el("div", { class: classes("notice", kind), role: kind === "bad" ? "alert" : null }, icon(kind === "good" ? "check" : "warn"), words);
+  return el(
+    "div",
+    { class: classes("notice", kind), role: kind === "bad" ? "alert" : null },
+    icon(kind === "good" ? "check" : "warn"),
+    words,
+  );
 }
 
 /** What went wrong in the server's own sentences; another error is the page's and is raised. */
@@ -94,12 +132,22 @@ export async function attempt(place, control, change) {
 export function confirmed(title, sentence, label) {
   const { promise, resolve } = Promise.withResolvers();
   const heading = el("h2", { id: fresh("title") }, title);
-  const dialog = el("dialog", { "aria-labelledby": heading.id, on: { close: () => finish(dialog.returnValue === "yes") } }, heading, el("p", {}, sentence));
+  const dialog = el(
+    "dialog",
+    { "aria-labelledby": heading.id, on: { close: () => finish(dialog.returnValue === "yes") } },
+    heading,
+    el("p", {}, sentence),
+  );
   const finish = (said) => {
     dialog.remove();
     resolve(said);
   };
-  dialog.append(el("div", { class: "row" }, button("Cancel", () => dialog.close("")), button(label, () => dialog.close("yes"), { kind: "danger" })));
+  dialog.append(el(
+    "div",
+    { class: "row" },
+    button("Cancel", () => dialog.close("")),
+    button(label, () => dialog.close("yes"), { kind: "danger" }),
+  ));
   document.body.append(dialog);
   dialog.showModal();
   return promise;
@@ -130,12 +178,19 @@ export function badge(label, kind = "", ...more) {
 
 export const stateBadge = (run) => badge(...stateOf(run));
 
-export const dot = (run) => el("span", { class: classes("dot", stateOf(run)[1]), "aria-hidden": "true" });
+export const dot = (run) => el(
+  "span",
+  { class: classes("dot", stateOf(run)[1]), "aria-hidden": "true" },
+);
 
 /** A title, linked where its address is one of the web. */
 export function outward(title, location) {
   const address = webAddress(location);
-  return address ? el("a", { href: address, target: "_blank", rel: "noopener noreferrer nofollow" }, title || address) : el("span", {}, title || location);
+  return address ? el(
+    "a",
+    { href: address, target: "_blank", rel: "noopener noreferrer nofollow" },
+    title || address,
+  ) : el("span", {}, title || location);
 }
 
 /** A term and its value for a list of facts. */

@@ -1,5 +1,5 @@
 // The report: its citations open, what checking them came to, and what can be done with it.
-import { get, path, post } from "./api.js";
+import { path, post } from "./api.js";
 import { composer } from "./ask.js";
 import { CitationSheet, VERDICTS, doubtful } from "./citation.js";
 import { el, replace } from "./dom.js";
@@ -13,7 +13,10 @@ const RATINGS = ["1", "2", "3", "4", "5"].map((value) => [value, value]);
 
 /** Everything below the head of a run that ended. */
 export function drawReport(run, report) {
-  const sheet = new CitationSheet(report.citations, new Map(report.sources.map((source) => [source.id, source])));
+  const sheet = new CitationSheet(
+    report.citations,
+    new Map(report.sources.map((source) => [source.id, source])),
+  );
   const article = el("article", { class: "report", dir: "auto" }, sanitised(report.html));
   article.addEventListener("click", (event) => {
     const mark = event.target.closest("[data-citation]");
@@ -22,9 +25,11 @@ export function drawReport(run, report) {
   });
   return [
     ended(report),
-    (report.notes ?? []).filter((said) => !report.reason || !said.includes(report.reason)).map((said) => notice(said)),
-    report.citations.length > 0 && verdicts(report, sheet),
-    article.textContent.trim() ? article : empty("No answer was written", report.reason || "The run ended before it came to one."),
+    verdicts(report, sheet),
+    article.textContent.trim() ? article : empty(
+      "No answer was written",
+      report.reason || "The run ended before it came to one.",
+    ),
     sources(report),
     repaired(report),
     recalled(report),
@@ -35,18 +40,54 @@ export function drawReport(run, report) {
 }
 
 function ended({ status, reason }) {
-  return status !== "finished" && reason ? notice(reason, "", status === "failed" ? "bad" : "warn") : null;
+  return status !== "finished" && reason ? notice(
+    reason,
+    "",
+    status === "failed" ? "bad" : "warn",
+  ) : null;
 }
 
-/** How many citations hold, in one line; those in doubt are a press away. */
-function verdicts({ citations, html }, sheet) {
-  const counts = Object.keys(VERDICTS).map((name) => [name, citations.filter((c) => c.verdict === name).length]);
-  const said = { supported: "supported", partial: "in part", unsupported: "not supported", unchecked: "not checked" };
-  const shown = counts.filter(([, count]) => count).map(([name, count]) => badge(`${count} ${said[name]}`, VERDICTS[name][1]));
-  const first = citations.findIndex(doubtful);
-  const look = first >= 0 && button("Look at those in doubt", () => sheet.open(first), { kind: "small", drawn: "warn" });
+const COUNTED = {
+  supported: "supported",
+  partial: "in part",
+  unsupported: "not supported",
+  unchecked: "not checked",
+};
+
+/** How many citations hold, and what else a reader should know first; doubts are a press away. */
+function verdicts({ citations, html, notes, reason }, sheet) {
+  const said = notes.filter(
+    (note) => !reason || !note.includes(reason)
+  ).map((note) => el("li", { dir: "auto" }, note));
+  const below = said.length > 0 && el("ul", { class: "small soft" }, said);
+  if (!citations.length) return below;
+  const counts = Object.keys(VERDICTS).map(
+    (name) => [name, citations.filter((one) => one.verdict === name).length]
+  );
+  const shown = counts.filter(([, count]) => count).map(
+    ([name, count]) => badge(`${count} ${COUNTED[name]}`, VERDICTS[name][1])
+  );
   const bare = sanitised(html).querySelectorAll("sup.cite > i").length;
-  return el("section", { class: "verdicts row", "aria-label": "Citations checked" }, el("span", { class: "verdicts-title" }, counted(citations.length, "citation")), shown, bare > 0 && badge(`${counted(bare, "claim")} without a source`, "bad"), look);
+  const first = citations.findIndex(doubtful);
+  const look = first >= 0 && button(
+    "Show doubts",
+    () => sheet.open(first),
+    { kind: "small", drawn: "warn" },
+  );
+  const row = el(
+    "div",
+    { class: "row" },
+    el("span", { class: "verdicts-title" }, counted(citations.length, "citation")),
+    shown,
+    bare > 0 && badge(`${counted(bare, "claim")} without a source`, "bad"),
+    look,
+  );
+  return el(
+    "section",
+    { class: "verdicts stack tight", "aria-label": "Citations checked" },
+    row,
+    below,
+  );
 }
 
 function sources({ sources: found, citations }) {
@@ -55,34 +96,99 @@ function sources({ sources: found, citations }) {
   cited.sort((a, b) => numbers.get(a.id) - numbers.get(b.id));
   const rest = found.filter((source) => !cited.includes(source));
   if (!found.length) return null;
-  return section("Sources", cited.length > 0 && el("ol", { class: "sources" }, cited.map((source) => sourceRow(source, numbers.get(source.id)))), rest.length > 0 && el("details", { class: "fold" }, el("summary", {}, `${counted(rest.length, "passage")} found and not cited`), el("ol", { class: "sources" }, rest.map((source) => sourceRow(source, source.id)))));
+  return section(
+    "Sources",
+    cited.length > 0 && el(
+      "ol",
+      { class: "sources" },
+      cited.map((source) => sourceRow(source, numbers.get(source.id))),
+    ),
+    rest.length > 0 && el(
+      "details",
+      { class: "fold" },
+      el("summary", {}, `${counted(rest.length, "passage")} found and not cited`),
+      el("ol", { class: "sources" }, rest.map((source) => sourceRow(source, source.id))),
+    ),
+  );
 }
 
 function sourceRow(source, number) {
-  const where = [whereabouts(source.url), source.page ? `page ${source.page}` : "", source.place].filter(Boolean);
-  const passage = el("details", { class: "fold" }, el("summary", {}, "Passage"), el("p", { class: "passage", dir: "auto" }, source.passage));
-  return el("li", {}, el("span", { class: "source-number" }, String(number)), el("div", {}, el("p", { class: "source-title" }, outward(source.title, source.url)), el("p", { class: "small soft" }, [...new Set(where)].join(" · ")), passage));
+  const where = [
+    whereabouts(source.url),
+    source.page ? `page ${source.page}` : "",
+    source.place,
+  ].filter(Boolean);
+  const passage = el(
+    "details",
+    { class: "fold" },
+    el("summary", {}, "Passage"),
+    el("p", { class: "passage", dir: "auto" }, source.passage),
+  );
+  return el(
+    "li",
+    {},
+    el("span", { class: "source-number" }, String(number)),
+    el(
+      "div",
+      {},
+      el("p", { class: "source-title" }, outward(source.title, source.url)),
+      el("p", { class: "small soft" }, [...new Set(where)].join(" · ")),
+      passage,
+    ),
+  );
 }
 
 function repaired({ verified }) {
   const repairs = verified?.repairs ?? [];
   if (!repairs.length) return null;
-  const rows = repairs.map(({ claim, became }) => el("li", {}, el("p", {}, el("del", { dir: "auto" }, claim)), el("p", { class: "small soft", dir: "auto" }, became ? `Rewritten: ${became}` : "Removed")));
+  const rows = repairs.map(
+    ({ claim, became }) => el(
+      "li",
+      {},
+      el("p", {}, el("del", { dir: "auto" }, claim)),
+      el("p", { class: "small soft", dir: "auto" }, became ? `Rewritten: ${became}` : "Removed"),
+    )
+  );
   return section("Claims that no source holds", el("ul", { class: "list plain-list" }, rows));
 }
 
 function recalled({ recalled: items }) {
   if (!items?.length) return null;
   const row = ({ id, question, own, similarity, score }) => {
-    const facts = [own ? "this very question" : "a similar question", similarity != null && `likeness ${share(similarity)}`, score != null && `score ${share(score)}`].filter(Boolean);
-    return el("li", {}, el("a", { class: "item", href: `#/memory/${encodeURIComponent(id)}` }, el("strong", {}, question || id), el("span", { class: "small soft" }, facts.join(" · "))));
+    const facts = [
+      own ? "this very question" : "a similar question",
+      similarity != null && `likeness ${share(similarity)}`,
+      score != null && `score ${share(score)}`,
+    ].filter(Boolean);
+    return el(
+      "li",
+      {},
+      el(
+        "a",
+        { class: "item", href: `#/memory/${encodeURIComponent(id)}` },
+        el("strong", {}, question || id),
+        el("span", { class: "small soft" }, facts.join(" · ")),
+      ),
+    );
   };
   return section("Recalled from earlier runs", el("ul", { class: "list" }, items.map(row)));
 }
 
 function foot(run) {
-  const links = EXPORTS.map(([kind, label]) => el("a", { class: "button small", href: path("runs", run.run, "export", kind), download: "" }, icon("down"), label));
-  return el("div", { class: "report-foot" }, section("Take it with you", el("div", { class: "row" }, links)), rating(run));
+  const links = EXPORTS.map(
+    ([kind, label]) => el(
+      "a",
+      { class: "button small", href: path("runs", run.run, "export", kind), download: "" },
+      icon("down"),
+      label,
+    )
+  );
+  return el(
+    "div",
+    { class: "report-foot" },
+    section("Take it with you", el("div", { class: "row" }, links)),
+    rating(run),
+  );
 }
 
 function rating(run) {
@@ -93,19 +199,50 @@ function rating(run) {
   const submit = async (event) => {
     event.preventDefault();
     if (!score.value()) return replace(said, notice("Choose a number from 1 to 5 first."));
-    const kept = await attempt(said, send, () => post(path("runs", run.run, "rate"), { rating: Number(score.value()), note: note.value.trim() }));
+    const kept = await attempt(
+      said,
+      send,
+      () => post(
+        path("runs", run.run, "rate"),
+        { rating: Number(score.value()), note: note.value.trim() },
+      ),
+    );
     if (kept) replace(said, notice("Thank you.", kept.said, "good"));
   };
-  const scale = el("div", { class: "row" }, el("span", { class: "small soft" }, "of no use"), score, el("span", { class: "small soft" }, "just right"));
-  return section("How good is it?", el("form", { class: "stack tight", on: { submit } }, scale, el("div", { class: "row rate-row" }, el("div", { class: "grow" }, field("Remark", note)), send), said));
+  const scale = el(
+    "div",
+    { class: "row" },
+    el("span", { class: "small soft" }, "of no use"),
+    score,
+    el("span", { class: "small soft" }, "just right"),
+  );
+  return section(
+    "How good is it?",
+    el(
+      "form",
+      { class: "stack tight", on: { submit } },
+      scale,
+      el(
+        "div",
+        { class: "row rate-row" },
+        el("div", { class: "grow" }, field("Remark", note)),
+        send,
+      ),
+      said,
+    ),
+  );
 }
 
 function followUp(thread) {
-  return el("section", { class: "follow-up", "aria-labelledby": "follow-title" }, el("h2", { id: "follow-title" }, "Follow up"), composer(thread));
+  return el(
+    "section",
+    { class: "follow-up", "aria-labelledby": "follow-title" },
+    el("h2", { id: "follow-title" }, "Follow up"),
+    composer(thread),
+  );
 }
 
 function section(title, ...children) {
   return el("section", { class: "part" }, el("h2", {}, title), children);
 }
 
-export const loadReport = (run, signal) => get(path("runs", run, "report"), { signal });

@@ -18,20 +18,48 @@ export class RubricPanel {
     this.list = el("ul", { class: "rubric" });
     this.empty = el("p", { class: "soft small" }, "The run writes it with its plan.");
     const summary = el("summary", {}, el("span", { class: "panel-name" }, "Rubric"), this.count);
-    this.element = el("details", { class: "card rubric-card fold", open: matchMedia(WIDE).matches }, summary, this.empty, this.list);
+    this.element = el(
+      "details",
+      { class: "card rubric-card fold", open: matchMedia(WIDE).matches },
+      summary,
+      this.empty,
+      this.list,
+    );
   }
 
   /** Show the items as they stand now, in their places. */
   show(items) {
     this.empty.hidden = items.length > 0;
     const met = items.filter((item) => item.state === "met").length;
-    replace(this.count, items.length ? (items.every((item) => item.state === "open") ? counted(items.length, "item") : `${met} of ${items.length} met`) : "");
+    replace(
+      this.count,
+      items.length ? (
+        items.every(
+          (item) => item.state === "open"
+        ) ? counted(items.length, "item") : `${met} of ${items.length} met`
+      ) : "",
+    );
     replace(this.list, items.map(row));
   }
 }
 
 function row({ text, state, note }) {
   const [drawn, said] = STATES[state] ?? STATES.unknown;
-  const words = el("div", {}, el("p", { dir: "auto" }, text), el("p", { class: "small soft", dir: "auto" }, el("span", { class: "state" }, said), note ? ` · ${note}` : ""));
-  return el("li", { class: `item-${state in STATES ? state : "unknown"}` }, el("span", { class: "tick" }, icon(drawn)), words);
+  const words = el(
+    "div",
+    {},
+    el("p", { dir: "auto" }, text),
+    el(
+      "p",
+      { class: "small soft", dir: "auto" },
+      el("span", { class: "state" }, said),
+      note ? ` · ${note}` : "",
+    ),
+  );
+  return el(
+    "li",
+    { class: `item-${state in STATES ? state : "unknown"}` },
+    el("span", { class: "tick" }, icon(drawn)),
+    words,
+  );
 }

@@ -7,13 +7,14 @@
 import { webAddress } from "./format.js";
 
 const ALLOWED = new Set([
-  "a", "blockquote", "br", "button", "code", "em", "h2", "h3", "h4", "h5", "h6", "hr", "i", "li",
-  "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul",
+  "a", "blockquote", "br", "button", "code", "em", "h2", "h3", "h4", "h5", "h6", "hr", "i",
+  "li", "ol", "p", "pre", "span", "strong", "sub", "sup", "table", "tbody", "td", "th",
+  "thead", "tr", "ul",
 ]);
 const DROPPED = new Set([
-  "applet", "audio", "base", "embed", "form", "frame", "frameset", "iframe", "input", "link", "math",
-  "meta", "noembed", "noframes", "noscript", "object", "plaintext", "script", "select", "style", "svg",
-  "template", "textarea", "title", "video", "xmp",
+  "applet", "audio", "base", "embed", "form", "frame", "frameset", "iframe", "input", "link",
+  "math", "meta", "noembed", "noframes", "noscript", "object", "plaintext", "script", "select",
+  "style", "svg", "template", "textarea", "title", "video", "xmp",
 ]);
 const CLASSES = new Set(["bare", "cite", "none", "partial", "tied", "unsupported"]);
 const HTML = "http://www.w3.org/1999/xhtml";
@@ -42,7 +43,7 @@ function element(node, to, depth) {
     to.append(node.textContent);
     return;
   }
-  if (!ALLOWED.has(name) || (name === "button" && !MARK.test(node.getAttribute("popovertarget") ?? ""))) {
+  if (!ALLOWED.has(name) || (name === "button" && !MARK.test(value(node, "popovertarget")))) {
     copy(node, to, depth);
     return;
   }
@@ -52,12 +53,15 @@ function element(node, to, depth) {
   to.append(made);
 }
 
+const value = (node, name) => node.getAttribute(name) ?? "";
+
 function attributes(node, made) {
   const names = [...node.classList].filter((name) => CLASSES.has(name));
   if (names.length) made.className = names.join(" ");
   if (made.localName === "a") link(node, made);
   if (made.localName === "button") mark(node, made);
-  if (made.localName === "ol" && /^\d{1,6}$/.test(node.getAttribute("start") ?? "")) made.start = Number(node.getAttribute("start"));
+  const start = value(node, "start");
+  if (made.localName === "ol" && /^\d{1,6}$/.test(start)) made.start = Number(start);
 }
 
 function link(node, made) {

@@ -15,17 +15,58 @@ export function show([kind, name], signal) {
 
 function all(signal) {
   const [first, second] = [el("div"), el("div")];
-  into(first, () => get("/api/collected", { signal }), ({ collected: runs }) => rows("collected", runs, "No rollouts were collected yet", "`rubricem collect` gathers groups of scored rollouts."), signal);
-  into(second, () => get("/api/trained", { signal }), ({ trained: runs }) => rows("trained", runs, "Nothing was trained yet", "`rubricem train` improves a policy on what was collected."), signal);
-  return view("Training", "Groups of rollouts that were collected, and what training made of them.", el("section", {}, el("h2", {}, "Collected"), first), el("section", { class: "part" }, el("h2", {}, "Trained"), second));
+  into(
+    first,
+    () => get("/api/collected", { signal }),
+    ({ collected: runs }) => rows(
+      "collected",
+      runs,
+      "No rollouts were collected yet",
+      "`rubricem collect` gathers groups of scored rollouts.",
+    ),
+    signal,
+  );
+  into(
+    second,
+    () => get("/api/trained", { signal }),
+    ({ trained: runs }) => rows(
+      "trained",
+      runs,
+      "Nothing was trained yet",
+      "`rubricem train` improves a policy on what was collected.",
+    ),
+    signal,
+  );
+  return view(
+    "Training",
+    "Groups of rollouts that were collected, and what training made of them.",
+    el("section", {}, el("h2", {}, "Collected"), first),
+    el("section", { class: "part" }, el("h2", {}, "Trained"), second),
+  );
 }
 
 function rows(kind, runs, title, sentence) {
   if (!runs.length) return empty(title, sentence);
   const row = (run) => {
-    const facts = Object.entries(run).filter(([key, value]) => key !== "name" && (typeof value === "number" || typeof value === "string") && value !== "");
-    if (run.problem) return el("li", { class: "item" }, el("strong", {}, run.name), el("p", { class: "wrong" }, run.problem));
-    return el("li", {}, el("a", { class: "item", href: `#/training/${kind}/${encodeURIComponent(run.name)}` }, el("strong", {}, run.name), el("span", { class: "row" }, facts.map(([key, value]) => el("span", {}, said(key, value))))));
+    const facts = Object.entries(run).filter(
+      ([key, value]) => key !== "name" && (
+        typeof value === "number" || typeof value === "string"
+      ) && value !== ""
+    );
+    if (run.problem) {
+      const why = el("p", { class: "wrong" }, run.problem);
+      return el("li", { class: "item" }, el("strong", {}, run.name), why);
+    }
+    return el(
+      "li",
+      {},
+      el(
+        "a",
+        { class: "item", href: `#/training/${kind}/${encodeURIComponent(run.name)}` },
+        el("strong", {}, run.name),
+        el("span", { class: "row" }, facts.map(([key, value]) => el("span", {}, said(key, value)))),
+      ),
+    );
   };
   return el("ul", { class: "list" }, runs.map(row));
 }
@@ -37,8 +78,18 @@ function said(key, value) {
 }
 
 function one(kind, name, draw, signal) {
-  const place = el("div", { class: "view" }, el("h1", { tabindex: "-1", class: "unseen" }, name), waiting());
-  const head = el("header", { class: "view-head" }, el("p", { class: "kicker" }, el("a", { href: "#/training" }, "Training")), el("h1", { tabindex: "-1" }, name));
+  const place = el(
+    "div",
+    { class: "view" },
+    el("h1", { tabindex: "-1", class: "unseen" }, name),
+    waiting(),
+  );
+  const head = el(
+    "header",
+    { class: "view-head" },
+    el("p", { class: "kicker" }, el("a", { href: "#/training" }, "Training")),
+    el("h1", { tabindex: "-1" }, name),
+  );
   get(path(kind, name), { signal }).then(
     (found) => signal.aborted || replace(place, head, el("div", { class: "stack" }, draw(found))),
     (error) => signal.aborted || replace(place, head, failure(error)),
@@ -52,19 +103,59 @@ function chart(title, yName, series, { x = "step", ...bounds } = {}) {
   return known.length ? lineChart({ title, x, y: yName, series: known, ...bounds }) : null;
 }
 
-const over = (steps, name, value) => ({ name, points: steps.map((step) => [step.step, value(step) ?? null]) });
+const over = (steps, name, value) => ({
+  name,
+  points: steps.map((step) => [step.step, value(step) ?? null]),
+});
 
 function collected(run) {
   const { steps } = run;
-  const facts = [["Groups", run.groups], ["Rollouts", run.rollouts]].filter(([, value]) => value != null);
+  const facts = [
+    ["Groups", run.groups],
+    ["Rollouts", run.rollouts],
+  ].filter(([, value]) => value != null);
   const failures = Object.values(run.failures ?? {}).reduce((sum, count) => sum + count, 0);
   return [
-    el("dl", { class: "facts" }, facts.map(([name, value]) => fact(name, number(value))), fact("Time", duration(run.seconds)), fact("Failed", number(failures)), fact("Unscored stages", percent(run.unscored_share)), fact("Malformed", percent(run.malformed_share)), fact("Reflections", number(run.reflections)), fact("Accepted", number(run.accepted))),
-    chart("Score of each stage", "mean score", STAGES.map((stage) => over(steps, capital(stage), (step) => step.scores?.[stage])), { low: 0, high: 1 }),
-    chart("What went wrong", "share", [over(steps, "Unscored stages", (step) => step.unscored_share), over(steps, "Malformed rollouts", (step) => step.malformed_share)], { low: 0 }),
+    el(
+      "dl",
+      { class: "facts" },
+      facts.map(([name, value]) => fact(name, number(value))),
+      fact("Time", duration(run.seconds)),
+      fact("Failed", number(failures)),
+      fact("Unscored stages", percent(run.unscored_share)),
+      fact("Malformed", percent(run.malformed_share)),
+      fact("Reflections", number(run.reflections)),
+      fact("Accepted", number(run.accepted)),
+    ),
+    chart(
+      "Score of each stage",
+      "mean score",
+      STAGES.map((stage) => over(steps, capital(stage), (step) => step.scores?.[stage])),
+      { low: 0, high: 1 },
+    ),
+    chart(
+      "What went wrong",
+      "share",
+      [
+        over(steps, "Unscored stages", (step) => step.unscored_share),
+        over(steps, "Malformed rollouts", (step) => step.malformed_share),
+      ],
+      { low: 0 },
+    ),
     chart("Searches", "mean of a rollout", [over(steps, "Searches", (step) => step.tool_calls)]),
-    chart("Tokens written", "mean of a rollout", [over(steps, "Tokens", (step) => step.tokens_written)]),
-    chart("Criteria of the rubrics", "changed in the step", [over(steps, "Added", (step) => step.criteria_added), over(steps, "Retired", (step) => step.criteria_retired)]),
+    chart(
+      "Tokens written",
+      "mean of a rollout",
+      [over(steps, "Tokens", (step) => step.tokens_written)],
+    ),
+    chart(
+      "Criteria of the rubrics",
+      "changed in the step",
+      [
+        over(steps, "Added", (step) => step.criteria_added),
+        over(steps, "Retired", (step) => step.criteria_retired),
+      ],
+    ),
   ];
 }
 
@@ -73,15 +164,51 @@ const percent = (value) => (value == null ? "–" : `${shown(100 * value)} %`);
 /** Every number that a training run wrote for its steps, the most telling first. */
 function trained({ steps, rounds, ...rest }) {
   const first = ["loss", "kl", "entropy", "grad_norm", "rate"];
-  const names = [...new Set(steps.flatMap((step) => Object.keys(step).filter((key) => key !== "step" && typeof step[key] === "number")))];
+  const names = [
+    ...new Set(
+      steps.flatMap(
+        (step) => Object.keys(step).filter((key) => key !== "step" && typeof step[key] === "number")
+      )
+    ),
+  ];
   names.sort((a, b) => (first.indexOf(a) + 1 || 99) - (first.indexOf(b) + 1 || 99));
-  const facts = Object.entries(rest).filter(([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== "");
-  if (!steps.length) return empty("No step was finished", "The curves begin with the first finished step.");
-  return [el("dl", { class: "facts" }, fact("Steps", number(steps.length)), facts.map(([key, value]) => fact(capital(key), key.endsWith("_at") ? when(value) : typeof value === "number" ? shown(value) : value))), roundChart(rounds), names.map((name) => chart(capital(name), "by step", [over(steps, capital(name), (step) => step[name])]))];
+  const facts = Object.entries(rest).filter(
+    ([key, value]) => key !== "name" && ["number", "string"].includes(typeof value) && value !== ""
+  );
+  if (!steps.length) {
+    return empty("No step was finished", "The curves begin with the first finished step.");
+  }
+  return [
+    el(
+      "dl",
+      { class: "facts" },
+      fact("Steps", number(steps.length)),
+      facts.map(
+        ([key, value]) => fact(
+          capital(key),
+          key.endsWith("_at") ? when(value) : typeof value === "number" ? shown(value) : value,
+        )
+      ),
+    ),
+    roundChart(rounds),
+    names.map(
+      (name) => chart(metric(name), "by step", [over(steps, metric(name), (step) => step[name])])
+    ),
+  ];
 }
+
+const metric = (name) => (name === "kl" ? "KL divergence" : capital(name));
 
 /** How the rollouts collected between the updates scored. */
 function roundChart(rounds) {
-  const scores = (stage) => ({ name: capital(stage), points: rounds.map(({ round, scores: found }) => [round, found?.[stage] ?? null]) });
-  return rounds.length > 0 && chart("Score of each stage, by round", "mean score", STAGES.map(scores), { x: "round", low: 0, high: 1 });
+  const scores = (stage) => ({
+    name: capital(stage),
+    points: rounds.map(({ round, scores: found }) => [round, found?.[stage] ?? null]),
+  });
+  return rounds.length > 0 && chart(
+    "Score of each stage, by round",
+    "mean score",
+    STAGES.map(scores),
+    { x: "round", low: 0, high: 1 },
+  );
 }

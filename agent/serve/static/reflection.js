@@ -1,0 +1,264 @@
+// One reflection: read, corrected, pinned, switched off, let out of quarantine; where it is from.
+import { get, patch, path, post, remove } from "./api.js";
+import { el, replace } from "./dom.js";
+import { capital, counted, share, when } from "./format.js";
+import { icon } from "./icons.js";
+import {
+  attempt, badge, button, confirmed, fact, failure, field, notice, textarea, toggle, waiting,
+} from "./parts.js";
+
+function marks(item) {
+  return [
+    item.pinned && badge([icon("pin"), "Pinned"], "live"),
+    item.state === "quarantine" && badge("Quarantine", "warn"),
+    item.state === "replaced" && badge("Replaced"),
+    (item.disabled || item.state === "disabled") && badge("Disabled"),
+  ];
+}
+
+/** A reflection as an item of a list. */
+export function row(item) {
+  const facts = [
+    el("span", {}, `score ${share(item.score)}`),
+    item.similarity != null && el("span", {}, `likeness ${share(item.similarity)}`),
+    el("span", {}, when(item.written_at)),
+  ];
+  const head = el(
+    "span",
+    { class: "row apart" },
+    el("strong", { dir: "auto" }, item.question),
+    el("span", { class: "row" }, marks(item)),
+  );
+  return el(
+    "li",
+    {},
+    el(
+      "a",
+      { class: "item", href: `#/memory/${encodeURIComponent(item.id)}` },
+      head,
+      el("p", { dir: "auto" }, item.takeaways),
+      el("span", { class: "row" }, facts),
+    ),
+  );
+}
+
+export function one(name, signal) {
+  const place = el(
+    "div",
+    { class: "view" },
+    el("h1", { tabindex: "-1", class: "unseen" }, "Reflection"),
+    waiting(),
+  );
+  get(path("bank", name), { signal }).then(
+    (item) => signal.aborted || new ItemView(place, item),
+    (error) => signal.aborted || replace(
+      place,
+      el("h1", { tabindex: "-1" }, "This reflection cannot be shown"),
+      failure(error),
+    ),
+  );
+  return place;
+}
+
+class ItemView {
+  constructor(place, item) {
+    this.place = place;
+    this.failed = el("div");
+    this.draw(item);
+  }
+
+  draw(item) {
+    this.item = item;
+    replace(this.failed);
+    const back = el("p", { class: "kicker" }, el("a", { href: "#/memory" }, "Memory"));
+    const head = el(
+      "header",
+      { class: "view-head" },
+      back,
+      el("h1", { tabindex: "-1", dir: "auto" }, item.question),
+      el("div", { class: "row" }, marks(item)),
+    );
+    replace(
+      this.place,
+      head,
+      el(
+        "div",
+        { class: "stack" },
+        this.quarantine(),
+        this.failed,
+        this.form(),
+        provenance(item),
+        earlier(item),
+        this.removal(),
+      ),
+    );
+  }
+
+  quarantine() {
+    const { flags = [], state } = this.item;
+    if (state !== "quarantine") return null;
+    const release = button("Release it", (event) => this.release(event), { kind: "small" });
+    const why = el("ul", { class: "bullets" }, flags.map((flag) => el("li", {}, flag)));
+    return el(
+      "section",
+      { class: "card stack tight quarantine", "aria-label": "Quarantine" },
+      notice(
+        "It is in quarantine and put before no question.",
+        "Read it, then release it if it is harmless.",
+      ),
+      why,
+      el("div", {}, release),
+    );
+  }
+
+  /** What can be changed; of a reflection that was replaced, nothing. */
+  form() {
+    const { rubrics, takeaways, pinned, disabled, state } = this.item;
+    if (state === "replaced") {
+      const read = (text) => el("p", { class: "prose", dir: "auto" }, text);
+      const said = "It was replaced by another reflection on this question.";
+      return [notice(said), read(takeaways), read(rubrics)];
+    }
+    const [judged, taught] = [textarea({ rows: 4 }, rubrics), textarea({ rows: 4 }, takeaways)];
+    const pin = toggle(
+      "Pinned: never pushed out by others",
+      Boolean(pinned),
+      ({ checked }) => this.set(pin.box, { pinned: checked }),
+    );
+    const off = toggle(
+      "Disabled: not put before any question",
+      Boolean(disabled),
+      ({ checked }) => this.set(off.box, { disabled: checked }),
+    );
+    const keep = button("Keep the changes", null, { kind: "primary", type: "submit" });
+    const submit = (event) => {
+      event.preventDefault();
+      this.change(
+        keep,
+        { rubrics: judged.value, takeaways: taught.value },
+        "Kept. It stands in the bank as you wrote it.",
+      );
+    };
+    this.said = el("div", { role: "status" });
+    return el(
+      "form",
+      { class: "stack", on: { submit } },
+      field("Takeaways", taught, "What carries over to other questions."),
+      field("Rubrics", judged, "What a good answer to such a question holds."),
+      el("div", { class: "row" }, keep),
+      this.said,
+      el("div", { class: "switches" }, pin, off),
+    );
+  }
+
+  async set(box, change) {
+    if (!(await this.change(box, change, ""))) box.checked = !box.checked;
+  }
+
+  async change(control, change, said) {
+    const kept = await attempt(
+      this.failed,
+      control,
+      () => patch(path("bank", this.item.id), { ...change, version: this.item.version }),
+    );
+    if (!kept) return false;
+    history.replaceState(null, "", `#/memory/${encodeURIComponent(kept.id)}`);
+    const focused = control.getAttribute("role") === "switch"
+      ? control.parentElement.textContent
+      : null;
+    this.draw({ history: this.item.history, ...kept });
+    replace(
+      this.said,
+      kept.warnings?.map((warning) => notice(warning)),
+      said && !kept.warnings?.length && notice(said, "", "good"),
+    );
+    const switches = [...this.place.querySelectorAll(".switch")];
+    switches.find((label) => label.textContent === focused)?.querySelector("input").focus();
+    return true;
+  }
+
+  async release({ currentTarget }) {
+    const free = await attempt(
+      this.failed,
+      currentTarget,
+      () => post(path("bank", this.item.id, "release"), { version: this.item.version }),
+    );
+    if (!free) return;
+    this.draw({ history: this.item.history, ...free });
+    replace(this.said, notice(free.said, "", "good"));
+    this.place.querySelector("h1").focus();
+  }
+
+  removal() {
+    const forget = button("Delete it", async () => {
+      const what = "It leaves the bank. The run that taught it stays.";
+      if (!(await confirmed("Delete this reflection?", what, "Delete"))) return;
+      const gone = await attempt(this.failed, forget, () => remove(path("bank", this.item.id)));
+      if (gone) location.hash = "#/memory";
+    }, { kind: "small danger", drawn: "trash" });
+    return el("div", {}, forget);
+  }
+}
+
+const ORIGINS = {
+  run: "a run that was judged",
+  hand: "edited by hand",
+  import: "imported from another bank",
+};
+
+function provenance(item) {
+  const parts = item.reflection_score;
+  const run = item.run ?? item.thread;
+  const stages = item.stage_scores?.length ? item.stage_scores.map(share).join(" · ") : "";
+  const facts = [
+    ["Score", share(item.score)],
+    ...(
+      parts ? [
+        "diagnostic_accuracy",
+        "specificity",
+        "scope_and_balance",
+      ].map((name) => [capital(name), share(parts[name])]) : []
+    ),
+    ["Came from", ORIGINS[item.origin] ?? item.origin],
+    ["Written", when(item.written_at)],
+    ["Model", item.policy],
+    ["Judge", item.judge],
+    ["Stages of its run", stages],
+    [
+      "Put before",
+      item.uses == null ? "" : counted(
+        typeof item.uses === "number" ? item.uses : item.uses.length,
+        "question",
+      ),
+    ],
+    ["Replaces", item.replaces],
+    ["Id", item.id],
+  ];
+  const source = run ? fact(
+    "Run",
+    el("a", { href: `#/run/${encodeURIComponent(run)}` }, run),
+  ) : item.trajectory_id && fact("Run", item.trajectory_id);
+  return el(
+    "section",
+    { class: "part" },
+    el("h2", {}, "Where it comes from"),
+    el(
+      "dl",
+      { class: "facts" },
+      source,
+      facts.filter(([, value]) => value).map(([name, value]) => fact(name, value)),
+    ),
+    parts?.justification && el("p", { class: "soft", dir: "auto" }, parts.justification),
+  );
+}
+
+/** Other reflections on the same question: what was replaced, or what stands instead. */
+function earlier({ history }) {
+  if (!history?.length) return null;
+  return el(
+    "section",
+    { class: "part" },
+    el("h2", {}, "Others on this question"),
+    el("ul", { class: "list" }, history.map(row)),
+  );
+}

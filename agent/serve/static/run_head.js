@@ -1,0 +1,89 @@
+// The head of a run: its question, its state, what it took so far, and the stage it has reached.
+import { el, replace } from "./dom.js";
+import { capital, duration, money, number, when } from "./format.js";
+import { icon } from "./icons.js";
+import { badge, button, stateOf } from "./parts.js";
+
+const STAGES = ["plan", "research", "review", "answer"];
+const COUNTS = ["time", "searches", "tokens", "cost"];
+const RESUMED = ["partial", "failed", "unfinished"];
+
+export class RunHead {
+  /** `stop` and `goOn` are told the click. */
+  constructor(run, stop, goOn) {
+    this.badge = el("span");
+    this.counts = new Map(COUNTS.map((name) => [name, el("dd", { data: { count: name } })]));
+    const title = "End now, with a report of what there is";
+    this.stop = button("Stop", stop, { kind: "small", drawn: "stop", title });
+    this.resume = button("Go on", goOn, { kind: "small primary" });
+    this.steps = STAGES.map(step);
+    this.element = el(
+      "header",
+      { class: "run-head" },
+      kicker(run),
+      el("h1", { tabindex: "-1", dir: "auto" }, run.question),
+      el(
+        "div",
+        { class: "run-bar" },
+        this.badge,
+        el("dl", { class: "run-counts" }, [...this.counts].map(count)),
+        el("div", { class: "row" }, this.stop, this.resume),
+      ),
+      el("ol", { class: "stages", "aria-label": "Stages" }, this.steps),
+    );
+    this.tell(run.usage ?? {});
+  }
+
+  /** The run's state as it is now. */
+  state(run) {
+    const live = run.state !== "ended";
+    const [label, kind] = stateOf(run);
+    replace(this.badge, badge(label, kind));
+    this.stop.hidden = !live;
+    this.resume.hidden = live || !RESUMED.includes(run.status);
+    if (live) return;
+    this.time(run.seconds);
+    this.tell(run.usage ?? {});
+  }
+
+  time(seconds) {
+    replace(this.counts.get("time"), duration(seconds));
+  }
+
+  /** What was spent; money only where a price is known. */
+  tell({ prompt_tokens = 0, completion_tokens = 0, cost, tool_calls = 0 }) {
+    replace(this.counts.get("searches"), number(tool_calls));
+    replace(this.counts.get("tokens"), number(prompt_tokens + completion_tokens));
+    replace(this.counts.get("cost"), money(cost));
+    this.counts.get("cost").parentElement.hidden = cost == null;
+  }
+
+  reached(stage) {
+    const reached = STAGES.indexOf(stage);
+    this.steps.forEach((step, place) => {
+      step.className = place < reached ? "done" : place === reached ? "now" : "";
+      if (place === reached) step.setAttribute("aria-current", "step");
+      else step.removeAttribute("aria-current");
+    });
+  }
+
+  finished(status) {
+    for (const step of this.steps) {
+      if (step.className === "now" && status === "finished") step.className = "done";
+      step.removeAttribute("aria-current");
+    }
+  }
+}
+
+function kicker(run) {
+  const address = `#/threads/${encodeURIComponent(run.thread)}`;
+  const facts = [when(run.started_at), run.model].filter(Boolean).join(" · ");
+  const thread = run.thread && [el("a", { href: address }, "Thread"), " · "];
+  return el("p", { class: "kicker" }, thread, facts);
+}
+
+const count = ([name, value]) => el("div", {}, el("dt", {}, capital(name)), value);
+
+function step(stage) {
+  return el("li", {}, el("span", { class: "stage-mark" }, icon("check")), capital(stage));
+}

@@ -1,0 +1,113 @@
+"""The pictures of the web page in the README, taken of the real server over a scripted model.
+
+    python -m docs.screenshots [--folder docs/images] [--theme light|dark] [--phone]
+
+They need Chromium (Debian: apt install chromium) and what the tests need. Colours are reduced to
+a palette, so that a picture stays within some tens of kilobytes.
+"""
+
+import argparse
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import BytesIO
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
+
+from tests.conftest import CHROMIUM
+from tests.web_pages import PHONE, begun, finished, run_address
+from tests.web_site import Site, seeded, website
+
+DESK: ViewportSize = {"width": 1200, "height": 780}
+COLOURS = 96
+QUESTION = "What does lru_cache do when maxsize is None, and what does a bound cost?"
+
+
+def ask(page: Page, site: Site) -> None:
+    page.goto(site.url)
+    page.locator(".chip").first.wait_for()
+    page.get_by_role("textbox", name="Question").fill(QUESTION)
+
+
+def plan(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}{run_address(begun(site, QUESTION, approve_plan=True)['run'])}")
+    page.get_by_role("button", name="Follow this plan").wait_for()
+
+
+def watch(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}{run_address(begun(site, f'{QUESTION} slowly')['run'])}")
+    page.get_by_text("measured hits of a bounded cache").last.wait_for()
+
+
+def report(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}{run_address(finished(site, QUESTION)['run'])}")
+    page.get_by_role("article").wait_for()
+
+
+def citation(page: Page, site: Site) -> None:
+    report(page, site)
+    page.locator("[data-citation='3']").click()
+    page.get_by_role("dialog").wait_for()
+
+
+def memory(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}#/memory")
+    page.locator("main .list a").first.wait_for()
+
+
+def judge(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}#/judge/{finished(site, QUESTION)['run']}")
+    page.get_by_role("button", name="Judge this run").click()
+    page.locator(".criteria").first.wait_for()
+
+
+def training(page: Page, site: Site) -> None:
+    page.goto(f"{site.url}#/training/trained/adapter")
+    page.locator(".chart").first.wait_for()
+
+
+VIEWS: tuple[Callable[[Page, Site], None], ...] = (
+    ask, plan, watch, report, citation, memory, judge, training,
+)  # fmt: skip
+
+
+@contextmanager
+def opened(browser: Browser, theme: str, phone: bool) -> Iterator[Page]:
+    """A page of one size and theme, without movement."""
+    with browser.new_context(
+        viewport=PHONE if phone else DESK,
+        color_scheme="dark" if theme == "dark" else "light",
+        reduced_motion="reduce",
+        device_scale_factor=2 if phone else 1,
+    ) as context:
+        yield context.new_page()
+
+
+def take(page: Page, path: Path) -> None:
+    """Keep what is seen, in few colours."""
+    page.evaluate("document.fonts.ready")
+    seen = Image.open(BytesIO(page.screenshot())).convert("RGB")
+    seen.quantize(COLOURS, dither=Image.Dither.NONE).save(path, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--folder", type=Path, default=Path(__file__).parent / "images")
+    parser.add_argument("--theme", choices=("light", "dark"), default="light")
+    parser.add_argument("--phone", action="store_true")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM)
+        seeded(Path(folder))
+        with website(Path(folder)) as site, opened(browser, options.theme, options.phone) as page:
+            for view in VIEWS:
+                view(page, site)
+                take(page, options.folder / f"{view.__name__}.png")
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
