@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.commands.interrupting import INTERRUPTED, Interrupts
+from training.commands.train_judge import judge
 
 if TYPE_CHECKING:
     from training.local.config import Method
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 @click.group()
 def train() -> None:
     """Train the embedded policy on rows, or in rounds that collect them; CONFIG is a TOML file."""
+
+
+train.add_command(judge)
 
 
 @train.command()

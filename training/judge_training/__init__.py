@@ -1,0 +1,1 @@
+"""Training the pairwise judge (RM-R1): distilled chains of rubrics, then its own by verdict."""

@@ -1,0 +1,237 @@
+"""Rounds in which the judge learns from its own verdicts: sample, reward, update, again.
+
+A round asks the newest judge for several comparisons of each of its pairs, rewards each by its
+verdict, and makes one update of them: GRPO with one stage, a clipped ratio and a divergence from
+the judge that training began with (RM-R1, arXiv:2505.02387, section 3.3).
+
+OUT/checkpoints, metrics.jsonl   the engine's, with one checkpoint for each round
+OUT/rounds/NNN/journal.jsonl     the round's samples: none is made twice
+OUT/rounds.jsonl                 one line of numbers for each round
+OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both orders
+"""
+
+import asyncio
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from agent.weights.checkpoints import read_checkpoint
+from judge.evaluation.labelled import Pair
+from judge.evaluation.report import PairReport, pair_report
+from memory.errors import PolicyError, SettingsError, StoreError, boundary
+from memory.runs import write_atomically
+from training.judge_training.config import GrpoConfig
+from training.judge_training.pairs import apart_from, batch_of, read_pairs, shown_once
+from training.judge_training.rows import SampledPair, judge_rows
+from training.judge_training.sampling import JudgeSampler
+from training.local.canary import Canary
+from training.local.comparing import compared
+from training.local.config import EngineConfig
+from training.local.learner import moves
+from training.local.session import Tell, TrainingSession, open_session
+from training.rounds.engine import SessionUpdates
+from training.rounds.folders import RoundFolders, round_seed
+from training.rounds.together import in_thread
+from training.rows import TrainRow
+
+METHOD = "judge-grpo"
+CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
+"""what may differ when the rounds of a folder go on; the pairs are compared by what they hold"""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeTrained:
+    """What all rounds of a configuration led to."""
+
+    checkpoint: Path | None
+    """None: no round had a pair whose samples differed in reward"""
+    rounds: int
+    before: PairReport | None
+    """on the held-out pairs; None: there are none"""
+    after: PairReport | None
+    canary: Canary | None
+    """None: nothing was trained just now, or llama.cpp cannot serve it"""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeRounds:
+    """The rounds of one training, which are done one after another."""
+
+    config: EngineConfig
+    grpo: GrpoConfig
+    pairs: Sequence[Pair]
+    held_out: Sequence[Pair]
+    sampler: JudgeSampler
+    updates: SessionUpdates
+    folders: RoundFolders
+
+    async def run(self) -> tuple[PairReport | None, PairReport | None]:
+        """Do the rounds that are not done; what the held-out pairs say before and after."""
+        before = await self._measured(0)
+        while self.updates.done < self.grpo.rounds:
+            await self._round(self.updates.done)
+        return before, await self._measured(self.updates.done)
+
+    async def _round(self, number: int) -> None:
+        seed = round_seed(self.config.seed, number)
+        pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
+        folder = self.folders.round(number).folder
+        found = await self.sampler.sampled(
+            folder, shown_once(pairs, seed), self.updates.checkpoint, seed
+        )
+        sampled = [one for one in found if isinstance(one, SampledPair)]
+        rows, numbers = round_rows(sampled, number, self.config.max_row_tokens)
+        trained = await in_thread(partial(self.updates.update, rows))
+        await in_thread(partial(self.updates.save, {**numbers, **trained}))
+        self.sampler.tell(self._told(number, numbers, bool(rows)))
+
+    def _told(self, number: int, numbers: dict[str, float], trained: bool) -> str:
+        shown = ", ".join(f"{n} {numbers[n]:.3g}" for n in ("right", "malformed", "unscored"))
+        kept = "is saved" if trained else "had nothing to learn: no pair's samples differ in reward"
+        return f"round {number + 1} of {self.grpo.rounds} {kept}: {shown}"
+
+    async def _measured(self, updates: int) -> PairReport | None:
+        """The held-out pairs by the judge after so many rounds; once, also after a kill."""
+        if not self.held_out:
+            return None
+        folder = self.config.out / "held_out"
+        path = folder / f"{updates:03d}.json"
+        if not path.exists():
+            checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
+            comparisons = await self.sampler.compared(
+                folder / f"{updates:03d}", self.held_out, checkpoint
+            )
+            report = pair_report("held out", f"after {updates} rounds", self.held_out, comparisons)
+            write_atomically(path, report.model_dump_json(indent=1))
+            right = report.measures.accuracy
+            self.sampler.tell(f"held-out pairs after {updates} rounds: {right.hits:g} of {right.n}")
+        with boundary(StoreError, f"reading {path}"):
+            return PairReport.model_validate_json(path.read_bytes())
+
+
+async def train_judge(
+    config: EngineConfig,
+    grpo: GrpoConfig,
+    tell: Tell,
+    weights_dir: Path | None = None,
+    stop: asyncio.Event | None = None,
+) -> JudgeTrained:
+    """Do the rounds that are not done yet; the same call goes on after an interruption.
+
+    Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where no pair
+    could be sampled, a server was away for too long, or a gradient is not finite.
+    """
+    pairs, held_out = await asyncio.to_thread(_pairs, config, grpo, tell)
+    _check_start(config)
+    claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)
+    record = {f"grpo.{name}": value for name, value in claimed.items()}
+    record |= {"judge": config.judge, "grpo.pairs": _digest(pairs), "grpo.asked": _digest(held_out)}
+    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
+        _check_alone(session)
+        session.note = session.note.model_copy(update={"method": METHOD})
+        folders = RoundFolders(config.out, config.out / "data")
+        updates = SessionUpdates(session, folders, grpo.rounds)
+        assert config.judge is not None
+        sampler = JudgeSampler(config, grpo, config.judge, tell, stop)
+        rounds = JudgeRounds(config, grpo, pairs, held_out, sampler, updates, folders)
+        before, after = await rounds.run()
+        canary = await _compared(session, updates)
+        return JudgeTrained(updates.checkpoint, updates.done, before, after, canary)
+
+
+def round_rows(
+    sampled: Sequence[SampledPair], number: int, max_row_tokens: int
+) -> tuple[list[TrainRow], dict[str, float]]:
+    """What a round trains, and its numbers; no row where no sample was better than another.
+
+    Of a round that teaches something the rows without an advantage are kept: they are held to the
+    reference.
+    """
+    rows, dropped = [], Counter[str]()
+    for one in sampled:
+        found = judge_rows(one, f"r{number:03d}-{one.pair.id}")
+        rows += [row for row in found.rows if len(row.ids) <= max_row_tokens]
+        dropped.update(found.dropped)
+        dropped["too long"] += sum(len(row.ids) > max_row_tokens for row in found.rows)
+    taught = any(map(moves, rows))
+    numbers = {
+        "round": float(number + 1),
+        **_verdicts(sampled),
+        "groups": float(len(sampled)),
+        "groups/no_spread": float(sum(not any(one.advantages) for one in sampled)),
+        "rows/judge": float(len(rows) if taught else 0),
+        **{f"dropped/{reason}": float(count) for reason, count in dropped.items() if count},
+    }
+    return rows if taught else [], numbers
+
+
+def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
+    """Shares of all samples that were scored; `unscored` of all; `reward` is their mean."""
+    drawn = [(sample, one.pair.better) for one in sampled for sample in one.samples]
+    scored = [(sample, better) for sample, better in drawn if not sample.unscored]
+    count = max(len(scored), 1)
+    return {
+        "reward": float(np.sum([s.reward for s, _ in scored])) / count,
+        "right": sum(s.verdict == better for s, better in scored) / count,
+        "malformed": sum(s.verdict is None for s, _ in scored) / count,
+        "shown_first": sum(s.verdict == "A" for s, _ in scored) / count,
+        "unscored": 1 - len(scored) / max(len(drawn), 1),
+        "tokens/mean": sum(len(s.ids or ()) for s, _ in scored) / count,
+    }
+
+
+def _pairs(config: EngineConfig, grpo: GrpoConfig, tell: Tell) -> tuple[list[Pair], list[Pair]]:
+    """Those to learn from and those held out; what is held out is not learnt from."""
+    found = read_pairs(grpo.pairs, grpo.limit, config.seed)
+    held_out = read_pairs(grpo.held_out) if grpo.held_out else []
+    left = apart_from(found, held_out)
+    if not left:
+        raise SettingsError("All pairs are held out.", "Name other `pairs` under [grpo].")
+    if len(left) < len(found):
+        tell(f"{len(found) - len(left)} pairs are held out, and not trained on")
+    return left, held_out
+
+
+def _check_start(config: EngineConfig) -> None:
+    """A judge goes on in the form that it was begun in."""
+    if config.start_adapter is None:
+        return
+    begun = read_checkpoint(config.start_adapter).judge
+    if begun not in (None, config.judge):
+        raise SettingsError(
+            f"the judge in {config.start_adapter} writes the form {begun!r}, not {config.judge!r}.",
+            f'Set judge = "{begun}", or begin with another checkpoint.',
+        )
+
+
+def _check_alone(session: TrainingSession) -> None:
+    if session.ranks.world > 1:
+        raise SettingsError(
+            "The judge is sampled by one process, and torchrun started several.",
+            "Start it without torchrun.",
+        )
+
+
+def _digest(pairs: Sequence[Pair]) -> str:
+    lines = "\n".join(pair.model_dump_json() for pair in pairs)
+    return hashlib.sha256(lines.encode()).hexdigest()
+
+
+async def _compared(session: TrainingSession, updates: SessionUpdates) -> Canary | None:
+    """Whether llama.cpp samples from what was trained just now."""
+    if updates.last is None or session.base.gguf is None:
+        return None
+    session.tell("comparing the canary row")
+    found = await compared(session, updates.last)
+    if not found.sound:
+        raise PolicyError(
+            f"llama.cpp does not sample from the trained judge: {found.mean:.3f} nats a token "
+            f"apart, {found.without_adapter:.3f} from the base.",
+            "Do not use this checkpoint; please report it with the run's folder.",
+        )
+    return found
