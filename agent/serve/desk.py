@@ -225,8 +225,8 @@ class RunDesk:
             said = [finished(Status.FAILED.value, f"rubricem itself failed: {error!r}")]
         finally:
             work.place.leave()
-        work.state = "ended"
         await work.end(said)
+        work.state = "ended"
         self.live.pop(work.run)
 
     async def _answered(self, work: Work, ask: Ask, settings: Settings) -> list[Said]:

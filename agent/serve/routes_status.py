@@ -8,7 +8,7 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from agent.choice import ServerChoice, choose_policy
-from agent.serve.asked import sources
+from agent.serve.asked import shown_name, sources
 from agent.serve.desk import RunDesk
 from agent.serve.refusals import Refused
 from agent.serve.security import COOKIE, CSRF_HEADER, Security
@@ -38,7 +38,7 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
             "version": version("rubricem"),
             "model": desk.researchers.model or _model(desk),
             "sources": list(sources(settings)),
-            "source": [*settings.source],
+            "source": [shown_name(name) for name in settings.source],
             "formats": [each.value for each in AnswerFormat],
             "verify": list(VERIFY),
             "defaults": {
