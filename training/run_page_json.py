@@ -28,6 +28,7 @@ def run_json(run: RunNumbers) -> dict[str, Any]:
         "unscored": dict(run.unscored),
         "reflections": run.candidates,
         "accepted": run.accepted,
+        "variety": run.variety.as_dict(),
         "extremes": [
             {
                 "step": e.step,

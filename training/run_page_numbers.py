@@ -23,6 +23,7 @@ from training.run_page_rollouts import (
     numbers_of,
     spreads,
 )
+from training.run_page_variety import RunVariety
 
 SHOWN = 12
 """groups of which the best and the worst are kept: those that are farthest apart"""
@@ -70,6 +71,7 @@ class RunNumbers:
     groups: int
     extremes: list[Extremes]
     """the best and worst of groups, the farthest apart first"""
+    variety: RunVariety
     candidates: int
     accepted: int
     """reflections written, and kept in the bank"""
@@ -127,20 +129,23 @@ def run_numbers(run: RunDirectory) -> RunNumbers:
     manifest = run.manifest()
     steps = [StepNumbers(step) for step in range(run.finished_steps())]
     extremes: list[Extremes] = []
-    groups = 0
+    groups, variety = 0, RunVariety()
     for group in judged_groups(run):
         groups += 1
         step = steps[group.record.step]
         rollouts = [numbers_of(one) for one in group.each()]
         step.rollouts += rollouts
         step.spreads.append(spreads(rollouts))
+        variety.add(group.rollouts.trajectories, rollouts)
         step.judging += total(j.usage for j in group.judgements if j)
         _add_record(step, group.record, run)
         if found := extremes_of(group):
             extremes = sorted([*extremes, found], key=lambda e: -e.gap)[:SHOWN]
     candidates = [candidate.accepted for candidate in run.reflections()]
     asked = len(run.questions())
-    return RunNumbers(manifest, asked, steps, groups, extremes, len(candidates), sum(candidates))
+    return RunNumbers(
+        manifest, asked, steps, groups, extremes, variety, len(candidates), sum(candidates)
+    )
 
 
 def total(usages: Iterable[Usage]) -> Usage:

@@ -38,6 +38,8 @@ def print_run(run: RunNumbers, title: str, console: Console | None = None) -> No
         console.print(Text(line, style="dim"))
     if run.rollouts:
         console.print(_steps(run.steps))
+    for line in run.variety.told():
+        console.print(Text(line))
     for head, reasons in (
         ("failed", run.failures),
         ("ended early", run.early),
