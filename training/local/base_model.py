@@ -83,7 +83,7 @@ def _from_gguf(path: Path) -> Any:
     # The reader draws a bar of its own that has no switch.
     with boundary(WeightsError, f"reading {path.name} for training"), redirect_stderr(StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
-            str(path.parent), gguf_file=path.name, dtype=torch.float32
+            str(path.parent), gguf_file=path.name, dtype=torch.float32, **_written_out()
         )
     if model.config.model_type not in SERVED:
         raise SettingsError(
@@ -93,6 +93,14 @@ def _from_gguf(path: Path) -> Any:
             "safetensors; llama.cpp cannot serve what is trained of a folder.",
         )
     return model
+
+
+def _written_out() -> dict[str, Any]:
+    """What has a transformers that can compute with a file's own blocks write them out instead."""
+    import transformers
+
+    blocks = getattr(transformers, "GgufConfig", None)
+    return {"quantization_config": blocks(dequantize=True)} if blocks else {}
 
 
 def _from_folder(folder: Path, dtype: str) -> Any:

@@ -9,19 +9,25 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from memory.errors import PolicyError, SettingsError
 from memory.runs import write_atomically
+from training.extra_packages import needed
 from training.local.base_model import give_back
 from training.local.canary import Canary
 from training.local.comparing import compared
 from training.local.config import Method, TrainConfig
-from training.local.learner import Metrics, OnRow, moves
+from training.local.learner import Metrics, moves
 from training.local.session import Tell, TrainingSession, open_session
 from training.local.windows import Selection, Window, rate_at, read_rows, select, windows
 from training.rows import TrainRow
+from training.trl_engine.suiting import check_suits
+from training.watching.event_files import with_event_files
+from training.watching.events import RowsDone, StepTaken, Watch, unwatched
+from training.watching.plain import PlainLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +43,32 @@ class Trained:
 
 
 async def train(
-    config: TrainConfig, method: Method, tell: Tell, weights_dir: Path | None = None
+    config: TrainConfig,
+    method: Method,
+    tell: Tell,
+    weights_dir: Path | None = None,
+    watch: Watch | None = None,
 ) -> Trained:
     """Train to the end, from the newest checkpoint if there is one.
+
+    `watch`: who is shown each step; None: `tell`, a line for each.
 
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
     a step gives no finite gradient or what was exported is not what was trained.
     """
+    if config.engine == "trl":
+        check_suits(config, method)
+        needed("trl", "trl")
     selection = await asyncio.to_thread(_selected, config, method)
     plan = windows(selection.rows, method, config)
     record = {"rows": _sha256(selection.rows)}
     async with open_session(config, method, tell, weights_dir, record) as session:
-        if session.done < len(plan):
-            await asyncio.to_thread(_steps, session, plan)
+        session.trained_on = _trained_on(selection, plan)
+        first = session.ranks.first
+        shown = (watch or PlainLines(session.tell)) if first else unwatched
+        with with_event_files(shown, config.out, config.tensorboard and first) as told:
+            if session.done < len(plan):
+                await asyncio.to_thread(_go_on, session, config, plan, told)
         await _compare(session, selection.rows[0])
         newest, steps = session.folder.newest, tuple(session.folder.metrics())
     give_back()
@@ -61,19 +80,40 @@ async def train(
     )
 
 
-def _steps(session: TrainingSession, plan: Sequence[Window]) -> None:
-    """The steps that are left; a step's number is all that says which rows it sees."""
-    config, total = session.config, len(plan)
+def _go_on(
+    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
+) -> None:
     _canary(config.out).unlink(missing_ok=True)
     session.go_back()
+    take = _steps_by_trl if config.engine == "trl" else _steps
+    take(session, config, plan, watch)
+
+
+def _steps(
+    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
+) -> None:
+    """The steps that are left; a step's number is all that says which rows it sees."""
+    total = len(plan)
     while session.done < total:
         step = session.done
-        on_row = _row_told(f"step {step + 1} of {total}", session.tell)
+        on_row = partial(_row_done, watch, step + 1, total)
         metrics = session.step(plan[step], rate_at(step, total, config), on_row)
         _check_best(config.best_by, metrics)
         if session.done % config.save_every == 0 or session.done == total:
             session.save(serve=session.done == total)
-        session.tell(_step_told(session.done, total, metrics))
+        watch(StepTaken(session.done, total, metrics))
+
+
+def _steps_by_trl(
+    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
+) -> None:
+    from training.trl_engine.steps import take_steps
+
+    def on_step(metrics: Metrics) -> None:
+        _check_best(config.best_by, metrics)
+        watch(StepTaken(session.done, len(plan), metrics))
+
+    take_steps(session, config, plan, on_step)
 
 
 async def _compare(session: TrainingSession, row: TrainRow) -> None:
@@ -89,6 +129,7 @@ async def _compare(session: TrainingSession, row: TrainRow) -> None:
         found = await compared(session, row)
         _check(found)
         write_atomically(path, json.dumps(found.as_dict(), indent=1))
+        session.folder.write_card(session.folder.newest)
     await asyncio.to_thread(session.ranks.wait)
 
 
@@ -136,11 +177,18 @@ def _check(found: Canary) -> None:
         )
 
 
-def _row_told(step: str, tell: Tell) -> OnRow:
-    return lambda done, total: tell(f"{step}: row {done} of {total}")
+def _row_done(watch: Watch, step: int, steps: int, done: int, total: int) -> None:
+    watch(RowsDone("step", step, steps, done, total))
 
 
-def _step_told(step: int, steps: int, metrics: Metrics) -> str:
-    shown: Sequence[str] = ("loss", "grad_norm", "tokens_per_second")
-    told = ", ".join(f"{name} {metrics[name]:.4g}" for name in shown if name in metrics)
-    return f"step {step} of {steps}: {told or 'no row had an advantage'}"
+def _trained_on(selection: Selection, plan: Sequence[Window]) -> dict[str, Any]:
+    """What a checkpoint's card tells of its data."""
+    rows = selection.rows
+    return {
+        "rows": len(rows),
+        "rows SHA-256": _sha256(rows),
+        "groups": len({row.group for row in rows}),
+        "trained tokens": sum(sum(row.loss_mask) for row in rows),
+        "steps planned": len(plan),
+        "left out": selection.dropped,
+    }

@@ -1,0 +1,124 @@
+"""A window as the tensors that TRL's loss takes, so that it comes to our objective's number.
+
+TRL's loss (its type dapo) of a window with N trained tokens is
+
+    sum over tokens of ( -L(r, A') + beta * k3 ) / N
+
+L is homogeneous in the advantage: L(r, c A) = c L(r, A) for c >= 0. So what a token counts in its
+window, c (`training.window_weights`), and the weight w for what separates the old policy from the
+sampler go into the advantage: A' = N * c * w * A. Only the divergence is divided by N as it is,
+which is its share in our objective where the aggregation is `token-mean`.
+
+TRL lays a prompt, padded on its left, before a completion. Here both are padded on the right alone:
+every row is divided at the same place, before the first token that any of them trains, so that
+position ids count from each row's beginning whatever the model makes of them.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from training.local.learner import moves
+from training.local.micro_batches import share, silent
+from training.local.ranks import Ranks
+from training.objective_config import ObjectiveConfig
+from training.objective_terms import clipped_terms
+from training.rows import TrainRow
+from training.tensors import Batch, collate
+from training.window_weights import window_weights
+
+Inputs = dict[str, Tensor]
+"""what `GRPOTrainer._compute_loss` reads, by its names; (B, P) and (B, C) of P + C = T positions"""
+
+
+def needs_old(objective: ObjectiveConfig, passes: int) -> bool:
+    """Whether the policy before the update is computed by a pass of its own.
+
+    With one pass TRL takes the policy in the loss for it, as our engine does, which gives no
+    importance weight ahead of the loss.
+    """
+    if objective.correction == "bypass":
+        return False
+    return passes > 1 or objective.importance != "none"
+
+
+def with_gradient(rows: Sequence[TrainRow], objective: ObjectiveConfig) -> list[TrainRow]:
+    """The rows of a window that have a gradient; the others are counted alone."""
+    return [row for row in rows if objective.beta or moves(row)]
+
+
+def parts_of(rows: int, ranks: Ranks, micro_batch: int) -> int:
+    """How many micro-batches of each rank so many rows make."""
+    return -(-rows // (ranks.world * micro_batch))
+
+
+class WindowRows:
+    """One rank's rows of one window, filled up to a fixed count by rows that train nothing."""
+
+    def __init__(
+        self, rows: Sequence[TrainRow], objective: ObjectiveConfig, ranks: Ranks, count: int
+    ) -> None:
+        self._objective = objective
+        window = window_weights(rows, objective)
+        self.tokens = window.whole.tokens
+        """trained tokens of the window, on all ranks"""
+        moving = with_gradient(rows, objective)
+        mine = [row for part in share([[row] for row in moving], ranks) for row in part]
+        shortest = min(moving, key=lambda row: len(row.ids))
+        batch = collate([*mine, *[silent(shortest)] * (count - len(mine))], window)
+        self.batch = batch
+        trained = batch.mask.any(dim=0).nonzero()
+        self.split = int(trained.min()) if len(trained) else 1
+        self.width = int(trained.max()) + 1 if len(trained) else 2
+
+    def to(self, device: torch.device) -> None:
+        self.batch = self.batch.to(device)
+
+    @property
+    def ids(self) -> Tensor:
+        """(B, T); what stands after the last trained token is left out."""
+        return self.batch.ids[:, : self.width]
+
+    @property
+    def attended(self) -> Tensor:
+        """(B, T) int64, 1 where a row has a token."""
+        reach = self.batch.lengths.to(self.batch.ids.device).unsqueeze(1)
+        return (self.batch.position[:, : self.width] < reach).long()
+
+    def inputs(self, old: Tensor | None) -> Inputs:
+        """What TRL's loss takes; `old` (B, C): log-probabilities of the policy before the update.
+
+        Given by `needs_old`; with the correction bypass the sampler's stand in their place.
+        """
+        batch, split, tail = self.batch, self.split, slice(self.split, self.width)
+        scale = batch.weights * self.tokens
+        if old is not None:
+            scale = (
+                scale
+                * clipped_terms(batch, self._whole(old), None, None, self._objective).importance
+            )
+        found = {
+            "prompt_ids": self.ids[:, :split],
+            "prompt_mask": self.attended[:, :split],
+            "completion_ids": self.ids[:, split:],
+            "completion_mask": self.attended[:, split:],
+            "tool_mask": batch.mask[:, tail].long(),
+            "advantages": (batch.advantages * scale)[:, tail],
+            "num_items_in_batch": torch.tensor(float(self.tokens), device=batch.ids.device),
+        }
+        if self._objective.correction == "bypass":
+            old = batch.behaviour[:, tail]
+        return found if old is None else found | {"old_per_token_logps": old}
+
+    def sampler_gap(self, old: Tensor) -> Tensor:
+        """(2,): the summed size of old - behaviour (nats), and of how many tokens it is."""
+        batch: Batch = self.batch
+        gap = (self._whole(old) - batch.behaviour).abs().masked_fill(~batch.sampled, 0.0)
+        return torch.stack([gap.sum(), batch.sampled.sum()])
+
+    def _whole(self, values: Tensor) -> Tensor:
+        """Values of the positions from `split` to `width`, as of all positions of the batch."""
+        found = values.new_zeros(self.batch.ids.shape)
+        found[:, self.split : self.width] = values
+        return found
