@@ -36,6 +36,7 @@ from training.rounds.updating import Metrics
 from training.row_rule import CREDITS
 from training.rows import TrainRow
 from training.run_directory import Question
+from training.watching.plain import PlainLines
 
 ASKED = tuple(Question(id=str(n), question=f"What is {n}?") for n in range(6))
 
@@ -129,7 +130,7 @@ class Parts:
 
         return Rounds(
             self.rules, self.curriculum, self.folders, self.open_round, self.updates, held_out,
-            self.told.append, stop,
+            tell=self.told.append, watch=PlainLines(self.told.append), stop=stop,
         )  # fmt: skip
 
     def journaled(self, calls: Calls) -> None:

@@ -3,28 +3,20 @@
 Charts are over the run's steps. What models wrote is shown as it stands, made printable.
 """
 
-import base64
-import hashlib
-import re
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-
-from agent.reports.printable import printable
 from agent.reports.report import duration, stage_texts
 from memory.runs import write_atomically
 from memory.schema import Stage, StageScore, Status
 from training.export_judged import JudgedTrajectory
 from training.run_page_charts import health_charts, rubric_changes, stage_card, work_charts
+from training.run_page_frame import rendered
 from training.run_page_numbers import RunNumbers, malformed_share, mean, unscored_share
 from training.run_page_rollouts import Extremes
 
 MOST = 6000
 """characters shown of one stage's text"""
-_STYLE = re.compile(r"<style>(.*?)</style>", re.S)
 
 
 def write_page(path: Path, run: RunNumbers, title: str) -> None:
@@ -33,17 +25,9 @@ def write_page(path: Path, run: RunNumbers, title: str) -> None:
 
 
 def page(run: RunNumbers, title: str) -> str:
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters |= {
-        "plain": printable,
-        "duration": duration,
-        "number": number,
-        "percent": percent,
-    }
-    return environment.from_string(_template()).render(
-        style_hash=_style_hash(),
+    return rendered(
+        "run_page.html",
+        {"duration": duration, "number": number, "percent": percent},
         title=title,
         run=run,
         rollouts=run.rollouts,
@@ -80,17 +64,6 @@ def scaffold_means(run: RunNumbers) -> list[tuple[int, int, float | None]]:
         own = [r for r in run.rollouts if r.shown == shown]
         found.append((shown, len(own), mean([s for r in own if (s := r.scores[-1]) is not None])))
     return found
-
-
-@cache
-def _template() -> str:
-    return (files("training") / "run_page.html").read_text(encoding="utf-8")
-
-
-def _style_hash() -> str:
-    style = _STYLE.search(_template())
-    assert style, "the template has a style sheet"
-    return "sha256-" + base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
 
 
 def _side_by_side(found: Extremes) -> dict[str, Any]:

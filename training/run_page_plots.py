@@ -15,6 +15,19 @@ LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 22
 WIDEST = 44
 """of a bar"""
 Values = Sequence[float | None]
+Axis = Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The values at the bottom and at the top of a chart."""
+
+    low: float
+    high: float
+
+    def part(self, value: float) -> float:
+        """Where a value lies between them, 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +42,17 @@ class Series:
     high: Values = ()
 
 
-def lines(series: Sequence[Series], top: float = 1.0, unit: str = "") -> str:
-    """Lines over the steps, from 0 to `top`."""
-    steps = max(len(one.values) for one in series)
-    drawn = [*_grid(top, unit), *_steps(steps)]
+def lines(series: Sequence[Series], top: float = 1.0, unit: str = "", steps: Axis = ()) -> str:
+    """Lines over the steps, from 0 to `top`; `steps` are their numbers where not 1, 2, 3 ..."""
+    return curves(series, Span(0.0, top), unit, steps)
+
+
+def curves(series: Sequence[Series], span: Span, unit: str = "", steps: Axis = ()) -> str:
+    """Lines over the steps, within a span of values."""
+    numbers = steps or range(1, max(len(one.values) for one in series) + 1)
+    drawn = [*_grid(span, unit), *_steps(numbers)]
     for one in series:
-        drawn += [*_range(one, steps, top), *_line(one, steps, top)]
+        drawn += [*_range(one, len(numbers), span), *_line(one, numbers, span)]
     told = "; ".join(_told(one, unit) for one in series)
     return _svg(drawn, told)
 
@@ -42,7 +60,7 @@ def lines(series: Sequence[Series], top: float = 1.0, unit: str = "") -> str:
 def bars(values: Values, colour: str, name: str, unit: str = "") -> str:
     """A bar for each step."""
     top = _round_up(max((value for value in values if value is not None), default=0.0))
-    drawn = [*_grid(top, unit), *_steps(len(values))]
+    drawn = [*_grid(Span(0.0, top), unit), *_steps(range(1, len(values) + 1))]
     for step, value in enumerate(values):
         if value is not None:
             title = f"step {step + 1}: {_short(value)}{unit}"
@@ -57,7 +75,7 @@ def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -
         counts[min(max(int(value * bins), 0), bins - 1)] += 1
     top = max(counts) + max(counts) % 2 or 2
     width = (WIDTH - LEFT - RIGHT) / bins
-    drawn = list(_grid(top, ""))
+    drawn = list(_grid(Span(0.0, top), ""))
     for place, count in enumerate(counts):
         title = f"{place / bins:.1f} to {(place + 1) / bins:.1f}: {count}"
         drawn.append(_bar(LEFT + place * width + 1, width - 2, count / top, colour, title))
@@ -70,7 +88,7 @@ def up_and_down(ups: Sequence[int], downs: Sequence[int], names: tuple[str, str]
     """Counts above and below a line, for each step."""
     top = max([*ups, *downs, 1])
     middle, reach = (TOP + HEIGHT - BOTTOM) / 2, (HEIGHT - TOP - BOTTOM) / 2
-    drawn = [_rule(middle), *_steps(len(ups))]
+    drawn = [_rule(middle), *_steps(range(1, len(ups) + 1))]
     drawn.append(_text(LEFT - 5, TOP + 8, f"+{top}", "end"))
     drawn.append(_text(LEFT - 5, HEIGHT - BOTTOM, f"\u2212{top}", "end"))
     for step, (up, down) in enumerate(zip(ups, downs, strict=True)):
@@ -96,38 +114,41 @@ def _svg(drawn: Sequence[str], told: str) -> str:
     return "\n".join([head, *drawn, "</svg>"])
 
 
-def _grid(top: float, unit: str) -> Iterator[str]:
+def _grid(span: Span, unit: str) -> Iterator[str]:
     for part in (0.0, 0.5, 1.0):
+        told = f"{_short(span.low + part * (span.high - span.low))}{unit}"
         yield _rule(_y(part))
-        yield _text(LEFT - 5, _y(part) + 4, f"{_short(part * top)}{unit}", "end")
+        yield _text(LEFT - 5, _y(part) + 4, told, "end")
 
 
-def _steps(steps: int) -> Iterator[str]:
-    """Numbers of the first, the middle and the last step."""
-    width = (WIDTH - LEFT - RIGHT) / max(steps, 1)
+def _steps(numbers: Axis) -> Iterator[str]:
+    """The first, the middle and the last step."""
+    steps = len(numbers)
     for step in sorted({0, steps // 2, steps - 1}) if steps else ():
-        yield _text(LEFT + (step + 0.5) * width, HEIGHT - 6, f"{step + 1}", "middle")
+        yield _text(_x(step, steps), HEIGHT - 6, f"{numbers[step]}", "middle")
 
 
-def _line(one: Series, steps: int, top: float) -> Iterator[str]:
+def _line(one: Series, numbers: Axis, span: Span) -> Iterator[str]:
     """Points joined where neighbours have values, and a dot for each while they are few."""
+    steps = len(numbers)
     for run in _runs(one.values):
-        points = " ".join(f"{_x(i, steps):.1f},{_y(v / top):.1f}" for i, v in run)
+        points = " ".join(f"{_x(i, steps):.1f},{_y(span.part(v)):.1f}" for i, v in run)
         yield f'<polyline class="line {one.colour}" points="{points}"/>'
     for i, value in enumerate(one.values if steps <= 40 else ()):
         if value is not None:
-            title = f"{escape(one.name)}, step {i + 1}: {_short(value)}"
+            title = f"{escape(one.name)}, step {numbers[i]}: {_short(value)}"
+            x, y = _x(i, steps), _y(span.part(value))
             yield (
-                f'<circle class="{one.colour}" cx="{_x(i, steps):.1f}" cy="{_y(value / top):.1f}" '
+                f'<circle class="{one.colour}" cx="{x:.1f}" cy="{y:.1f}" '
                 f'r="2.6"><title>{title}</title></circle>'
             )
 
 
-def _range(one: Series, steps: int, top: float) -> Iterator[str]:
+def _range(one: Series, steps: int, span: Span) -> Iterator[str]:
     high, low = list(_runs(one.high)), list(_runs(one.low))
     for above, below in zip(high, low, strict=True):
         edge = [*above, *reversed(below)]
-        points = " ".join(f"{_x(i, steps):.1f},{_y(v / top):.1f}" for i, v in edge)
+        points = " ".join(f"{_x(i, steps):.1f},{_y(span.part(v)):.1f}" for i, v in edge)
         yield f'<polygon class="range {one.colour}" points="{points}"/>'
 
 

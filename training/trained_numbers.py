@@ -10,16 +10,23 @@ from memory.runs import unusable
 
 def training_record(folder: Path) -> dict[str, Any]:
     """What the run was told, without its machine's paths; {} where it has not begun."""
-    text = _text(folder / "run.json")
-    if not text:
-        return {}
-    record = _parsed(text, folder / "run.json")
-    return {name: _shown(value) for name, value in record.items()}
+    found: dict[str, Any] = _shown(object_of(folder / "run.json"))
+    return found
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
     """The metrics of each finished step, in order."""
-    path = folder / "metrics.jsonl"
+    return objects_of(folder / "metrics.jsonl")
+
+
+def object_of(path: Path) -> dict[str, Any]:
+    """A file's one JSON object; {} where there is no file, StoreError where it is damaged."""
+    text = _text(path)
+    return _parsed(text, path) if text else {}
+
+
+def objects_of(path: Path) -> list[dict[str, Any]]:
+    """The same of a file with an object in each line; [] where there is no file."""
     return [_parsed(line, path) for line in _text(path).splitlines() if line.strip()]
 
 
@@ -45,7 +52,11 @@ def _parsed(text: str, path: Path) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> Any:
-    """A path by its last part."""
+    """Paths, wherever they stand, by their last part."""
+    if isinstance(value, dict):
+        return {name: _shown(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_shown(held) for held in value]
     if isinstance(value, str) and PurePath(value).is_absolute():
         return PurePath(value).name
     return value

@@ -13,8 +13,10 @@ from memory.errors import RubricemError, SettingsError
 from memory.runs import RunStore
 from memory.schema import Trajectory
 
-COLLECTED = Lazy("training.commands.runs_show:show_collected", "Show a collected run.")
+SHOWN = Lazy("training.commands.runs_show:show_folder", "Show a collected run or a training.")
 """of the room to the left, and therefore by its name"""
+FOLDERS = ("manifest.json", "run.json")
+"""the marks of a collected run's folder and of a training's"""
 RUNNING, UNFINISHED, UNREADABLE = "running", "unfinished", "unreadable"
 """states of a run that has no trajectory to say its status"""
 
@@ -68,21 +70,32 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
     is_flag=False,
     flag_value="",
     metavar="[FILE]",
-    help="Of a collected run, write a page (run.html in its folder).",
+    help="Of a folder, write a page (run.html in it).",
+)
+@click.option(
+    "--tensorboard",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Of a training, write its numbers as TensorBoard's event files.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
-def show(context: click.Context, thread: str, html: str | None, as_json: bool) -> None:
+def show(
+    context: click.Context, thread: str, html: str | None, tensorboard: Path | None, as_json: bool
+) -> None:
     """Show the report of the thread RUN, or what is known of one that has not ended.
 
-    Where RUN is the folder of rubricem collect, show what was collected.
+    Where RUN is the folder of rubricem collect or of rubricem train, show what was collected, or
+    how the training went.
     """
-    if "/" in thread or (Path(thread) / "manifest.json").is_file():
-        context.invoke(COLLECTED.load(), folder=Path(thread), html=html, as_json=as_json)
+    if "/" in thread or any((Path(thread) / mark).is_file() for mark in FOLDERS):
+        context.invoke(
+            SHOWN.load(), folder=Path(thread), html=html, tensorboard=tensorboard, as_json=as_json
+        )
         return
-    if html is not None:
+    if html is not None or tensorboard is not None:
         raise SettingsError(
-            f"{thread!r} is no folder of a collected run, and only those have this page.",
+            f"{thread!r} is no folder of a collected run or a training, and only those have this.",
             "Write an answer's page by rubricem ask --out FILE.html.",
         )
     store = _store()

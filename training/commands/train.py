@@ -13,11 +13,15 @@ from agent.commands.interrupting import INTERRUPTED, Interrupts
 from training.commands.train_judge import judge
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
     from training.local.config import Method
     from training.local.training_run import Trained
     from training.rounds.config import RoundsConfig
     from training.rounds.job import Job
     from training.rounds.opening import RoundsDone
+    from training.watching.events import Watch
 
 
 @click.group()
@@ -74,10 +78,10 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
     job = read_job(path, method)
     try:
         if job.rounds is None:
-            trained = asyncio.run(_trained(job, method))
+            trained = asyncio.run(_trained(job, method, as_json))
             _echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
         else:
-            done = asyncio.run(_rounds(job, job.rounds))
+            done = asyncio.run(_rounds(job, job.rounds, as_json))
             click.echo(json.dumps(rounds_dict(done)) if as_json else _rounds_told(done))
     except asyncio.CancelledError:
         click.echo(f"\nStopped at once. {GO_ON}", err=True)
@@ -87,7 +91,7 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
         raise SystemExit(INTERRUPTED) from None
 
 
-async def _trained(job: "Job", method: "Method") -> "Trained":
+async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
     from agent.settings import load_settings
     from training.local.config import TrainConfig
     from training.local.training_run import train as train_by
@@ -95,17 +99,32 @@ async def _trained(job: "Job", method: "Method") -> "Trained":
 
     assert isinstance(job.config, TrainConfig)
     config = await with_rows(job.config, job.rule, method, _tell)
-    return await train_by(config, method, _tell, load_settings().weights_dir)
+    with _view(job, method, quiet) as (tell, watch):
+        return await train_by(config, method, tell, load_settings().weights_dir, watch)
 
 
-async def _rounds(job: "Job", rounds: "RoundsConfig") -> "RoundsDone":
+async def _rounds(job: "Job", rounds: "RoundsConfig", quiet: bool) -> "RoundsDone":
     from agent.settings import load_settings
     from training.rounds.opening import run_rounds
 
     directory = load_settings().weights_dir
     interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
-    with interrupts.caught(), interrupts.running() as stop:
-        return await run_rounds(job.config, rounds, job.rule, _tell, directory, stop)
+    with (
+        _view(job, "ss-grpo", quiet) as (tell, watch),
+        interrupts.caught(),
+        interrupts.running() as stop,
+    ):
+        return await run_rounds(job.config, rounds, job.rule, tell, directory, stop, watch)
+
+
+def _view(
+    job: "Job", method: "Method", quiet: bool
+) -> "AbstractContextManager[tuple[Callable[[str], None], Watch]]":
+    """Where the training is shown: on one process's terminal, or as lines."""
+    from training.watching.console import training_view
+
+    plain = quiet or os.environ.get("RANK", "0") != "0"
+    return training_view(f"{method}, {job.config.model}", _tell, quiet=plain)
 
 
 def _tell(line: str) -> None:

@@ -9,6 +9,8 @@ adapter.gguf                LoRA: the same for llama.cpp, where it can serve the
 model.safetensors           full: all weights in float32, with config.json for transformers
 model.gguf                  full: the same for llama.cpp, where it was asked for
 bank/, buffers/             what the run had learnt in words, where that is kept with it
+MODEL_CARD.md               all of it for people; it is not needed to go on, nor in files.json,
+                            since it is written anew when the canary row has been compared
 """
 
 import hashlib
@@ -27,6 +29,7 @@ from agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint
 from memory.runs import write_atomically
 from training.local.adapter_gguf import write_adapter
 from training.local.model_gguf import write_model
+from training.watching.model_card import CARD
 
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
@@ -46,6 +49,8 @@ class Saved:
     """the metrics of the steps since the last checkpoint, this step's last"""
     place: Mapping[str, Any] = field(default_factory=dict)
     """where the caller stood: its curriculum's position, its round"""
+    trained_on: Mapping[str, Any] = field(default_factory=dict)
+    """counts and hashes of what the rows were made from"""
     template: Path | None = None
     """full: the file under whose metadata all weights are written for llama.cpp too"""
 
@@ -60,7 +65,11 @@ def write_files(folder: Path, saved: Saved) -> None:
         weights = folder / ADAPTER
     torch.save(dict(saved.trainer), folder / TRAINER)
     (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
-    step = {"metrics": saved.lines[-1] if saved.lines else {}, "place": saved.place}
+    step = {
+        "metrics": saved.lines[-1] if saved.lines else {},
+        "place": saved.place,
+        "trained_on": saved.trained_on,
+    }
     (folder / STEP).write_text(json.dumps(step), encoding="utf-8")
     hashes = {"adapter_sha256": hashed(weights)}
     if kind == "full" and saved.template is not None:
@@ -112,7 +121,8 @@ def sync(path: Path) -> None:
 
 def seal(folder: Path) -> None:
     """Have all files on disk, and then the list of them."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != FILES)
+    apart = (FILES, CARD)
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in apart)
     for path in paths:
         sync(path)
     listed = {

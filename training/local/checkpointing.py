@@ -21,10 +21,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from agent.weights.checkpoints import NOTE, Checkpoint
 from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import writable, write_atomically
 from training.local.checkpoint_files import Saved, fault, read_step, sync, write_files
 from training.local.stepped_bank import SteppedBank
+from training.watching.kept import kept_numbers
+from training.watching.model_card import CARD, model_card
 
 KEPT = 2
 Better = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
@@ -94,6 +97,7 @@ class TrainingFolder:
             if memory is not None:
                 memory.keep(temporary)
             write_files(temporary, saved)
+            self.write_card(temporary)
             shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)
             sync(place.parent)
@@ -102,6 +106,14 @@ class TrainingFolder:
             if better is not None and self._is_best(saved, better):
                 self._point(self.best, place)
             self._prune(place.parent)
+
+    def write_card(self, checkpoint: Path) -> None:
+        """Write a whole checkpoint's card, from it and from what this folder holds by now."""
+        note = Checkpoint.model_validate_json((checkpoint / NOTE).read_bytes())
+        step = read_step(checkpoint)
+        told = step.get("trained_on", {})
+        card = model_card(note, kept_numbers(self.folder), told, step["metrics"])
+        write_atomically(checkpoint / CARD, card)
 
     def metrics(self) -> list[dict[str, Any]]:
         path = self.folder / "metrics.jsonl"

@@ -95,6 +95,9 @@ class EngineConfig(BaseModel):
     """a metric whose best checkpoint is kept under the link `best`"""
     best_is: Literal["lowest", "highest"] = "lowest"
     """which value of `best_by` is the best"""
+    tensorboard: bool = False
+    """the numbers of every step are written as TensorBoard's event files too, into the folder
+    `tensorboard` of the run; needs the extra of that name"""
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:

@@ -163,21 +163,29 @@ class Learner:
             loss += float(one.loss.detach())
             mine += one.metrics
             self.on_row(number + 1, len(batches))
-        report = self._together(mine, loss, sum(int(batch.lengths.sum()) for batch in batches))
+        read = sum(int(batch.lengths.sum()) for batch in batches)
+        places = sum(batch.ids.numel() for batch in batches)
+        report = self._together(mine, loss, read, places)
         report["grad_norm"] = self._clipped()
         check_numbers(report, self.config.most_gap)
         self._step(rate)
         seconds = time.perf_counter() - began
-        speed = {"seconds": seconds, "tokens_per_second": report["tokens_read"] / seconds}
+        speed = {
+            "seconds": seconds,
+            "tokens_per_second": report["tokens_read"] / seconds,
+            "trained_per_second": report["tokens"] / seconds,
+        }
         return report | {"rate": rate} | speed
 
-    def _together(self, metrics: LossMetrics, loss: float, read: int) -> Metrics:
-        """The numbers of all ranks."""
-        found = self.ranks.gathered((metrics, loss, read))
+    def _together(self, metrics: LossMetrics, loss: float, read: int, places: int) -> Metrics:
+        """The numbers of all ranks; `places` are the tokens read with their padding."""
+        found = self.ranks.gathered((metrics, loss, read, places))
         report = sum((one[0] for one in found), LossMetrics()).report()
+        tokens, held = float(sum(one[2] for one in found)), sum(one[3] for one in found)
         return report | {
             "loss": sum(one[1] for one in found),
-            "tokens_read": float(sum(one[2] for one in found)),
+            "tokens_read": tokens,
+            "padding_share": 1 - tokens / held if held else 0.0,
         }
 
     def _clipped(self) -> float:

@@ -33,11 +33,14 @@ from training.local.ranks import Ranks, joined
 from training.local.stepped_bank import SteppedBank
 from training.local.trainer_state import restore_trainer, trainer_state
 from training.rows import TrainRow
+from training.watching.memory_peak import forget_peak, memory_peak
+from training.watching.window_numbers import window_numbers
 
 Tell = Callable[[str], None]
 RESUMABLE = {
     *("out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every"),
     *("pack_tokens", "micro_batch", "best_by", "best_is", "start_adapter", "judge"),
+    "tensorboard",
 }
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
 a start adapter is compared by what it is"""
@@ -58,6 +61,8 @@ class TrainingSession:
         """steps finished, saved or not"""
         self.place: dict[str, Any] = {}
         """what `save` was last given as such, with the newest checkpoint"""
+        self.trained_on: dict[str, Any] = {}
+        """counts and hashes of what the rows are made from, for the card of each checkpoint"""
         self._lines: list[dict[str, Any]] = []
 
     @cached_property
@@ -103,6 +108,7 @@ class TrainingSession:
         would not be finite or does not fit into memory. No weight has changed then.
         """
         number, learner = self.done + 1, self.learner
+        forget_peak(self.ranks.device)
         check_rows(rows, learner.model)
         learner.on_row = on_row
         take = learner.sft_step if self.method == "sft" else learner.ss_grpo_step
@@ -113,13 +119,14 @@ class TrainingSession:
             raise PolicyError(
                 f"training step {number} was not made: {error}", f"{error.remedy} {self._good()}"
             ) from error
-        self.finished(metrics)
-        return metrics
+        return self.finished(metrics | window_numbers(rows))
 
-    def finished(self, metrics: Metrics) -> None:
-        """Count a step, of this engine or another one's."""
+    def finished(self, metrics: Metrics) -> Metrics:
+        """Count a step, of this engine or another one's; returns all its numbers."""
         self.done += 1
+        metrics = metrics | {"memory_peak": memory_peak(self.ranks.device)}
         self._lines.append({"step": self.done, **metrics})
+        return metrics
 
     def save(
         self,
@@ -150,6 +157,7 @@ class TrainingSession:
         if self.ranks.first:
             saved = Saved(
                 note=self.note.model_copy(update={"step": self.done}),
+                trained_on=self.trained_on,
                 weights=weights,
                 trainer=trainer,
                 config=config,

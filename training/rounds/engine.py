@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from time import time
 
 from memory.runs import write_atomically
 from memory.schema import Value
@@ -11,8 +12,11 @@ from training.local.windows import rate_at
 from training.rounds.folders import RoundFolders
 from training.rounds.updating import Metrics
 from training.rows import TrainRow
+from training.watching.events import RowsDone, Watch, unwatched
 
 ROUND, UNTRAINED, TOLD = "round", "untrained", "rounds.jsonl"
+SAVED_AT = "saved_at"
+"""the metric that says when a round was saved, in seconds since 1970"""
 
 
 class Untrained(Value):
@@ -24,11 +28,18 @@ class Untrained(Value):
 class SessionUpdates:
     """A training session, counted in rounds."""
 
-    def __init__(self, session: TrainingSession, folders: RoundFolders, rounds: int) -> None:
+    def __init__(
+        self,
+        session: TrainingSession,
+        folders: RoundFolders,
+        rounds: int,
+        watch: Watch = unwatched,
+    ) -> None:
         """`rounds` is how many there are to be, by which the learning rate goes."""
         self._session = session
         self._folders = folders
         self._rounds = rounds
+        self._watch = watch
         self._saved = session.done
         self._done = int(session.place.get(ROUND, 0))
         while folders.round(self._done).part(0, UNTRAINED, Untrained) is not None:
@@ -53,6 +64,7 @@ class SessionUpdates:
         return self._session.step(rows, rate, self._told)
 
     def save(self, metrics: Metrics) -> None:
+        metrics = {**metrics, SAVED_AT: time()}
         if self._session.done == self._saved:
             kept = Untrained(metrics=dict(metrics))
             self._folders.round(self._done).save_part(0, UNTRAINED, kept)
@@ -72,4 +84,4 @@ class SessionUpdates:
         write_atomically(self._folders.out / TOLD, lines)
 
     def _told(self, done: int, rows: int) -> None:
-        self._session.tell(f"update {self._done + 1}: row {done} of {rows}")
+        self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))

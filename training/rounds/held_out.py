@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from memory.runs import write_atomically
 from training.questions_selecting import Selected
 from training.rounds.collected import Sampled
+from training.rounds.judge_numbers import reward_intervals
 from training.rounds.numbers import numbers_of
 from training.rounds.rows import judged_groups
 from training.rounds.updating import Updates
 from training.row_rule import RowRule
 from training.run_directory import RunDirectory
+from training.watching.events import HeldOutJudged, PhaseChanged, Watch, unwatched
 
 NUMBERS = "numbers.json"
 
@@ -29,6 +31,7 @@ class HeldOut:
     updates: Updates
     rule: RowRule
     stop: asyncio.Event | None = None
+    watch: Watch = unwatched
 
     async def __call__(self, updates: int) -> None:
         """Ask them after so many updates if it is time for that; once, also after a kill."""
@@ -36,16 +39,20 @@ class HeldOut:
         due = updates % config.held_out_every == 0 or updates >= config.rounds
         if not due or (run.folder / NUMBERS).exists():
             return
+        self.watch(PhaseChanged("held-out", updates, True))
         async with self.sampled.held_out(run, self.asked, self.updates.checkpoint) as collector:
             await collector.collect(self.stop)
-        await asyncio.to_thread(self._write, run, updates)
+        found = await asyncio.to_thread(self._write, run, updates)
+        self.watch(PhaseChanged("held-out", updates, False))
+        self.watch(HeldOutJudged(updates, found))
 
-    def _write(self, run: RunDirectory, updates: int) -> None:
-        numbers = numbers_of(judged_groups(run, updates), self.rule)
-        found = {"updates": updates, **{n: v for n, v in numbers.items() if "spread" not in n}}
+    def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:
+        """The asking's numbers, its rewards with the 95% intervals of their means."""
+        groups = judged_groups(run, updates)
+        numbers = {n: v for n, v in numbers_of(groups, self.rule).items() if "spread" not in n}
+        found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
         write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
-        means = (f"{n} {v:.3f}" for n, v in found.items() if n.endswith("mean") and "reward" in n)
-        self.sampled.tell(f"held-out questions after {updates} updates: {', '.join(means)}")
+        return found
 
 
 async def not_asked(updates: int) -> None:

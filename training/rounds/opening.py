@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from memory.errors import PolicyError, SettingsError
 from training.curriculum import Curriculum
@@ -21,6 +22,9 @@ from training.rounds.running import RoundRules, Rounds
 from training.rounds.variety import Variety
 from training.row_rule import RowRule
 from training.run_directory import hash_of
+from training.watching.event_files import with_event_files
+from training.watching.events import Watch
+from training.watching.plain import PlainLines
 
 Tell = Callable[[str], None]
 
@@ -43,8 +47,11 @@ async def run_rounds(
     tell: Tell,
     weights_dir: Path | None = None,
     stop: asyncio.Event | None = None,
+    watch: Watch | None = None,
 ) -> RoundsDone:
     """Do the rounds that are not done yet; the same call goes on after an interruption.
+
+    `watch`: who is shown each event; None: `tell`, a line for each.
 
     Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where a server
     was away for too long, a whole round failed, or a gradient is not finite.
@@ -52,39 +59,60 @@ async def run_rounds(
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
     folders = RoundFolders(config.out, config.bank or config.out / "data")
     config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
+    record = _record(rounds, rule, asked)
+    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
+        _check_alone(session)
+        session.trained_on = _trained_on(asked, held_out)
+        shown = watch or PlainLines(tell)
+        updates = SessionUpdates(session, folders, rounds.rounds, shown)
+        sampled = Sampled(rounds, config, folders, tell)
+        rules = RoundRules(
+            rounds=rounds.rounds,
+            ahead=rounds.ahead,
+            max_staleness=rounds.max_staleness,
+            max_row_tokens=config.max_row_tokens,
+            rows=rule,
+        )
+        per_round, windows = rounds.questions_per_round, rounds.windows
+        with with_event_files(shown, config.out, config.tensorboard) as told:
+            ask: Callable[[int], Awaitable[None]] = not_asked
+            if held_out is not None:
+                ask = HeldOut(sampled, held_out, updates, rule, stop, told)
+            await Rounds(
+                rules=rules,
+                curriculum=Curriculum(asked.questions, per_round, windows, config.seed),
+                folders=folders,
+                open_round=sampled.round,
+                updates=updates,
+                held_out=ask,
+                variety=Variety(sampled.embedder, tell),
+                tell=tell,
+                watch=told,
+                stop=stop,
+            ).run()
+        canary = await _compared(session, updates)
+        return RoundsDone(updates.checkpoint, updates.done, canary)
+
+
+def _record(rounds: RoundsConfig, rule: RowRule, asked: Selected) -> dict[str, Any]:
+    """What must be the same when the rounds of a folder go on."""
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"rounds.{name}": value for name, value in claimed.items()}
     if rounds.scaffold is not None:
         record["rounds.rounds"] = rounds.rounds  # by which the scaffold fades
-    record |= {"rounds.asked": hash_of(asked.questions), "rule": rule.model_dump(mode="json")}
-    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
-        _check_alone(session)
-        updates = SessionUpdates(session, folders, rounds.rounds)
-        sampled = Sampled(rounds, config, folders, tell)
-        ask: Callable[[int], Awaitable[None]] = not_asked
-        if held_out is not None:
-            ask = HeldOut(sampled, held_out, updates, rule, stop)
-        await Rounds(
-            rules=RoundRules(
-                rounds=rounds.rounds,
-                ahead=rounds.ahead,
-                max_staleness=rounds.max_staleness,
-                max_row_tokens=config.max_row_tokens,
-                rows=rule,
-            ),
-            curriculum=Curriculum(
-                asked.questions, rounds.questions_per_round, rounds.windows, config.seed
-            ),
-            folders=folders,
-            open_round=sampled.round,
-            updates=updates,
-            held_out=ask,
-            variety=Variety(sampled.embedder, tell),
-            tell=tell,
-            stop=stop,
-        ).run()
-        canary = await _compared(session, updates)
-        return RoundsDone(updates.checkpoint, updates.done, canary)
+    return record | {
+        "rounds.asked": hash_of(asked.questions),
+        "rule": rule.model_dump(mode="json"),
+    }
+
+
+def _trained_on(asked: Selected, held_out: Selected | None) -> dict[str, Any]:
+    """What a checkpoint's card tells of its data."""
+    return {
+        "questions": len(asked.questions),
+        "questions SHA-256": hash_of(asked.questions),
+        "questions held out": len(held_out.questions) if held_out else 0,
+    }
 
 
 def _questions(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | None]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from judge.stage_judge import GroupJudgement
-from memory.schema import Judgement, Status, TrajectoryGroup
+from memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage
 from training.compiling import Compiled, policy_rows, reflection_rows
 from training.groups import Reflected, group_name, judged_part, reflected_part, thread_of
 from training.row_rule import RowRule
@@ -30,6 +30,8 @@ class JudgedGroup:
     group: TrajectoryGroup
     judgements: tuple[Judgement, ...]
     reflected: Reflected | None
+    judging: Usage = NO_USAGE
+    """of scoring and of proposing criteria"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,4 +107,9 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> JudgedGroup
         ),
         judgements=judged.judgements if judged else (),
         reflected=run.part(0, reflected_part(name), Reflected),
+        judging=_judging(judged) if judged else NO_USAGE,
     )
+
+
+def _judging(judged: GroupJudgement) -> Usage:
+    return sum((one.usage for one in judged.judgements), judged.usage)

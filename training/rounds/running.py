@@ -39,6 +39,7 @@ from training.rounds.turns import InTurn, Milestones, recalls_after
 from training.rounds.updating import Updates
 from training.rounds.variety import Variety
 from training.row_rule import RowRule
+from training.watching.events import Phase, PhaseChanged, RoundTrained, Watch, unwatched
 
 OpenRound = Callable[[int, Batch], AbstractAsyncContextManager[Collector]]
 KEPT = "kept"
@@ -69,6 +70,7 @@ class Rounds:
     """asks the held-out questions after so many updates, if they are to be asked then"""
     variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
+    watch: Watch = unwatched
     stop: asyncio.Event | None = None
     """once set, no call begins any more, and the run ends when those in flight are kept"""
     _collecting: set[asyncio.Event] = field(default_factory=set, init=False)
@@ -76,7 +78,7 @@ class Rounds:
     async def run(self) -> None:
         """Do every round that is not done. Raises what ended it: RunStopped at `stop`."""
         done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.rules.rounds)
-        self._at = {n: Milestones(len(self.curriculum.batch(n).questions)) for n in rounds}
+        self._at = {n: self._milestones(n) for n in rounds}
         self._trained = [asyncio.Event() for _ in range(max(done, self.rules.rounds) + 1)]
         for updates in range(done):
             self._trained[updates].set()
@@ -84,6 +86,14 @@ class Rounds:
         tasks = [asyncio.ensure_future(self._train())]
         tasks += [asyncio.ensure_future(self._collect(number)) for number in rounds]
         await all_of(tasks, self.stop, self._collecting)
+
+    def _milestones(self, number: int) -> Milestones:
+        return Milestones(
+            len(self.curriculum.batch(number).questions), on_phase=partial(self._changed, number)
+        )
+
+    def _changed(self, number: int, phase: Phase, running: bool) -> None:
+        self.watch(PhaseChanged(phase, number + 1, running))
 
     async def _let_sample(self, updates: int) -> None:
         """Let the rounds begin that sample from the checkpoint after so many updates."""
@@ -151,6 +161,7 @@ class Rounds:
             await in_thread(partial(self.updates.update, reflections.rows))
             waited += await _waited_for(self._at[number].judged)
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
+            self._changed(number, "update", True)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
             metrics = {
                 "round": float(number + 1),
@@ -164,7 +175,8 @@ class Rounds:
             }
             await in_thread(partial(self.updates.save, metrics))
             await self._let_sample(number + 1)
-            self.tell(_told(number, self.rules.rounds, metrics))
+            self._changed(number, "update", False)
+            self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
         await self.held_out(self.updates.done)
 
     async def _reflections_before(self, number: int) -> tuple[float, RoundRows]:
@@ -202,9 +214,3 @@ async def _waited_for(event: asyncio.Event) -> float:
     began = monotonic()
     await event.wait()
     return monotonic() - began
-
-
-def _told(number: int, rounds: int, metrics: dict[str, float]) -> str:
-    shown = ("reward/answer/mean", "rows/policy", "rows/reflect", "loss", "grad_norm")
-    told = ", ".join(f"{name} {metrics[name]:.4g}" for name in shown if name in metrics)
-    return f"update {number + 1} of {rounds} is saved: {told}"

@@ -8,11 +8,22 @@ not depend on which round was faster, or on where a run was killed.
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from memory.schema import Reflection
 from training.curriculum import Curriculum
 from training.groups import Memory, Milestone
+from training.watching.events import Phase
+
+OnPhase = Callable[[Phase, bool], None]
+"""Called with a phase as it begins (True) and ends."""
+_NEXT: dict[str, tuple[Phase, Phase | None]] = {
+    "rollout": ("collect", "judge"),
+    "judge": ("judge", "reflect"),
+    "reflect": ("reflect", None),
+}
+"""of a part that is timed, the phase that ends with it and the one that begins"""
 
 
 @dataclass
@@ -25,6 +36,7 @@ class Milestones:
     kept: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: dict[str, float] = field(default_factory=dict)
     """of each part; of a round that went on after a kill, from there"""
+    on_phase: OnPhase = lambda phase, running: None
 
     def __post_init__(self) -> None:
         self._reached: dict[Milestone, set[str]] = {"rolled": set(), "judged": set()}
@@ -32,6 +44,7 @@ class Milestones:
 
     def begin(self) -> None:
         self._last = time.monotonic()
+        self.on_phase("collect", True)
 
     def reached(self, milestone: Milestone, group: str) -> None:
         self._reached[milestone].add(group)
@@ -52,6 +65,10 @@ class Milestones:
             now = time.monotonic()
             if self._last is not None:
                 self.seconds[part], self._last = now - self._last, now
+                over, begun = _NEXT[part]
+                self.on_phase(over, False)
+                if begun is not None:
+                    self.on_phase(begun, True)
             event.set()
 
 

@@ -1,0 +1,155 @@
+"""The card of a checkpoint: what was trained, of what, on what, how it went, and what to expect.
+
+In the form of the Hugging Face hub's model cards (Mitchell et al., 2019, arXiv:1810.03993): a
+head in YAML, then Markdown. What names a file of the training's machine is cut to the file's own
+name, so a card can go wherever its checkpoint goes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from agent.reports.printable import one_line
+from agent.weights.catalogue import CATALOGUE, Weights
+from agent.weights.checkpoints import Checkpoint
+from memory.schema import Stage
+from training.watching.figures import number
+from training.watching.kept import KeptNumbers
+from training.watching.summary import asked_rows, settings, shown_numbers
+
+CARD = "MODEL_CARD.md"
+UNKNOWN = "unknown"
+METHODS = {
+    "sft": "imitation of accepted traces (supervised fine-tuning); tool output and prompts are "
+    "not imitated",
+    "ss-grpo": "SS-GRPO, the stage-wise policy gradient on judged groups of rollouts "
+    "(RubricEM, arXiv:2605.10899)",
+}
+_IN_TEXT = {"rows", "base_sha256", "model", "method"}
+"""of the run's record, what the card tells elsewhere"""
+_LIMITS = """\
+- It was made to answer in the four tagged stages of `rubricem`, with its tools; elsewhere it is
+  at best as good as its base model.
+- Rewards are a judge model's scores, and no measure of truth. Check the cited sources.
+- Its numbers are of this training's own questions and seeds; intervals are over questions alone.
+- It was not examined for safety, bias or use in other languages than its questions had.
+- Limits and licence of the base model hold for it as well."""
+
+
+def model_card(
+    note: Checkpoint, kept: KeptNumbers, trained_on: Mapping[str, Any], metrics: Mapping[str, Any]
+) -> str:
+    """The card's text. `trained_on` are counts and hashes, `metrics` those of the last step."""
+    weights = _published(note)
+    sections = {
+        "What it is": _about(note, weights),
+        "Data": _table(("", ""), settings(trained_on)),
+        "Objective and hyper-parameters": _table(("setting", "value"), _settings(kept)),
+        "Lineage": _lineage(note),
+        f"Numbers of step {note.step}": _table(("metric", "value"), shown_numbers(metrics)),
+        "Held-out questions": _held_out(kept),
+        "Canary": _canary(kept),
+        "How to use it": _usage(note, weights),
+        "Limits": _LIMITS,
+    }
+    name = f"{_name(note, weights)}, {note.method}, step {note.step}"
+    body = "\n\n".join(f"## {head}\n\n{text}" for head, text in sections.items())
+    return f"{_front_matter(note, weights)}\n\n# {name}\n\n{body}\n"
+
+
+def _published(note: Checkpoint) -> Weights | None:
+    """The catalogue's entry of the very bytes that the training began with."""
+    return next((w for w in CATALOGUE if w.files[0].sha256 == note.base_sha256), None)
+
+
+def _name(note: Checkpoint, weights: Weights | None) -> str:
+    return weights.name if weights else _plain(PurePath(note.base).name)
+
+
+def _front_matter(note: Checkpoint, weights: Weights | None) -> str:
+    """The YAML head; its strings are written as in JSON, which YAML reads alike."""
+    lora = note.adaptation == "lora"
+    head: dict[str, Any] = {
+        "license": weights.licence.lower() if weights else UNKNOWN,
+        "base_model": weights.repo if weights else _name(note, weights),
+        "base_model_relation": "adapter" if lora else "finetune",
+        "library_name": "peft" if lora else "transformers",
+        "pipeline_tag": "text-generation",
+        "tags": ["rubricem", note.method, note.adaptation],
+    }
+    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
+    return "\n".join(["---", *lines, "---"])
+
+
+def _about(note: Checkpoint, weights: Weights | None) -> str:
+    adaptation = f"LoRA of rank {note.rank}, alpha {note.alpha:g}"
+    rows = [
+        ("base", f"{_name(note, weights)}{f' ({weights.repo})' if weights else ''}"),
+        ("base SHA-256", note.base_sha256),
+        ("licence of the base", weights.licence if weights else UNKNOWN),
+        ("method", METHODS.get(note.method, note.method)),
+        ("trained", adaptation if note.adaptation == "lora" else "all weights"),
+        ("steps", f"{note.step}"),
+        ("weights SHA-256", note.adapter_sha256),
+    ]
+    return _table(("", ""), rows)
+
+
+def _settings(kept: KeptNumbers) -> list[tuple[str, str]]:
+    return settings({n: value for n, value in kept.record.items() if n not in _IN_TEXT})
+
+
+def _lineage(note: Checkpoint) -> str:
+    if not note.lineage:
+        return "Training began with the base model."
+    began = " from ".join(f"`{_plain(version)}`" for version in reversed(note.lineage))
+    return f"Training began with {began}, from the base model."
+
+
+def _held_out(kept: KeptNumbers) -> str:
+    if not kept.held_out:
+        return "No question was held out, or none has been asked yet."
+    heads = ("after rounds", "questions", *Stage, "unscored", "malformed")
+    return "Mean scores in [0, 1], with 95% intervals.\n\n" + _table(heads, asked_rows(kept))
+
+
+def _canary(kept: KeptNumbers) -> str:
+    gap, moved = number(kept.canary, "mean"), number(kept.canary, "moved")
+    if gap is None or moved is None:
+        return "Not compared: that is done once, of the checkpoint after the last step."
+    return (
+        f"llama.cpp and the trainer differ by {gap:.4f} nats a token on the canary row; the "
+        f"training moved it by {moved:.4f}."
+    )
+
+
+def _usage(note: Checkpoint, weights: Weights | None) -> str:
+    parts = []
+    if note.served:
+        parts.append('```sh\nrubricem ask --model PATH/TO/THIS/FOLDER "Your question"\n```')
+    if note.adaptation == "full":
+        load = 'model = AutoModelForCausalLM.from_pretrained("PATH/TO/THIS/FOLDER")'
+        parts.append(f"```python\nfrom transformers import AutoModelForCausalLM\n\n{load}\n```")
+        return "\n\n".join(parts)
+    base = f'"{weights.repo}", gguf_file="{weights.files[0].path}"' if weights else '"THE BASE"'
+    parts.append(
+        "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n"
+        f"base = AutoModelForCausalLM.from_pretrained({base})\n"
+        'model = PeftModel.from_pretrained(base, "PATH/TO/THIS/FOLDER")\n```'
+    )
+    return "\n\n".join(parts)
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
+    return "\n".join(lines) if len(lines) > 2 else "Nothing was told."
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(_plain, cells))} |"
+
+
+def _plain(text: str) -> str:
+    """One line, in which nothing ends a table's cell or begins a tag."""
+    return one_line(text, 400).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
