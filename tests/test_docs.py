@@ -1,7 +1,9 @@
 """What README and docs name is there: commands and their flags, settings, linked files."""
 
+import json
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +14,20 @@ from agent.cli import main
 from agent.settings import load_settings
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-FOR_USERS = [ROOT / "README.md", *(ROOT / "docs" / f"{n}.md" for n in ("memory", "collecting"))]
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
+FOR_USERS = [
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("quickstart", "chat", "serving", "recipes", "faq")),
+    *(DOCS / f"{name}.md" for name in ("memory", "collecting", "training", "library")),
+]
+SCHEMES = ("http://", "https://", "mailto:")
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
-SETTINGS = re.compile(r"^```toml\n(# rubricem\.toml\n.*?)^```", re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+JSON = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`]+)`")
-LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def commands_in(text: str) -> Iterator[str]:
@@ -108,18 +118,67 @@ def test_every_flag_that_users_are_told_of_is_some_commands() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_settings_file_that_is_shown_can_be_read(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in SETTINGS.findall(page.read_text(encoding="utf-8")):
-        (tmp_path / "rubricem.toml").write_text(block)
-        named = re.findall(r"^(\w+) =", block, re.MULTILINE)
+    (home / "config" / "rubricem").mkdir(parents=True)
+    places = {
+        "# rubricem.toml": tmp_path / "rubricem.toml",
+        "# ~/.config/rubricem/rubricem.toml": home / "config" / "rubricem" / "rubricem.toml",
+    }
+    for block in TOML.findall(page.read_text(encoding="utf-8")):
+        if (place := places.get(block.splitlines()[0])) is None:
+            continue  # a training's: test_docs_training.py
+        place.write_text(block, encoding="utf-8")
         settings = load_settings()
-        assert named
-        assert {settings.origin(name) for name in named} == {str(tmp_path / "rubricem.toml")}
+        assert {settings.origin(name) for name in tomllib.loads(block)} == {str(place)}
+        place.unlink()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_file_that_is_linked_is_there(page: Path) -> None:
-    linked = LINK.findall(page.read_text(encoding="utf-8"))
-    assert [name for name in linked if not (page.parent / name).exists()] == []
+def test_every_file_and_heading_that_is_linked_is_there(page: Path) -> None:
+    assert [
+        link for link in LINK.findall(page.read_text(encoding="utf-8")) if dead(page, link)
+    ] == []
+
+
+def dead(page: Path, link: str) -> bool:
+    """Whether a relative link leads nowhere; addresses of the web are not looked at."""
+    if link.startswith(SCHEMES):
+        return False
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    return not target.exists() or (bool(anchor) and anchor not in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which the headings of a page are linked."""
+    headings = (heading.lower() for heading in HEADING.findall(page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+def test_a_link_to_no_file_and_to_no_heading_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# It's `a` page\n")
+    assert [dead(page, link) for link in ("page.md", "page.md#its-a-page", "https://a.b")] == [
+        False, False, False,
+    ]  # fmt: skip
+    assert [dead(page, link) for link in ("other.md", "page.md#other")] == [True, True]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            links = LINK.findall(page.read_text(encoding="utf-8"))
+            files = [(page.parent / link.partition("#")[0]).resolve() for link in links]
+            waiting += [file for file in files if file.suffix == ".md" and file.is_file()]
+    assert set(PAGES) <= reached
+
+
+def test_a_client_is_told_a_command_that_there_is() -> None:
+    [block] = JSON.findall((DOCS / "recipes.md").read_text(encoding="utf-8"))
+    [server] = json.loads(block)["mcpServers"].values()
+    check(shlex.join([server["command"], *server["args"]]))

@@ -1,0 +1,49 @@
+"""The training files that the docs show are read as the command reads them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.test_docs import PAGES, TOML
+from training.local.config import Method
+from training.rounds.job import build_job
+
+SETTINGS = ("# rubricem.toml", "# ~/.config/rubricem/rubricem.toml")
+METHODS: dict[str, Method] = {
+    "# sft.toml": "sft",
+    "# grpo.toml": "ss-grpo",
+    "# rounds.toml": "ss-grpo",
+}
+SHOWN = [
+    pytest.param(block, id=f"{page.stem}-{block.splitlines()[0].strip('# ')}")
+    for page in PAGES
+    for block in TOML.findall(page.read_text(encoding="utf-8"))
+    if block.splitlines()[0] not in SETTINGS
+]
+
+
+@pytest.mark.parametrize("block", SHOWN)
+def test_a_training_file_that_is_shown_is_one(block: str, tmp_path: Path) -> None:
+    for folder in ("run", "taught"):  # collected runs, by their manifest
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "manifest.json").touch()
+    values = tomllib.loads(block)
+    job = build_job(values, tmp_path, METHODS[block.splitlines()[0]])
+    assert (job.rounds is not None) == ("rounds" in values)
+    assert job.config.out == tmp_path / values["out"]
+    named = {name: values[name] for name in ("learning_rate", "batch", "epochs") if name in values}
+    assert {name: getattr(job.config, name) for name in named} == named
+
+
+def test_each_kind_of_training_is_shown() -> None:
+    text = (PAGES[0].parent / "docs" / "training.md").read_text(encoding="utf-8")
+    assert [block.splitlines()[0] for block in TOML.findall(text)] == list(METHODS)
+
+
+def test_every_command_of_the_page_names_a_file_that_it_shows() -> None:
+    text = (PAGES[0].parent / "docs" / "training.md").read_text(encoding="utf-8")
+    named = re.findall(r"train (sft|ss-grpo) (\w+\.toml)$", text, re.MULTILINE)
+    assert named
+    assert all(METHODS[f"# {file}"] == method for method, file in named)
