@@ -23,6 +23,7 @@ from judge.pairwise_groups import GroupwisePairs
 from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from judge.relative import RelativeJudge
 from judge.relative_groups import RelativeGroups
+from judge.relative_stages import RelativeStages
 from judge.repeating import TEMPERATURE, RepeatedScorer
 from judge.stage_judge import Proposer, StageJudge
 from memory.errors import SettingsError
@@ -35,7 +36,7 @@ class LocalModel(ChoiceReader, TokenPolicy, Protocol):
 
 
 JudgeModel = ChatModel | LocalModel
-Kind = Literal["stage", "relative", "pairwise", "checklist"]
+Kind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Wanted:
 _DOES: Mapping[Kind, frozenset[str]] = {
     "stage": frozenset({"repeat", "graded"}),
     "relative": frozenset({"rubric", "both_orders"}),
+    "relative-stages": frozenset({"rubric", "both_orders"}),
     "pairwise": frozenset({"flip"}),
     "checklist": frozenset(),
 }
@@ -70,9 +72,10 @@ _DOES: Mapping[Kind, frozenset[str]] = {
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     """The wanted judge over an open model, which its caller closes. Raises SettingsError."""
     _refuse(wanted)
-    if wanted.kind == "relative":
-        passes = 2 if wanted.both_orders else 1
-        return RelativeGroups(relative_judge(model, wanted.rubric, passes), wanted.seed)
+    if wanted.kind in ("relative", "relative-stages"):
+        judge = relative_judge(model, wanted.rubric, 2 if wanted.both_orders else 1)
+        by_stage = wanted.kind == "relative-stages"
+        return (RelativeStages if by_stage else RelativeGroups)(judge, wanted.seed)
     if wanted.kind == "pairwise":
         order: Order = "flip" if wanted.flip else "both"
         return GroupwisePairs(PairwiseJudge(pair_comparer(model, wanted.chain), order, wanted.seed))

@@ -1,9 +1,10 @@
 """The judge of a collecting run, by the name that `--judge` gives it.
 
-`stage` scores every stage; `relative`, `pairwise` and `checklist` score whole answers, whose
-score stands at the last stage. `rubric:MODULE:NAME` is code of one's own: a `Rubric`, something
-that makes one, or a mapping from stages to either. A rubric is given a stage's text as action
-and its `StageView` as observation; a stage that a mapping leaves out is the stage judge's.
+`stage` scores every stage, `relative-stages` holds a group's against one another stage by stage;
+`relative`, `pairwise` and `checklist` score whole answers, whose score stands at the last stage.
+`rubric:MODULE:NAME` is code of one's own: a `Rubric`, something that makes one, or a mapping from
+stages to either. A rubric is given a stage's text as action and its `StageView` as observation; a
+stage that a mapping leaves out is the stage judge's.
 """
 
 import copy
