@@ -103,7 +103,7 @@ PARTIAL = 3
     default="stage",
     metavar="KIND",
     show_default=True,
-    help="stage, relative, pairwise, checklist, rubric:MODULE:NAME (your own), or none.",
+    help="stage, relative-stages, relative, pairwise, checklist, rubric:MODULE:NAME, or none.",
 )
 @click.option("--judge-model", help="Judge with this model instead of the policy's.")
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
