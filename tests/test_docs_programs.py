@@ -11,14 +11,16 @@ from tests.chat_terminal import turns
 from tests.conftest import ROOT
 from tests.docs_served import scripted_folder
 from tests.openai_served import served
-from tests.test_docs_examples import DOCS, PYTHON
+from tests.test_docs import PAGES
+from tests.test_docs_examples import PYTHON
 
-TESTED = {"library.md": 2, "collecting.md": 1, "serving.md": 1, "recipes.md": 1}
-"""how many programs each page has; the first two are run by test_library and test_docs_examples"""
+TESTED = {"README.md": 1, "library.md": 2, "collecting.md": 1, "serving.md": 1, "recipes.md": 1}
+"""how many programs each page has; test_library and test_docs_examples run those of two pages"""
 
 
 def program(page: str) -> str:
-    [code] = PYTHON.findall((DOCS / page).read_text(encoding="utf-8"))
+    [text] = [each.read_text(encoding="utf-8") for each in PAGES if each.name == page]
+    [code] = PYTHON.findall(text)
     return str(code)
 
 
@@ -30,9 +32,17 @@ def run(code: str, page: str) -> None:
 
 
 def test_every_program_that_is_shown_is_run_by_some_test() -> None:
-    texts = {page.name: page.read_text(encoding="utf-8") for page in DOCS.glob("*.md")}
+    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
     found = {name: len(PYTHON.findall(text)) for name, text in texts.items()}
     assert {name: count for name, count in found.items() if count} == TESTED
+
+
+def test_the_program_of_the_readme_prints_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with scripted_folder(tmp_path, monkeypatch):
+        run(program("README.md"), "README.md")
+    assert capsys.readouterr().out == "It is an unbounded cache [1].\n"
 
 
 def test_the_program_with_openais_client_prints_the_report_and_its_sources(

@@ -56,7 +56,7 @@ class RoundsConfig(BaseModel):
     """a command that has the server sample from the checkpoint whose folder is put in the place
     of {checkpoint}; what it prints last is the model to ask for, or nothing: the same"""
     judge: str = "stage"
-    """as `rubricem collect --judge` takes it"""
+    """as `--judge` of `rubricem collect` takes it"""
     judge_model: str | None = None
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
