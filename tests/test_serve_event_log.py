@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import resource
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -106,6 +107,27 @@ async def test_a_file_that_cannot_be_written_delays_events_and_loses_none(
         folder.mkdir()
         await asyncio.wait_for(log.changed(0), 5)
         assert await whole(log) == [1]
+
+
+@pytest.mark.parametrize("characters", [3000, 9000, 20_000])
+async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_it(
+    log: EventLog, monkeypatch: pytest.MonkeyPatch, characters: int
+):
+    monkeypatch.setattr("agent.serve.event_log.AGAIN", 0.01)
+    log.append("note", {"n": 1})
+    await log.written()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2500, hard))
+        log.append("text", {"text": "a" * characters})
+        await asyncio.sleep(0.1)
+        assert await whole(log) == [1]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    log.append("end", {})
+    await asyncio.wait_for(log.written(), 5)
+    ids = [json.loads(line)["id"] for line in log.path.read_text().splitlines()]
+    assert ids == [1, 2, 3]
 
 
 async def test_a_damaged_line_is_a_note_and_leaves_no_gap(log: EventLog):

@@ -10,7 +10,6 @@ watching and are not fsynced; the journal holds the truth.
 
 import asyncio
 import json
-import os
 from array import array
 from collections import deque
 from collections.abc import Mapping
@@ -132,16 +131,16 @@ class EventLog:
         self.ended = name == END
 
     def _write(self, block: bytes) -> bool:
+        """Whether all of it is in the file; else none of it is, and the next try begins anew."""
         try:
-            with self.path.open("ab") as file:
-                try:
-                    file.write(block)
-                    file.flush()
-                except OSError:
-                    # Half a line would join with the next one.
-                    with suppress(OSError):
-                        os.ftruncate(file.fileno(), self._size)
-                    raise
+            # Without a buffer, which would still write its rest when the file is closed.
+            with self.path.open("ab", buffering=0) as file:
+                if file.tell() > self._size:
+                    # Half a line that was left would join with the next one.
+                    file.truncate(self._size)
+                left = memoryview(block)
+                while left:
+                    left = left[file.write(left) :]
         except OSError:
             return False
         return True
