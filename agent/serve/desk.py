@@ -10,21 +10,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.asking import Ask
 from agent.auto_source import settled
 from agent.choice import EmbeddedChoice, choose_policy
-from agent.clients import budgets_of, reserve
+from agent.clients import reserve
 from agent.conversations.store import Conversation, ConversationStore
 from agent.question import checked
-from agent.researcher import ask_of, new_thread
+from agent.researcher import new_thread
 from agent.serve.asked import Answered, BudgetsAsked, RunAsked, settings_for
 from agent.serve.event_log import END, EventLog, Told
 from agent.serve.logs import Logs
 from agent.serve.refusals import conflict, too_many, unknown_run, unknown_thread
 from agent.serve.researchers import CURRENT, Researchers
-from agent.serve.resuming import settings_of_run
+from agent.serve.resuming import asked_before
 from agent.serve.telling import Said, ended, finished
 from agent.serve.work import Place, Work
 from agent.settings import Settings
@@ -111,9 +111,10 @@ class RunDesk:
         self._see_room()
         if await asyncio.to_thread(self._is_over, run):
             raise conflict("The run has come to its end.", "Ask the question anew.")
+        if await asyncio.to_thread(self.store.running, run):
+            raise conflict("Another process works on the run.", "Wait until that has ended.")
         request = await asyncio.to_thread(self.store.request, run)
-        settings = await asyncio.to_thread(settings_of_run, self.settings, request, budgets)
-        ask = replace(ask_of(request), budgets=budgets_of(settings))
+        settings, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
         thread = await asyncio.to_thread(self.conversations.of_run, run)
         return await self._begin(run, ask, settings, thread.id if thread else None, again=True)
 
@@ -180,6 +181,9 @@ class RunDesk:
     async def _take_up(self) -> None:
         for run in await asyncio.to_thread(self.logs.unfinished):
             try:
+                if await asyncio.to_thread(self.store.running, run):
+                    # `rubricem ask --resume` goes on with it, and keeps its end.
+                    continue
                 if not await asyncio.to_thread(self._is_over, run):
                     await self.resume(run)
                     continue

@@ -50,7 +50,11 @@ class Logs:
 
 
 def _goes_on(path: Path) -> bool:
-    lines = path.read_bytes().splitlines()
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        # A file that cannot be read keeps no other run from going on.
+        return False
     if not lines or f'"event":"{END}"'.encode() in lines[-1]:
         return False
     return sum(f'"event":"{RESTART}"'.encode() in line for line in lines) < MOST_RESTARTS

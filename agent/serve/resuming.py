@@ -1,15 +1,37 @@
 """The settings that a run of before goes on with: what shaped its answer stays as it was."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from agent.clients import CHOICES, choices_of
+from agent.asking import Ask
+from agent.clients import CHOICES, budgets_of, choices_of
+from agent.researcher import ask_of
 from agent.serve.asked import BudgetsAsked
 from agent.serve.refusals import conflict
 from agent.settings import Settings
+from memory.errors import RubricemError, StoreError
 
 _OF_THE_MODEL = ("model", "base_url")
 _BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+
+
+def asked_before(
+    settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
+) -> tuple[Settings, Ask]:
+    """What a run was asked, and the settings that it goes on with.
+
+    Raises StoreError for a request that is damaged, or written by a version that knows more.
+    """
+    try:
+        settings = settings_of_run(settings, request, budgets)
+        return settings, replace(ask_of(request), budgets=budgets_of(settings))
+    except RubricemError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise StoreError(
+            "What the run was asked cannot be read.", "Ask the question anew."
+        ) from error
 
 
 def settings_of_run(

@@ -18,6 +18,7 @@ from agent.clients import decoding_of
 from agent.serve.app import create_app
 from agent.serve.desk import RunDesk
 from agent.serve.security import Security, is_loopback
+from agent.serve.sole import sole_server
 from agent.serve.token import FILE_NAME, kept_token
 from agent.settings import Settings
 from memory.errors import SettingsError
@@ -48,6 +49,17 @@ async def served(
     # What cannot be is told before anybody waits for it.
     decoding_of(settings, choose_policy(settings))
     listening = bound(host, port)
+    with sole_server(settings.data_dir):
+        await _served(settings, host, listening, open_page, results)
+
+
+async def _served(
+    settings: Settings,
+    host: str,
+    listening: socket.socket,
+    open_page: bool,
+    results: Sequence[Path],
+) -> None:
     security = secured(settings.data_dir, host)
     desk = RunDesk(settings)
     config = uvicorn.Config(
