@@ -107,7 +107,8 @@ class RunStore:
         if not self.folder.is_dir():
             return []
         requests = sorted(self.folder.glob("*/request.json"), key=lambda p: p.stat().st_mtime)
-        return [path.parent.name for path in requests]
+        # A folder of another name, such as a copy that somebody made, is no run of ours.
+        return [p.parent.name for p in requests if _THREAD.fullmatch(p.parent.name)]
 
     def _folder_of(self, thread: str) -> Path:
         if not _THREAD.fullmatch(thread):

@@ -64,6 +64,9 @@ def test_threads_are_listed_the_latest_last(tmp_path: Path):
         store.create(name, ASKED)
         os.utime(tmp_path / "runs" / name / "request.json", (at, at))
     os.utime(tmp_path / "runs" / "first" / "request.json", (9, 9))
+    copy = tmp_path / "runs" / "first (copy)"
+    copy.mkdir()
+    (copy / "request.json").write_text("{}")
     assert store.threads() == ["second", "third", "first"]
 
 

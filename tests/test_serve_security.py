@@ -48,6 +48,7 @@ def refused(security: Security, method: str, path: str, headers: dict[str, str])
         ("POST", "/api/runs", {**ASKED, "origin": "http://localhost:9999"}, 403),
         ("POST", "/api/runs", {**ASKED, "origin": "https://evil.example"}, 403),
         ("POST", "/api/runs", {**ASKED, "origin": "null"}, 403),
+        ("GET", "/", {**HERE, "origin": "http://["}, 403),
         ("GET", "/api/runs", {**HERE, "sec-fetch-site": "cross-site"}, 403),
         ("GET", "/", {**HERE, "sec-fetch-site": "cross-site"}, None),
         ("OPTIONS", "/api/runs", HERE, 403),

@@ -101,7 +101,7 @@ class Security:
 
     def _check_origin(self, path: str, headers: Mapping[str, str]) -> None:
         origin = headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc != headers.get("host", "")
+        foreign = origin is not None and _place_of(origin) != headers.get("host", "")
         asked_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if foreign or (asked_elsewhere and path.startswith(GUARDED)):
             raise Refused(
@@ -167,6 +167,14 @@ def _name_in(host: str) -> str:
     if name.startswith("["):
         return name[1:].partition("]")[0]
     return name.partition(":")[0]
+
+
+def _place_of(origin: str) -> str | None:
+    """Host and port of an origin; None for what is none."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _is_address(name: str) -> bool:
