@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.best_of import best_of, mean_best_of
+from training.best_of import MeanBestOf, best_of, mean_best_of
 
 SCORES = st.lists(st.floats(-1, 1), min_size=1, max_size=7)
 
@@ -25,8 +25,8 @@ def test_it_is_the_mean_of_the_maxima_of_all_draws(scores: list[float]):
     assert best_of(scores) == pytest.approx(every, abs=1e-9)
 
 
-def test_the_mean_curve_is_over_the_same_groups_at_every_n():
-    assert mean_best_of([[0.0, 1.0], [0.2, 0.4, 0.6], []]) == pytest.approx(
-        [0.45, (1 + 1.6 / 3) / 2]
-    )
-    assert mean_best_of([[]]) == [] == mean_best_of([])
+def test_the_mean_curve_is_over_the_fullest_groups_at_every_n():
+    found = mean_best_of([[0.0, 1.0], [0.2, 0.4, 0.6], [0.9] * 3, []])
+    assert found.scores == pytest.approx(((0.4 + 0.9) / 2, (1.6 / 3 + 0.9) / 2, 0.75))
+    assert found.groups == 2, "of the others three were not scored"
+    assert mean_best_of([[]]) == mean_best_of([]) == MeanBestOf()

@@ -118,7 +118,7 @@ def test_rewards_are_told_by_place_in_a_group_that_was_shown_its_rubric():
     assert (found["scaffold/0/reward/mean"], found["scaffold/2/reward/mean"]) == (0.9, 0.5)
     assert (found["scaffold/0/shown/mean"], found["scaffold/2/shown/mean"]) == (3.0, 0.0)
     assert "scaffold/1/reward/mean" not in found, "that rollout failed"
-    assert (found["best_of/1"], found["best_of/2"]) == (0.7, 0.9)
+    assert (found["best_of/1"], found["best_of/2"], found["best_of/groups"]) == (0.7, 0.9, 1)
     bare = group.model_copy(update={"trajectories": (runs[1],)})
     names = numbers_of([JudgedGroup("g", bare, told[1:], None)], SS_GRPO)
     assert not any("scaffold" in name or "best_of" in name for name in names)
@@ -142,5 +142,6 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
     assert first["scaffold/3/shown/mean"] == 0 and "scaffold/0/shown/mean" not in second
     assert first["rows/policy"] > 0 and first["scaffold_gap"] > 0
     assert first["sequence_ratio_median"] > 0 and 0 <= first["diversity/words"] <= 1
+    assert first["best_of/groups"] == 2
     assert first["best_of/1"] == pytest.approx(first["reward/answer/mean"])
     assert first["best_of/1"] <= first["best_of/4"] <= first["reward/answer/max"]

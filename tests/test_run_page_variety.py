@@ -53,7 +53,7 @@ def test_a_group_in_numbers_by_hand():
 def test_places_mean_nothing_where_nobody_was_shown_anything():
     assert filled(*TWO).by_place == []
     lines = filled(*TWO).told()
-    assert lines == ["answer score of the best of 1: 0.50, 2: 0.75",
+    assert lines == ["best answer of n, in 1 whole groups: 1: 0.50, 2: 0.75",
                      "1 - Self-BLEU of the last 1 groups: 0.41"]  # fmt: skip
 
 
@@ -76,6 +76,6 @@ def test_without_sacrebleu_the_reason_is_told(monkeypatch: pytest.MonkeyPatch):
 def test_a_collected_run_shows_them_on_the_terminal_and_as_json(tmp_path: Path):
     written_run(tmp_path / "run")
     shown = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "run")])
-    assert shown.exit_code == 0 and "answer score of the best of 1: 0.62, 2: 1.00" in shown.output
+    assert shown.exit_code == 0 and "in 1 whole groups: 1: 0.62, 2: 1.00" in shown.output
     done = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "run"), "--json"])
     assert json.loads(done.stdout)["variety"]["best_of"] == [0.625, 1.0]

@@ -10,6 +10,7 @@ maximum (the estimator of pass@k, arXiv:2107.03374, for scores).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import comb
 from statistics import fmean
 
@@ -23,11 +24,19 @@ def best_of(scores: Sequence[float]) -> list[float]:
     ]
 
 
-def mean_best_of(groups: Sequence[Sequence[float]]) -> list[float]:
-    """The mean curve of several groups, as far as the smallest that has a score reaches.
+@dataclass(frozen=True, slots=True)
+class MeanBestOf:
+    """The mean curve of some groups."""
 
-    A longer curve would go on over other groups than it began with.
-    """
-    curves = [best_of(scores) for scores in groups if scores]
-    shortest = min(map(len, curves), default=0)
-    return [fmean(curve[n] for curve in curves) for n in range(shortest)]
+    scores: tuple[float, ...] = ()
+    """of n = 1, 2, ...; () of no group"""
+    groups: int = 0
+    """that it is over"""
+
+
+def mean_best_of(groups: Sequence[Sequence[float]]) -> MeanBestOf:
+    """Over the groups with the most scores: every n is of the same groups, to the end."""
+    size = max(map(len, groups), default=0)
+    curves = [best_of(scores) for scores in groups if size and len(scores) == size]
+    points = zip(*curves, strict=True)
+    return MeanBestOf(tuple(fmean(point) for point in points), len(curves))

@@ -13,7 +13,7 @@ from typing import Any
 
 from memory.errors import SettingsError
 from memory.schema import Trajectory
-from training.best_of import mean_best_of
+from training.best_of import MeanBestOf, mean_best_of
 from training.diversity import answers_of, words_apart
 from training.groups import member_of
 from training.run_page_rollouts import RolloutNumbers
@@ -53,7 +53,7 @@ class RunVariety:
                 self.places.setdefault(place, []).append((r.shown, r.scores[-1]))
 
     @property
-    def best_of(self) -> list[float]:
+    def best_of(self) -> MeanBestOf:
         """The expected answer score of the best of 1, 2, ... rollouts."""
         return mean_best_of(self.scores)
 
@@ -76,9 +76,9 @@ class RunVariety:
     def told(self) -> list[str]:
         """Sentences for people; none of what there is nothing to say of."""
         lines = []
-        if len(curve := self.best_of) > 1:
+        if len(curve := self.best_of.scores) > 1:
             values = ", ".join(f"{n}: {value:.2f}" for n, value in enumerate(curve, 1))
-            lines.append(f"answer score of the best of {values}")
+            lines.append(f"best answer of n, in {self.best_of.groups} whole groups: {values}")
         apart, why = self.words
         if self.answers:
             known = f"{apart:.2f}" if apart is not None else f"not measured, {why}"
@@ -91,7 +91,8 @@ class RunVariety:
     def as_dict(self) -> dict[str, Any]:
         apart, why = self.words
         return {
-            "best_of": self.best_of,
+            "best_of": list(self.best_of.scores),
+            "best_of_groups": self.best_of.groups,
             "words_apart": apart,
             "words_apart_unknown": why,
             "by_place": [

@@ -27,7 +27,7 @@ def numbers_of(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
     numbers = {"groups": float(len(groups)), "rollouts": float(len(runs) + failed),
                "failed_share": failed / max(len(runs) + failed, 1)}  # fmt: skip
     numbers |= judge_numbers(groups) | _best_of(groups) | _positions(groups) | _flat(groups, rule)
-    return numbers | form_numbers(runs) | _reflected(groups)
+    return numbers | form_numbers(runs)
 
 
 def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
@@ -48,8 +48,11 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
 def _best_of(groups: Sequence[JudgedGroup]) -> Numbers:
     """The answer score that the best of n rollouts is expected to have, where there are two."""
     scores = [[s for _, s in _answers(one) if s is not None] for one in groups]
-    curve = mean_best_of(scores)
-    return {f"best_of/{n}": value for n, value in enumerate(curve, 1)} if len(curve) > 1 else {}
+    found = mean_best_of(scores)
+    if len(found.scores) < 2:
+        return {}
+    curve = {f"best_of/{n}": value for n, value in enumerate(found.scores, 1)}
+    return curve | {"best_of/groups": float(found.groups)}
 
 
 def _positions(groups: Sequence[JudgedGroup]) -> Numbers:
@@ -94,10 +97,12 @@ def _flat(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
     return numbers
 
 
-def _reflected(groups: Sequence[JudgedGroup]) -> Numbers:
+def reflection_numbers(groups: Sequence[JudgedGroup]) -> Numbers:
+    """How the reflections of a round were judged; they are all there once it is kept."""
     candidates = [c for one in groups if one.reflected for c in one.reflected.candidates]
     scores = [c.score.total for c in candidates if c.score is not None]
     return {
         **spread("reflection/score", scores, ("mean", "max")),
         **share("reflection/malformed_share", (bool(c.fault) for c in candidates)),
     }
+
