@@ -21,7 +21,7 @@ from tests.web_pages import PHONE, begun, finished, run_address
 from tests.web_site import Site, seeded, website
 
 DESK: ViewportSize = {"width": 1200, "height": 780}
-COLOURS = 96
+COLOURS = 192
 QUESTION = "What does lru_cache do when maxsize is None, and what does a bound cost?"
 
 

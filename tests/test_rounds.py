@@ -49,6 +49,8 @@ async def test_an_update_trains_the_reflections_of_the_round_before_and_then_its
     assert reflected < rounds[0] and len(reflected) == 2, "one trajectory of each group"
     assert {i.split(":")[0] for i in second[1]} == rounds[1]
     assert [line["round"] for line in parts.updates.lines] == [1, 2]
+    scores = [line.get("reflection/score/mean") for line in parts.updates.lines]
+    assert scores == [None, 0.5], "of the reflections that the update trained"
     assert parts.held_out == [0, 1, 2]
 
 

@@ -8,7 +8,7 @@ from tests.judged import run_of
 from tests.train_rows import row
 from training.compiling import Compiled
 from training.groups import Reflected
-from training.rounds.numbers import numbers_of, rows_numbers
+from training.rounds.numbers import numbers_of, reflection_numbers, rows_numbers
 from training.rounds.rows import JudgedGroup, RoundRows, lag, usable
 from training.row_rule import CREDITS
 
@@ -52,8 +52,9 @@ def test_failures_and_form_are_shares_of_what_was_sampled():
     found = numbers_of([one], IDENTITY)
     assert (found["rollouts"], found["failed_share"], found["cut_off_share"]) == (2, 0.5, 1.0)
     assert found["malformed_share"] == 1.0, "it has no structured plan"
-    assert found["reflection/score/mean"] == pytest.approx(0.8)
-    assert found["reflection/malformed_share"] == 0.5
+    reflected = reflection_numbers([one])
+    assert reflected["reflection/score/mean"] == pytest.approx(0.8)
+    assert reflected["reflection/malformed_share"] == 0.5
 
 
 def test_a_round_of_which_nothing_is_known_has_no_means():

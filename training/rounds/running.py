@@ -24,7 +24,7 @@ from training.compiling import Compiled
 from training.curriculum import Batch, Curriculum
 from training.groups import Snapshot
 from training.rounds.folders import RoundFolders
-from training.rounds.numbers import numbers_of, rows_numbers
+from training.rounds.numbers import numbers_of, reflection_numbers, rows_numbers
 from training.rounds.rows import (
     JudgedGroup,
     RoundRows,
@@ -157,7 +157,7 @@ class Rounds:
         for number in range(self.updates.done, self.rules.rounds):
             await self.held_out(number)
             began = monotonic()
-            waited, reflections = await self._reflections_before(number)
+            waited, before, reflections = await self._reflections_before(number)
             await in_thread(partial(self.updates.update, reflections.rows))
             waited += await _waited_for(self._at[number].judged)
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
@@ -166,6 +166,7 @@ class Rounds:
             metrics = {
                 "round": float(number + 1),
                 **await asyncio.to_thread(numbers_of, groups, self.rules.rows),
+                **reflection_numbers(before),
                 **await self.variety(groups),
                 **rows_numbers(rollouts, reflections),
                 **trained,
@@ -179,17 +180,18 @@ class Rounds:
             self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
         await self.held_out(self.updates.done)
 
-    async def _reflections_before(self, number: int) -> tuple[float, RoundRows]:
-        """The seconds waited for the reflections of the round before, and their rows."""
+    async def _reflections_before(self, number: int) -> tuple[float, list[JudgedGroup], RoundRows]:
+        """The seconds waited for the round before to be kept, its groups and reflection rows."""
         if not number:
-            return 0.0, RoundRows()
+            return 0.0, [], RoundRows()
         waited = await _waited_for(self._at[number - 1].kept)
-        return waited, await asyncio.to_thread(self._reflections, number - 1)
+        return waited, *await asyncio.to_thread(self._reflections, number - 1)
 
-    def _reflections(self, number: int) -> RoundRows:
+    def _reflections(self, number: int) -> tuple[list[JudgedGroup], RoundRows]:
         run = self.folders.round(number)
-        found = reflected_rows(judged_groups(run, number), run.manifest().policy_version)
-        return self._usable(found, number, number + 1)
+        groups = judged_groups(run, number)
+        found = reflected_rows(groups, run.manifest().policy_version)
+        return groups, self._usable(found, number, number + 1)
 
     def _rollouts(self, number: int) -> tuple[list[JudgedGroup], RoundRows]:
         groups = judged_groups(self.folders.round(number), number)
