@@ -105,4 +105,3 @@ def reflection_numbers(groups: Sequence[JudgedGroup]) -> Numbers:
         **spread("reflection/score", scores, ("mean", "max")),
         **share("reflection/malformed_share", (bool(c.fault) for c in candidates)),
     }
-
