@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from agent.commands.ask import ask
 from agent.mcp_tools.config import ToolServer
 from agent.settings import PREFIX, Settings
+from training.judge_training.config import DistilConfig, GrpoConfig, TeacherConfig
 from training.local.config import TrainConfig
 from training.objective_config import ObjectiveConfig
 from training.rounds.config import RoundsConfig
@@ -48,6 +49,9 @@ TABLES: dict[str, tuple[type[BaseModel], bool]] = {
     "training": (TrainConfig, False),
     "objective": (ObjectiveConfig, False),
     "rounds": (RoundsConfig, False),
+    "distil": (DistilConfig, False),
+    "teacher": (TeacherConfig, False),
+    "grpo": (GrpoConfig, False),
 }
 """each table's name, what it is made of, and whether variables and flags set it too"""
 _MADE = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)

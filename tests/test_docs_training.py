@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_docs import PAGES, TOML
+from training.judge_training.config import read_distil, read_grpo
 from training.local.config import Method
 from training.rounds.job import build_job
 
@@ -16,6 +17,8 @@ METHODS: dict[str, Method] = {
     "# grpo.toml": "ss-grpo",
     "# rounds.toml": "ss-grpo",
 }
+READ = {"# distil.toml": read_distil, "# judge-grpo.toml": read_grpo}
+"""of the judge, whose tables have readers of their own"""
 SHOWN = [
     pytest.param(block, id=f"{page.stem}-{block.splitlines()[0].strip('# ')}")
     for page in PAGES
@@ -30,6 +33,12 @@ def test_a_training_file_that_is_shown_is_one(block: str, tmp_path: Path) -> Non
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "manifest.json").touch()
     values = tomllib.loads(block)
+    if read := READ.get(block.splitlines()[0]):
+        (tmp_path / "judge.toml").write_text(block, encoding="utf-8")
+        config, told = read(tmp_path / "judge.toml")
+        assert (config.out, config.judge) == (tmp_path / values["out"], "full")
+        assert told.pairs == (tmp_path / "preferences.jsonl",)
+        return
     job = build_job(values, tmp_path, METHODS[block.splitlines()[0]])
     assert (job.rounds is not None) == ("rounds" in values)
     assert job.config.out == tmp_path / values["out"]
@@ -39,7 +48,7 @@ def test_a_training_file_that_is_shown_is_one(block: str, tmp_path: Path) -> Non
 
 def test_each_kind_of_training_is_shown() -> None:
     text = (PAGES[0].parent / "docs" / "training.md").read_text(encoding="utf-8")
-    assert [block.splitlines()[0] for block in TOML.findall(text)] == list(METHODS)
+    assert [block.splitlines()[0] for block in TOML.findall(text)] == [*METHODS, *READ]
 
 
 def test_every_command_of_the_page_names_a_file_that_it_shows() -> None:

@@ -40,6 +40,7 @@ class TeacherConfig(Named):
     model: str | None = None
     """None: the only one that the server lists"""
     base_url: str | None = None
+    """its server; None: the model is embedded"""
     max_tokens: int = Field(default=TRACE_TOKENS, ge=16)
     """of one trace"""
 
@@ -63,6 +64,7 @@ class DistilConfig(PairsConfig):
     """Who writes the traces."""
 
     teacher: TeacherConfig
+    """the table [distil.teacher]"""
     second_teacher: TeacherConfig | None = None
     """redoes what the first got wrong, shown the right verdict and the wrong trace; None: wrong
     ones are dropped"""
@@ -76,12 +78,15 @@ class GrpoConfig(PairsConfig):
     held_out: tuple[Path, ...] = ()
     """pairs that are never trained on, judged in both orders before and after"""
     rounds: int = Field(ge=1)
+    """updates, each of new samples"""
     pairs_per_round: int = Field(default=8, ge=1)
+    """whose samples are one update"""
     samples: int = Field(default=7, ge=2)
     """of each pair, which are one group"""
     max_tokens: int = Field(default=2048, ge=16)
     """of one sample; one that this limit cuts off is unscored"""
     reward: RewardRule = "answer"
+    """`answer`: +1 for the right verdict, else -1; `answer+format`: points for verdict and form"""
     base_url: str | None = None
     """a server that samples in place of the embedded model, in token ids"""
     model: str | None = None
