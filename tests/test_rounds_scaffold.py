@@ -145,3 +145,6 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
     assert first["best_of/groups"] == 2
     assert first["best_of/1"] == pytest.approx(first["reward/answer/mean"])
     assert first["best_of/1"] <= first["best_of/4"] <= first["reward/answer/max"]
+    path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
+    longer = train(path)
+    assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"

@@ -13,7 +13,9 @@ from tests.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.fakes import ScriptedPolicy
 from tests.scripted_server import ScriptedServer
 from tests.test_collect_command import scripted
+from training.export_forms import ExportOptions, export_run
 from training.exporting import run_rows
+from training.local.windows import read_rows
 from training.run_directory import Question, RunDirectory
 from training.scaffolded_groups import criteria_of
 from training.scaffolding import ScaffoldRule
@@ -107,6 +109,31 @@ async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_
         assert row.ratio_allowed
         shown = one.segments[0].token_ids if one.scaffold else ()
         assert row.scaffolded_prompt == shown
+
+
+@pytest.mark.parametrize("ratio", ["behaviour", "scaffolded"])
+async def test_rows_of_a_run_are_exported_for_the_ratio_that_is_asked_for(
+    tmp_path: Path, ratio: str
+):
+    opened = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
+    await opened.collector().collect()
+    opened.close()
+    out = tmp_path / "rows.jsonl"
+    wanted = ExportOptions(scaffold_ratio=ratio)
+    told = await export_run(opened.run.folder, "rows", out, wanted)
+    rows = [row for row in read_rows([out]) if row.objective == "policy"]
+    shown = {t.id: t for t in opened.run.trajectories() if t.scaffold}
+    assert shown and any(row.trajectory in shown for row in rows)
+    for row in rows:
+        one = shown.get(row.trajectory)
+        assert not row.recompute_logprobs
+        assert row.across_prompts == (ratio == "behaviour" and one is not None)
+        if one is not None:
+            kept = row.ids if ratio == "scaffolded" else row.scaffolded_prompt
+            assert kept[: len(one.segments[0].token_ids or ())] == one.segments[0].token_ids
+    count = sum(row.across_prompts for row in rows)
+    across = f"{count} of them form their ratio to what was sampled under a scaffold"
+    assert (across in told) == (ratio == "behaviour")
 
 
 def test_the_command_shows_what_the_questions_file_says(
