@@ -13,6 +13,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from agent.protocols.openai_errors import Unfit
+from agent.question import LONGEST_QUESTION
 from agent.serve.asked import RunAsked
 
 MODEL = "rubricem"
@@ -22,7 +23,8 @@ _TEXTS = ("text", "input_text", "output_text")
 LONGEST_TURN = 3000
 """characters of an earlier message, where it is told as text"""
 MOST_TURNS = 6
-"""earlier messages that are told so"""
+"""earlier messages that are told so, as far as the question leaves room for them"""
+_BEFORE = "What was said before this question:"
 
 _EMPTY: tuple[Any, ...] = (None, False, [], {}, "", "none", "auto", 0)
 
@@ -96,10 +98,14 @@ class Dialogue:
         """The question with what was said before as text, for a thread that no run is known of."""
         if not self.earlier:
             return self.question
-        said = [
-            f"{turn.role.capitalize()}: {_cut(turn.text)}" for turn in self.earlier[-MOST_TURNS:]
-        ]
-        return "\n\n".join([self.question, "What was said before this question:", *said])
+        said, room = list[str](), LONGEST_QUESTION - len(self.question) - len(_BEFORE) - 2
+        for turn in reversed(self.earlier[-MOST_TURNS:]):
+            line = f"{turn.role.capitalize()}: {_cut(turn.text)}"
+            room -= len(line) + 2
+            if room < 0:
+                break
+            said.append(line)
+        return "\n\n".join([self.question, _BEFORE, *reversed(said)]) if said else self.question
 
 
 def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:

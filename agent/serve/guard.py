@@ -5,12 +5,12 @@ from http import HTTPStatus
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agent.protocols.openai_errors import error_of
 from agent.serve.refusals import Refused, body_of
 from agent.serve.security import GUARDED, HEADERS, Security, too_large
 
 OPENAI = "/v1/"
-
-
+"""what is refused there is told as clients of OpenAI's interface read it"""
 DISCARDED = 16
 """times its limit of a body is read and thrown away before the connection is closed"""
 
@@ -26,7 +26,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sender = _Sender(send, data=scope["path"].startswith(GUARDED))
+        sender = _Sender(send, scope["path"])
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -46,7 +46,9 @@ class Guard:
 class _Sender:
     """Sends on, with our headers."""
 
-    def __init__(self, send: Send, data: bool) -> None:
+    def __init__(self, send: Send, path: str) -> None:
+        data = path.startswith(GUARDED)
+        self._openai = path.startswith(OPENAI)
         self._send = send
         self._added = [*HEADERS.items(), *([(b"cache-control", b"no-store")] if data else [])]
         self._begun = False
@@ -66,7 +68,8 @@ class _Sender:
         """Say why, in the place of whatever the application has to say, if it has not begun."""
         if self._begun or self._refused:
             return
-        body = json.dumps(body_of(refused)).encode()
+        told = {"error": error_of(refused)} if self._openai else body_of(refused)
+        body = json.dumps(told).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             # What is left of the body is not read.
