@@ -74,6 +74,11 @@ async def test_what_is_no_number_of_an_event_is_refused(here: Site, number: str)
     await here.http.post(f"/api/runs/{run}/stop")
 
 
+async def test_who_is_ahead_of_a_run_that_goes_on_is_told_all_of_it(here: Site):
+    run = await here.ask()
+    assert [event.id async for event in here.events(run, 5000)][:3] == [1, 2, 3]
+
+
 async def test_a_run_of_the_command_line_is_told_by_its_end(tmp_path: Path):
     with ScriptedServer([plan(), search("more"), answer()]) as model:
         await asked(model.base_url, tmp_path / "data", thread="cli")

@@ -33,6 +33,9 @@ def router(desk: RunDesk) -> APIRouter:
         if log.ended and number >= log.last:
             # An EventSource that is told this does not come back.
             return Response(status_code=HTTPStatus.NO_CONTENT)
+        if number > log.last:
+            # Of another run, or lost with the machine: whoever sends it has nothing of this run.
+            number = 0
         if log.last == 0:
             return Response(await past_events(desk, run), media_type="text/event-stream")
         if not streams.enter():
