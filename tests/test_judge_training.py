@@ -6,14 +6,18 @@ from collections.abc import Sequence
 import pytest
 
 from judge.building import Wanted, group_judge, pair_comparer
+from judge.evaluation.comparers import answers_alone
 from judge.pairwise_chain import ChainComparer
 from judge.pairwise_choice import ChoiceComparer
 from judge.pairwise_forms import ChainForm, chain_messages, verdict_end, well_formed
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
+from memory.rubrics import RubricBuffer
+from memory.schema import TrajectoryGroup
 from tests.chains import chain
 from tests.labelled import pair
 from training.judge_training.pairs import ShownPair, apart_from, batch_of, shown_once
 from training.judge_training.rows import CUT_OFF, SampledPair, judge_rows, rewarded, sample_of
+from training.judges import collecting_judge
 
 SHOWN = ShownPair("p", "Which?", "one", "two", "A")
 BARE = "<eval>The first.</eval>\n<answer>[[A]]</answer>"
@@ -165,6 +169,15 @@ async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
 async def test_a_pair_too_long_for_the_model_names_no_winner():
     read = await ChainComparer(WritingModel([], 100), max_tokens=64).prefer("q", "x", "y")
     assert read.winner is None and "fills the judge's context" in read.reason
+
+
+async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
+    judge = collecting_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
+                             chain="no-rubric")  # fmt: skip
+    group = TrajectoryGroup(question="Which?", trajectories=answers_alone("Which?", "one", "two"))
+    judged = await judge.judge(group, RubricBuffer(question="Which?"))
+    scores = [judgement.stages[-1].score for judgement in judged.judgements]
+    assert scores == [1.0, 0.0], "A in the given order and B in the other are the first answer"
 
 
 def test_pairs_are_written_about_only_by_a_local_model_that_was_trained_to():

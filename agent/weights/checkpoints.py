@@ -36,7 +36,7 @@ class Checkpoint(Value):
     served: bool = True
     """whether llama.cpp can answer with it"""
     method: str
-    """`sft` or `ss-grpo`"""
+    """`sft`, `ss-grpo` or `judge-grpo`"""
     step: int
     rank: int
     alpha: float
