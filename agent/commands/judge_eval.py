@@ -35,7 +35,7 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--out", metavar="FILE", type=FILE, help="Keep verdicts here; go on from those there."
 )
 @click.option("--plot", metavar="FILE", type=FILE, help="Draw the shares into an SVG file.")
-@click.option("--model", help="The judge: 1.5b, 0.5b, a .gguf file, a checkpoint, a server's model.")
+@click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def evaluate(
