@@ -60,7 +60,7 @@ judge.add_command(rubrics)
 )
 @click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
 @click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
-@click.option("--model", help="The judge: 1.5b, 0.5b, a .gguf file, or a server's model.")
+@click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
 @click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
 def score(
@@ -126,10 +126,7 @@ async def _judged(
         return await judged_groups(judge, found, settings.data_dir)
 
 
-def show_judged(
-    found: Judgeable, judged: list[GroupJudgement], path: str, *, as_json: bool
-) -> None:
-    """Print it as a table, or as one JSON object."""
+def _show(found: Judgeable, judged: list[GroupJudgement], path: str, as_json: bool) -> None:
     if as_json:
         import json
 
