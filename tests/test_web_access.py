@@ -39,7 +39,7 @@ def shown(page: Page, site: Site, view: str) -> None:
     expect(page.locator("main h1").first).to_be_attached()
     expect(page.locator("main .waiting")).to_have_count(0, timeout=SOON)
     if "/run/" in view and not view.endswith("none"):
-        ready = page.locator(".report, .feed-stage, .ask-card").first
+        ready = page.locator(":is(.report, .feed-stage, .ask-card):visible").first
         expect(ready).to_be_visible(timeout=SOON)
 
 
@@ -133,7 +133,9 @@ def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser
             }"""
         )
         expect(page.get_by_role("article")).to_be_visible(timeout=2 * SOON)
-        page.wait_for_function("window.heard.some((said) => said.startsWith('The run ended'))")
+        page.wait_for_function(
+            "() => window.heard.some((said) => said.startsWith('The run ended'))"
+        )
         heard = page.evaluate("window.heard")
     assert "Stage: research" in heard
     assert len(heard) <= 6

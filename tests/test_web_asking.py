@@ -38,6 +38,7 @@ def plan_panel(page: Page) -> Page:
 
 
 def test_a_question_is_watched_from_its_plan_to_its_report(page: Page):
+    expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
     ask(page)
     has_heading(page, QUESTION)
     rubric = page.get_by_role("complementary", name="Rubric and limits")

@@ -7,7 +7,7 @@ const MARGIN = { left: 52, right: 16, top: 14, bottom: 40 };
 const TICKS = 5;
 
 /** Round steps that divide a span into about `TICKS` parts. */
-export function ticks(low, high) {
+function ticks(low, high) {
   const span = high - low || 1;
   const power = 10 ** Math.floor(Math.log10(span / TICKS));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => span / each <= TICKS);

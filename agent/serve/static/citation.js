@@ -103,7 +103,7 @@ function passageOf(citation, source) {
 }
 
 /** The passage with the sentence marked that is nearest to the claim. */
-export function marked(passage, quote) {
+function marked(passage, quote) {
   const at = quote ? passage.indexOf(quote) : -1;
   if (at < 0) return passage;
   return [passage.slice(0, at), el("mark", {}, quote), passage.slice(at + quote.length)];
