@@ -16,7 +16,7 @@ from agent.weights.checkpoints import Checkpoint
 from memory.buffers import BufferStore
 from memory.rubrics import RubricBuffer
 from tests.test_local_bases import folder_of
-from tests.train_rows import config_of, policy_rows, quiet
+from tests.train_rows import config_of, lasting, policy_rows, quiet
 from training.local.checkpoint_files import Saved, fault, read_trainer, read_weights
 from training.local.checkpointing import TrainingFolder
 from training.local.config import TrainConfig
@@ -63,10 +63,6 @@ def assert_alike(run: Trained, whole: Trained, adaptation: str = "lora") -> None
         assert all(torch.equal(moments[name], value) for name, value in state.items())
     assert torch.equal(mine["random"]["cpu"], other["random"]["cpu"])
     assert [lasting(m) for m in run.steps] == [lasting(m) for m in whole.steps]
-
-
-def lasting(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {n: v for n, v in metrics.items() if n not in ("seconds", "tokens_per_second")}
 
 
 @pytest.mark.parametrize("more", [{}, FULL, {"dtype": "bfloat16", **FULL}, {"save_every": 3}])

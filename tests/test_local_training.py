@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from agent.weights.resolving import resolve_files
 from memory.bank import RubricBank
 from memory.errors import PolicyError, SettingsError, StoreError, WeightsError
 from tests.bank_commands import reflection
-from tests.train_rows import LENGTH, config_of, learner, policy_rows, quiet, row, written
+from tests.train_rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
 from training.local.adapter_gguf import tensor_name
 from training.local.canary import Canary, Compared, canary
 from training.local.checkpointing import TrainingFolder
@@ -147,11 +146,7 @@ async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path)
     for name in ("adapter.gguf", "adapter_model.safetensors"):
         theirs = (whole.checkpoint / name).read_bytes()
         assert (pieces.newest / name).read_bytes() == theirs
-    assert [_lasting(line) for line in pieces.metrics()] == [_lasting(m) for m in whole.steps]
-
-
-def _lasting(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {n: v for n, v in metrics.items() if n not in ("seconds", "tokens_per_second")}
+    assert [lasting(line) for line in pieces.metrics()] == [lasting(m) for m in whole.steps]
 
 
 async def test_a_gradient_that_is_not_finite_ends_the_run_in_a_sentence(

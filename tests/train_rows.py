@@ -81,3 +81,9 @@ def quiet(line: str) -> None:
 
 def window_loss(metrics: dict[str, float]) -> tuple[float, float]:
     return metrics["loss"], metrics["grad_norm"]
+
+
+def lasting(metrics: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a step that do not depend on the machine's speed and memory."""
+    measured = {"seconds", "tokens_per_second", "trained_per_second", "memory_peak"}
+    return {name: value for name, value in metrics.items() if name not in measured}

@@ -85,7 +85,7 @@ WORK = (
     Plan("Tool calls", "of a rollout, mean", (("tool_calls/mean", "calls"),)),
     Plan("Broken off", "share of rollouts, of tool output", (
         ("cut_off_share", "cut off"), ("tool_error_share", "tool errors")), share=True),
-    Plan("Staleness", "updates between sampler and trained policy", (
+    Plan("Staleness", "updates behind the trained policy", (
         ("staleness/mean", "mean"), ("staleness/max", "most"))),
     Plan("Rows", "trained in a round", (("rows/policy", "policy"), ("rows/reflect", "reflection"),
                                         ("dropped", "dropped"))),
@@ -143,10 +143,9 @@ def _held_out(stage: str, asked: Numbered) -> Chart | None:
                  for part in (low, high))  # fmt: skip
     series = Series(f"{stage} after so many rounds", stage, mean, low, high)
     drawn = curves([series], Span(0.0, 1.0), steps=[updates for updates, _ in asked])
-    ends = (low[-1], high[-1])
-    note = "by rounds before the asking"
+    note, ends = "by the rounds before the asking", (low[-1], high[-1])
     if ends[0] is not None and ends[1] is not None:
-        note += f"; last {ends[0]:.2f} to {ends[1]:.2f}"
+        note += f"; the last {ends[0]:.2f} to {ends[1]:.2f}"
     return Chart(stage.capitalize(), note, f"{last:.2f}", (), drawn)
 
 
@@ -164,21 +163,27 @@ def _first_of(numbers: Sequence[int]) -> list[int]:
 
 
 def _span(series: Sequence[Series], plan: Plan) -> Span:
-    """A span of round numbers around all values; it holds 0 where that is near."""
+    """Two steps of a round size around all values, from 0 where that is near."""
     known = [value for one in series for value in one.values if value is not None]
     low, high = min(known), max(known)
     if plan.drawn[0][0].startswith("reward/"):
         return Span(0.0, 1.0)
-    low = 0.0 if 0 <= low <= 0.7 * high or plan.share else low
-    high = 0.0 if 0 >= high >= 0.7 * low and low < 0 else high
-    if high <= low:
-        return (
-            Span(low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2)
-            if low
-            else Span(0.0, 1.0)
-        )
-    unit = 10.0 ** math.floor(math.log10(high - low)) / 5
-    return Span(math.floor(low / unit + 1e-9) * unit, math.ceil(high / unit - 1e-9) * unit)
+    if low >= 0 and (low == high or low <= 0.7 * high):
+        low = 0.0
+    elif high <= 0 and (low == high or high >= 0.7 * low):
+        high = 0.0
+    step = _round_step((high - low) / 2)
+    while (bottom := math.floor(low / step + 1e-9) * step) + 2 * step < high - 1e-9 * step:
+        step = _round_step(step * 1.1)
+    return Span(bottom, bottom + 2 * step)
+
+
+def _round_step(size: float) -> float:
+    """The next of 1, 2, 5, 10 times a power of ten; 0.5 for none, as between 0 and 1."""
+    if size <= 0:
+        return 0.5
+    power = 10.0 ** math.floor(math.log10(size))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= size * (1 - 1e-9))
 
 
 def _times(value: float | None, factor: float) -> float | None:

@@ -77,8 +77,9 @@ def drawing(title: str, progress: Progress, said: Iterable[str] = ()) -> Group:
         parts.append(_line("held out", [*scored, ("after", f"{held.updates} updates")]))
     parts += [Text(f"  {one_line(line)}", style="dim") for line in said]
     for part in parts:
-        if isinstance(part, Text):
-            part.no_wrap, part.overflow = part.style != "", "ellipsis"
+        if isinstance(part, Text) and part.style:
+            # Numbers go on in the next line; words are cut.
+            part.no_wrap, part.overflow = True, "ellipsis"
     return Group(*parts)
 
 
@@ -89,7 +90,10 @@ def _how_far(progress: Progress) -> RenderableType:
     if (left := progress.left) is not None:
         after += f"{', ' if after else ''}about {lasting(left)} left"
     table = Table.grid(padding=(0, 2))
-    bar = ProgressBar(max(progress.of, 1), progress.done + part, width=BAR)
+    table.add_column(no_wrap=True, min_width=len(told))
+    table.add_column(max_width=BAR)
+    table.add_column(no_wrap=True)
+    bar = ProgressBar(max(progress.of, 1), progress.done + part)
     table.add_row(Text(told), bar, Text(after, style="dim"))
     return table
 

@@ -37,8 +37,10 @@ def facts(kept: KeptNumbers) -> list[Fact]:
             found.append((name, format(value, form), _since(kept, metric, form)))
     if kept.held_out:
         updates, asked = kept.held_out[-1]
-        told = with_interval(asked, "reward/answer")
-        found.append(("Held-out answer score", told, f"after {updates} rounds"))
+        mean = shown(number(asked, "reward/answer/mean"), ".2f")
+        told = with_interval(asked, "reward/answer").removeprefix(mean).strip(" ()")
+        more = f"{told}, after {updates} rounds" if told else f"after {updates} rounds"
+        found.append(("Held-out answer score", mean, more))
     tokens = _total(kept, "tokens")
     if tokens:
         found.append(("Tokens trained", f"{tokens:,.0f}", ""))

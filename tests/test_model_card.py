@@ -1,0 +1,104 @@
+"""The card of a checkpoint: what it says, of what, and what it never says."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.weights.catalogue import known
+from agent.weights.checkpoints import Checkpoint
+from tests.train_rows import config_of, policy_rows, quiet, row
+from training.local.checkpoint_files import FILES, fault
+from training.local.training_run import train
+from training.watching.kept import KeptNumbers
+from training.watching.model_card import CARD, model_card
+
+
+def note(**changed: Any) -> Checkpoint:
+    values: dict[str, Any] = {
+        "base": "0.5b", "base_sha256": "0" * 64, "adapter_sha256": "a" * 64, "method": "ss-grpo",
+        "step": 7, "rank": 16, "alpha": 32.0, "lineage": ("sft-9-abcdef",),
+    }  # fmt: skip
+    return Checkpoint(**{**values, **changed})
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    """The head; each line is a key of YAML and a value as JSON writes it."""
+    head = card.split("---\n")[1]
+    pairs = (line.split(": ", 1) for line in head.splitlines())
+    return {name: json.loads(value) for name, value in pairs}
+
+
+def test_a_base_of_the_catalogue_is_named_with_its_licence_by_its_hash_alone():
+    weights = known("0.5b")
+    assert weights is not None
+    card = model_card(note(base="/home/me/my.gguf", base_sha256=weights.files[0].sha256),
+                      KeptNumbers(), {}, {})  # fmt: skip
+    assert front_matter(card) == {
+        "license": "apache-2.0", "base_model": weights.repo, "base_model_relation": "adapter",
+        "library_name": "peft", "pipeline_tag": "text-generation",
+        "tags": ["rubricem", "ss-grpo", "lora"],
+    }  # fmt: skip
+    assert weights.files[0].sha256 in card and "/home/me" not in card
+
+
+def test_an_unknown_base_has_an_unknown_licence_and_no_path():
+    card = model_card(note(base="/home/me/my.gguf"), KeptNumbers(), {}, {})
+    assert front_matter(card)["license"] == "unknown"
+    assert front_matter(card)["base_model"] == "my.gguf" and "/home" not in card
+    full = model_card(note(adaptation="full", served=False), KeptNumbers(), {}, {})
+    assert front_matter(full)["library_name"] == "transformers"
+    assert "rubricem ask" not in full and "all weights" in full
+
+
+def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
+    asked = {"rollouts": 24.0, "reward/answer/mean": 0.5, "reward/answer/low": 0.4,
+             "reward/answer/high": 0.6, "unscored_share": 0.125}  # fmt: skip
+    kept = KeptNumbers(
+        record={"learning_rate": 2e-5, "objective": {"clip": [0.2, 0.28]}, "rounds.bank": None},
+        held_out=[(3, asked)],
+        canary={"mean": 0.0125, "moved": 0.5},
+    )
+    told = {"rows": 12, "left out": {"too | long\nrows": 3}}
+    card = model_card(note(), kept, told, {"loss": 0.125, "bad": float("inf")})
+    for line in (
+        "| rows | 12 |", "| left out.too \\| long rows | 3 |", "| learning_rate | 2e-05 |",
+        "| objective.clip | [0.2, 0.28] |", "`sft-9-abcdef`", "| loss | 0.125 |",
+        "| 3 | 24 | none | none | none | 0.50 (0.40 to 0.60) | 12% | none |",
+        "differ by 0.0125 nats a token", "the training moved it by 0.5000",
+        "## Limits",
+    ):  # fmt: skip
+        assert line in card, line
+    assert "inf" not in card.split("## Numbers")[1].split("##")[0]
+
+
+def test_markup_of_a_name_stays_text():
+    card = model_card(note(base="<img src=x>|`.gguf"), KeptNumbers(), {}, {})
+    assert "<img" not in card.split("---\n", 2)[2]
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_each_checkpoint_has_a_card_and_the_last_one_tells_its_canary(
+    tiny: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, tiny, [row(n) for n in range(2)], batch=1)
+    trained = await train(config, "sft", quiet)
+    first = (config.out / "checkpoints" / "000001" / CARD).read_text()
+    last = (trained.checkpoint / CARD).read_text()
+    assert "Not compared" in first and "# tiny" in first and "step 1" in first
+    assert trained.canary is not None
+    assert f"differ by {trained.canary.mean:.4f} nats" in last
+    assert "| rows | 2 |" in last and "| trained tokens | 22 |" in last
+    assert str(tmp_path) not in last and str(tiny.parent) not in last
+    assert f"| loss | {trained.steps[-1]['loss']:.6g} |" in last
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_a_card_that_was_altered_makes_no_checkpoint_unusable(
+    tiny: Path, tmp_path: Path
+) -> None:
+    trained = await train(config_of(tmp_path, tiny, policy_rows(2)), "ss-grpo", quiet)
+    assert CARD not in json.loads((trained.checkpoint / FILES).read_text())
+    (trained.checkpoint / CARD).write_text("mine")
+    assert fault(trained.checkpoint) == ""

@@ -1,0 +1,135 @@
+"""A training on the terminal: what its events come to, drawn in place or told in lines."""
+
+import io
+
+from rich.console import Console
+
+from training.watching.console import drawing, training_view
+from training.watching.events import HeldOutJudged, PhaseChanged, RoundTrained, RowsDone, StepTaken
+from training.watching.figures import lasting, reward_figures, step_figures
+from training.watching.plain import PlainLines
+from training.watching.progress import Progress
+
+STEP = {
+    "loss": 0.25, "grad_norm": 1.5, "rate": 1e-4, "kl_old": 0.002, "clipped_low": 0.01,
+    "clipped_high": 0.02, "tokens_per_second": 1234.4, "memory_peak": 2.5e9,
+}  # fmt: skip
+ROUND = {
+    **STEP, "reward/plan/mean": 0.5, "reward/answer/mean": 0.75, "unscored_share": 0.03,
+    "staleness/mean": 0.5, "staleness/max": 1.0,
+}  # fmt: skip
+
+
+class Clock:
+    """Stands until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def drawn(progress: Progress, *said: str, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    console.print(drawing("ss-grpo, 0.5b", progress, said))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    return text
+
+
+def test_the_time_left_goes_by_what_this_process_has_done():
+    clock = Clock()
+    progress = Progress(clock)
+    assert progress.left is None, "nothing is known yet"
+    clock.now += 10
+    progress.advance(StepTaken(7, 10, STEP))
+    assert progress.left == 30, "six steps were done before and tell nothing of the speed"
+    clock.now += 4
+    assert progress.left == 26
+    clock.now += 100
+    assert progress.left == 0
+    assert [lasting(s) for s in (5, 90, 3600, 86_000)] == [
+        "5 s",
+        "2 min",
+        "1 h 00 min",
+        "23 h 53 min",
+    ]
+
+
+def test_a_step_is_told_with_its_numbers_and_none_that_it_has_not():
+    assert step_figures(STEP) == [
+        ("loss", "0.25"), ("grad norm", "1.5"), ("rate", "0.0001"), ("KL to old", "0.002"),
+        ("clipped", "3.0%"), ("tokens/s", "1,234"), ("memory peak", "2.5 GB"),
+    ]  # fmt: skip
+    assert step_figures({"loss": 0.0, "tokens": 0.0}) == [], "no row had a gradient"
+    assert ("loss", "nan") not in step_figures({**STEP, "loss": float("nan")})
+    assert reward_figures(ROUND) == [
+        ("plan", "0.50"), ("answer", "0.75"), ("unscored", "3%"), ("staleness", "0.5 (at most 1)"),
+    ]  # fmt: skip
+
+
+def test_lines_tell_rows_steps_rounds_and_askings():
+    told: list[str] = []
+    clock = Clock()
+    lines = PlainLines(told.append, Progress(clock))
+    lines(RowsDone("step", 3, 10, 2, 8))
+    clock.now += 6
+    lines(StepTaken(3, 10, STEP))
+    lines(StepTaken(4, 10, {"loss": 0.0}))
+    lines(PhaseChanged("judge", 2, True))
+    lines(RoundTrained(2, 2, ROUND))
+    lines(HeldOutJudged(2, {"reward/answer/mean": 0.5}))
+    assert told[0] == "step 3 of 10: row 2 of 8"
+    assert told[1].startswith("step 3 of 10: loss 0.25, grad norm 1.5")
+    assert told[1].endswith("1,234 tokens/s; about 42 s left") or "about 42 s left" in told[1]
+    assert "step 4 of 10: no row had an advantage" in told[2]
+    assert (
+        told[3].startswith("round 2 of 2 is saved: plan 0.50, answer 0.75")
+        and "left" not in told[3]
+    )
+    assert told[4] == "held-out questions after 2 updates: answer 0.50"
+
+
+def test_the_view_shows_how_far_it_is_the_phases_that_overlap_and_what_was_said():
+    progress = Progress()
+    for event in (
+        PhaseChanged("collect", 1, True), PhaseChanged("collect", 1, False),
+        PhaseChanged("collect", 3, True), PhaseChanged("judge", 2, True),
+        RoundTrained(1, 6, ROUND), RowsDone("round", 2, 6, 3, 8),
+        HeldOutJudged(1, {"reward/answer/mean": 0.625, "unscored_share": 0.5}),
+    ):  # fmt: skip
+        progress.advance(event)
+    text = drawn(progress, "round 3: s000-q001-r0: finished, 4 searches", "nasty \x1b[31m line")
+    assert "round 1 of 6" in text and "row 3 of 8" in text
+    assert "collect round 3" in text and "judge round 2" in text and "round 1 ·" not in text
+    assert "answer 0.75" in text and "loss 0.25" in text and "staleness 0.5 (at most 1)" in text
+    assert "answer 0.62  after 1 updates" in text and "unscored 50%" not in text
+    assert "4 searches" in text and "\x1b[31m" not in text
+
+
+def test_no_line_of_the_view_is_wider_than_the_terminal():
+    progress = Progress()
+    progress.advance(RoundTrained(1, 6, ROUND))
+    lines = drawn(progress, "x" * 300, width=40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert "step 0" not in lines[1] and "round 1 of 6" in lines[1], "how far it is stays one line"
+    assert sum("x" in line for line in lines if "xx" in line) == 1, "so does what was told"
+    assert "staleness 0.5 (at most 1)" in " ".join(lines), "numbers are all shown"
+
+
+def test_what_is_no_terminal_gets_lines_and_what_is_quiet_draws_nothing():
+    told: list[str] = []
+    pipe = Console(file=io.StringIO())
+    with training_view("sft", told.append, console=pipe) as (tell, watch):
+        tell("reading the weights")
+        watch(StepTaken(1, 1, STEP))
+    assert told[0] == "reading the weights" and told[1].startswith("step 1 of 1: loss")
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=100)
+    with training_view("sft", told.append, quiet=True, console=terminal) as (tell, watch):
+        watch(StepTaken(1, 1, STEP))
+    assert terminal.file.getvalue() == "" and len(told) == 3  # type: ignore[attr-defined]
+    with training_view("sft", told.append, console=terminal) as (tell, watch):
+        watch(StepTaken(1, 1, STEP))
+        tell("saved")
+    shown = terminal.file.getvalue()  # type: ignore[attr-defined]
+    assert "step 1 of 1" in shown and "saved" in shown and len(told) == 3
