@@ -1,0 +1,271 @@
+"""One engine's steps on one window of rows, in a process of its own; `train_speed` runs it.
+
+When its model is loaded it says so by a line, and then takes one step for each line that it is
+given; each is answered by a line of two numbers, `Step`. The last line is one object, `Measured`.
+"""
+
+import asyncio
+import json
+import random
+import resource
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from training.local.config import TrainConfig, build_config
+from training.local.session import TrainingSession, open_session
+from training.local.windows import Window
+from training.rows import TrainRow
+
+PROMPT_SHARE = 4
+"""a row's prompt is this part of it: 1 / 4"""
+RATE = 1e-4
+EVERY = 0.005
+"""seconds between two looks at the resident set"""
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What one process does."""
+
+    hidden: int
+    layers: int
+    words: int
+    rows: int
+    shortest: int
+    longest: int
+    """tokens of a row, in even steps from the shortest"""
+    steps: int
+    engine: str = "local"
+    layout: str = "one_by_one"
+    adaptation: str = "lora"
+    model: str = ""
+    """the folder of the weights"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What all its steps took."""
+
+    peak_mib: float
+    """of the resident set, over what it was with the model loaded and nothing trained"""
+    tokens: int
+    """read in one step, padding not counted"""
+    padding: float
+    """share of the positions that were computed for no row"""
+    grad_norms: list[float]
+    """of each step, before clipping"""
+
+
+class Step(NamedTuple):
+    """What one step took, in seconds."""
+
+    wall: float
+    cpu: float
+    """of this process, which no other one on the machine adds to"""
+
+
+def window(arm: Arm) -> Window:
+    """Rows of uneven lengths, in no order of them; a fifth of what is not prompt is of a tool."""
+    dice = random.Random(0)
+    stride = (arm.longest - arm.shortest) / max(arm.rows - 1, 1)
+    lengths = [round(arm.shortest + stride * number) for number in range(arm.rows)]
+    dice.shuffle(lengths)
+    return tuple(_row(number, length, arm.words, dice) for number, length in enumerate(lengths))
+
+
+def _row(number: int, length: int, words: int, dice: random.Random) -> TrainRow:
+    prompt = length // PROMPT_SHARE
+    tool = range(prompt + (length - prompt) // 2, prompt + (length - prompt) * 7 // 10)
+    mask = tuple(int(place >= prompt and place not in tool) for place in range(length))
+    advantage = 1.0 if number % 2 else -1.0
+    return TrainRow(
+        id=f"row{number}",
+        group=f"group{number // 4}",
+        trajectory=f"t{number}",
+        objective="policy",
+        policy_version="v",
+        ids=tuple(dice.randrange(words) for _ in range(length)),
+        prompt_tokens=prompt,
+        loss_mask=mask,
+        advantages=tuple(advantage * on for on in mask),
+        behaviour_logprobs=tuple(-9.0 * on for on in mask),
+        stages=tuple(place * 4 // length for place in range(length)),
+    )
+
+
+def write_model(folder: Path, arm: Arm) -> None:
+    """A random Qwen2 as transformers saves it."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=arm.words,
+        hidden_size=arm.hidden,
+        intermediate_size=arm.hidden * 11 // 4,
+        num_hidden_layers=arm.layers,
+        num_attention_heads=arm.hidden // 32,
+        num_key_value_heads=arm.hidden // 64,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+def _config(arm: Arm, folder: Path) -> TrainConfig:
+    packed = arm.longest + arm.longest // 2 if arm.layout == "packed" else 0
+    (folder / "rows.jsonl").touch()
+    lora = {"rank": 16, "alpha": 32.0} if arm.adaptation == "lora" else {}
+    values: dict[str, Any] = {
+        "out": "out",
+        "rows": ["rows.jsonl"],
+        "model": arm.model,
+        "engine": arm.engine,
+        "adaptation": arm.adaptation,
+        "learning_rate": RATE,
+        "threads": 1,
+        "device": "cpu",
+        "dtype": "float32",
+        "pack_tokens": packed,
+        "micro_batch": 4 if arm.layout == "padded" else 1,
+        "save_every": arm.steps + 1,
+        "objective": {"importance": "none"},
+    }
+    return build_config(values | lora, folder)
+
+
+class Peak:
+    """Looks at the resident set from a thread of its own, MiB."""
+
+    def __init__(self) -> None:
+        self.most, self._on = resident(), True
+        threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while self._on:
+            self.most = max(self.most, resident())
+            time.sleep(EVERY)
+
+    def stop(self) -> float:
+        self._on = False
+        return self.most
+
+
+def resident() -> float:
+    """What of this process is in memory, MiB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+class Turns:
+    """Steps as they are asked for on stdin and answered on stdout."""
+
+    def __init__(self) -> None:
+        self.base = 0.0
+        self.peak: Peak | None = None
+        self._began = Step(0.0, 0.0)
+
+    def ready(self) -> None:
+        """The model is loaded, and nothing is trained yet."""
+        self.base, self.peak = resident(), Peak()
+        print("ready", flush=True)
+
+    def wait(self) -> None:
+        """Until a step is asked for."""
+        sys.stdin.readline()
+        self._began = Step(time.perf_counter(), time.process_time())
+
+    def done(self) -> None:
+        """The step is taken."""
+        wall, cpu = self._began
+        print(json.dumps((time.perf_counter() - wall, time.process_time() - cpu)), flush=True)
+
+
+def _by_local(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
+    _ = session.learner
+    turns.ready()
+    norms = []
+    for _ in range(arm.steps):
+        turns.wait()
+        norms.append(session.step(rows, RATE)["grad_norm"])
+        turns.done()
+    return norms
+
+
+def _by_trl(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
+    from transformers import TrainerCallback
+
+    from training.trl_engine.model import load_policy
+    from training.trl_engine.steps import build_trainer
+
+    norms: list[float] = []
+
+    class Timed(TrainerCallback):
+        def on_train_begin(self, *args: Any, **more: Any) -> None:
+            turns.ready()
+
+        def on_step_begin(self, *args: Any, **more: Any) -> None:
+            turns.wait()
+
+        def on_step_end(self, *args: Any, **more: Any) -> None:
+            turns.done()
+
+        def on_log(self, *args: Any, **more: Any) -> None:
+            if "grad_norm" in more["logs"]:
+                norms.append(float(more["logs"]["grad_norm"]))
+
+    config = session.config
+    assert isinstance(config, TrainConfig)
+    model = load_policy(config, session.base.path)
+    trainer = build_trainer(session, config, [rows] * arm.steps, model)
+    trainer.add_callback(Timed())
+    trainer.train()
+    return norms
+
+
+async def measure(arm: Arm, folder: Path) -> Measured:
+    config, rows, turns = _config(arm, folder), window(arm), Turns()
+    take = _by_trl if arm.engine == "trl" else _by_local
+    async with open_session(config, "ss-grpo", _quiet) as session:
+        norms = await asyncio.to_thread(take, session, rows, arm, turns)
+    assert turns.peak is not None
+    return Measured(
+        peak_mib=turns.peak.stop() - turns.base,
+        tokens=sum(len(row.ids) for row in rows),
+        padding=_padding(rows, arm),
+        grad_norms=norms,
+    )
+
+
+def _padding(rows: Window, arm: Arm) -> float:
+    """The share of positions that no row has: none of those that are packed or come one by one."""
+    if arm.engine == "trl":
+        parts = [list(rows)]
+    elif arm.layout == "padded":
+        longest_first = sorted(rows, key=lambda row: -len(row.ids))
+        parts = [longest_first[n : n + 4] for n in range(0, len(rows), 4)]
+    else:
+        return 0.0
+    computed = sum(len(part) * max(len(row.ids) for row in part) for part in parts)
+    return 1 - sum(len(row.ids) for row in rows) / computed
+
+
+def _quiet(line: str) -> None:
+    pass
+
+
+def main() -> None:
+    arm = Arm(**json.loads(sys.argv[1]))
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps(asdict(asyncio.run(measure(arm, Path(folder))))))
+
+
+if __name__ == "__main__":
+    main()
