@@ -5,7 +5,7 @@ whatever they say, only the user's allow-list decides what can be called.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ LONGEST_DESCRIPTION = 300
 """characters"""
 MOST_ARGUMENTS = 12
 """that are named in the prompt"""
+LONGEST_ARGUMENTS = 600
+"""characters of them all"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,14 @@ class Offer:
 
     def line(self) -> str:
         """What the prompt says of it."""
-        required = self.schema.get("required", ())
+        required = _required(self.schema)
         arguments = [
             f"{name}{'' if name in required else '?'}: {_type_of(schema)}"
             for name, schema in list(_properties(self.schema).items())[:MOST_ARGUMENTS]
         ]
         told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
-        return f'{self.name} {{{neutralise(one_line(", ".join(arguments)))}}} - "{told}"'
+        takes = neutralise(one_line(", ".join(arguments), LONGEST_ARGUMENTS))
+        return f'{self.name} {{{takes}}} - "{told}"'
 
     def arguments(self, written: str) -> dict[str, Any]:
         """What a call's text means: a JSON object, or the one text that the tool asks for.
@@ -50,11 +53,11 @@ class Offer:
         """
         try:
             value = json.loads(written)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = written
         if isinstance(value, dict):
             return value
-        properties, required = _properties(self.schema), self.schema.get("required", ())
+        properties, required = _properties(self.schema), _required(self.schema)
         wanted = [name for name in properties if name in required] or list(properties)
         if len(wanted) == 1 and _type_of(properties[wanted[0]]) == "string":
             return {wanted[0]: written}
@@ -65,6 +68,11 @@ class Offer:
 def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
+
+
+def _required(schema: Mapping[str, Any]) -> Sequence[Any]:
+    required = schema.get("required")
+    return required if isinstance(required, list) else ()
 
 
 def _type_of(schema: object) -> str:

@@ -15,7 +15,9 @@ from memory.interfaces import Passage
 
 PASSAGE_WORDS = 160
 MOST_CHARACTERS = 1_000_000
-"""of one result"""
+"""of what one call returned"""
+MOST_ROWS = 1000
+"""of a list of results"""
 LONGEST_NAME = 200
 _TEXTS = ("text", "content", "snippet", "body", "description", "summary")
 _ADDRESSES = ("url", "link", "href", "uri")
@@ -47,7 +49,7 @@ def passages_of(result: Any, name: str) -> tuple[list[Passage], str]:
 def _json(text: str) -> Any:
     try:
         return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
 
 
@@ -69,10 +71,13 @@ def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:
 
 
 def _listed(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Passage]:
-    for row in rows:
+    left = MOST_CHARACTERS
+    for row in rows[:MOST_ROWS]:
+        text = _first(row, _TEXTS)[:left]
+        left -= len(text)
         address = normal(_first(row, _ADDRESSES))
         title = one_line(_first(row, ("title", "name")) or address or name, LONGEST_NAME)
-        for piece in _pieces(_first(row, _TEXTS)):
+        for piece in _pieces(text):
             yield Passage(title, address or _address(name), "", piece)
 
 
