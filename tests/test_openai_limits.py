@@ -21,7 +21,7 @@ def history(turns: int, words: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("characters", [10, 1500, 5000, LONGEST_QUESTION - 5, LONGEST_QUESTION])
-def test_a_long_history_leaves_room_for_the_question(characters: int):
+def test_a_long_history_leaves_room_for_the_question(characters: int) -> None:
     question = "q" * characters
     messages = [*history(9, "w " * 4000), {"role": "user", "content": question}]
     told = dialogue(messages, "messages").as_question()
@@ -29,7 +29,7 @@ def test_a_long_history_leaves_room_for_the_question(characters: int):
     assert ("Assistant: turn 7 " in told) == (characters <= LONGEST_QUESTION - LONGEST_TURN - 100)
 
 
-def test_of_a_short_history_everything_is_told_in_its_order():
+def test_of_a_short_history_everything_is_told_in_its_order() -> None:
     messages = [*history(3, "said"), {"role": "user", "content": QUESTION}]
     told = dialogue(messages, "messages").as_question()
     assert told.split("\n\n") == [
@@ -41,7 +41,7 @@ def test_of_a_short_history_everything_is_told_in_its_order():
     ]
 
 
-def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Path):
+def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Path) -> None:
     with (
         served([], tmp_path, security=Security(token="t" * 40, most_body=2000)) as (url, _, _),
         OpenAI(base_url=url, api_key="wrong", max_retries=0) as stranger,
