@@ -132,6 +132,15 @@ def test_the_embedded_model_is_sampled_and_its_endless_texts_are_unscored(tmp_pa
     assert numbers["unscored"] == 1 and numbers["rows/judge"] == 0
 
 
+def test_a_judge_that_cannot_be_asked_is_told_and_leaves_no_figures(tmp_path: Path):
+    path = written(tmp_path, None, held_out=["held.jsonl"], rounds=1, max_tokens=8000)
+    failed = train(path)
+    said = " ".join(failed.output.split())
+    assert failed.exit_code != 0 and "could compare none of the held-out pairs" in said
+    assert "what is finished is not repeated" in said
+    assert not (tmp_path / "out" / "held_out" / "000.json").exists()
+
+
 def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Path):
     with judging() as (address, _):
         assert train(written(tmp_path, address, rounds=1)).exit_code == 0

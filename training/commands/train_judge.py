@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from judge.evaluation.report import PairReport
     from training.judge_training.distilling import Distilled
     from training.judge_training.grpo import JudgeTrained
+    from training.local.config import TrainConfig
     from training.local.training_run import Trained
 
 PARTIAL = 3
@@ -47,7 +48,7 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
 
     settings, told = read_distil(config)
     found = _run(lambda stop: distil(settings, told, _tell, stop))
-    trained = None if rows_only else _run(lambda stop: _imitated(settings))
+    trained = None if rows_only else asyncio.run(_imitated(settings))
     if as_json:
         rows = {"rows_file": str(settings.rows[0]), **asdict(found)}
         click.echo(json.dumps({**rows, "trained": trained and _trained_dict(trained)}))
@@ -76,7 +77,7 @@ def grpo_command(config: Path, as_json: bool) -> None:
     click.echo(json.dumps(_rounds_dict(done)) if as_json else _rounds_told(done))
 
 
-async def _imitated(settings: Any) -> "Trained":
+async def _imitated(settings: "TrainConfig") -> "Trained":
     from agent.settings import load_settings
     from training.local.training_run import train
 

@@ -114,7 +114,7 @@ def read_distil(path: Path) -> tuple[TrainConfig, DistilConfig]:
     Raises SettingsError with every fault in a sentence.
     """
     values = _values(path)
-    told = _taken(values, "distil", DistilConfig, path.parent)
+    told = _with_teachers(_taken(values, "distil", DistilConfig, path.parent), path.parent)
     if "rows" in values:
         raise SettingsError(
             "[distil] makes rows of its own.",
@@ -133,6 +133,25 @@ def read_grpo(path: Path) -> tuple[EngineConfig, GrpoConfig]:
     if isinstance(objective, dict):
         values["objective"] = {"beta": BETA, **objective}
     return checked_config(values, path.parent, EngineConfig), told
+
+
+def _with_teachers(told: DistilConfig, folder: Path) -> DistilConfig:
+    """The same with the paths of the teachers' weights, where they are paths."""
+    named = {n: getattr(told, n) for n in ("teacher", "second_teacher")}
+    found = {
+        name: teacher.model_copy(update={"model": _weights(folder, teacher.model)})
+        for name, teacher in named.items()
+        if teacher is not None
+    }
+    return told.model_copy(update=found)
+
+
+def _weights(folder: Path, model: str | None) -> str | None:
+    """A GGUF file or a checkpoint lies beside the file; any other name is a model's own."""
+    if model is None:
+        return None
+    path = folder / Path(model).expanduser()
+    return str(path) if model.lower().endswith(".gguf") or path.is_dir() else model
 
 
 def _values(path: Path) -> dict[str, Any]:

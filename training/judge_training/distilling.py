@@ -21,7 +21,7 @@ from memory.errors import JudgeError, SettingsError
 from memory.runs import write_atomically
 from training.exporting import write_rows
 from training.judge_training.config import DistilConfig, TeacherConfig
-from training.judge_training.gated import Gated, gated, settings_of
+from training.judge_training.gated import Gated, all_done, gated, settings_of
 from training.judge_training.pairs import ShownPair, read_pairs, shown_once
 from training.judge_training.rows import trace_row
 from training.judge_training.traces import FAILED, Teacher, Teachers, Trace
@@ -132,9 +132,7 @@ async def _traced(
             tell(f"{done} of {len(shown)} pairs compared by teachers")
         return found
 
-    async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(trace(pair)) for pair in shown]
-    return [task.result() for task in running]
+    return await all_done(trace(pair) for pair in shown)
 
 
 async def _rows(

@@ -5,7 +5,7 @@ kept to its limit. Every model of a run is wrapped here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -74,6 +74,13 @@ def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[
         yield Gated(flow, Calls(journal))
     finally:
         journal.close()
+
+
+async def all_done(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """What all of them give, in their order; what one raises ends the others."""
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(work) for work in works]
+    return [task.result() for task in running]
 
 
 def settings_of(model: str | None, base_url: str | None, **chosen: Any) -> Settings:

@@ -23,16 +23,18 @@ from judge.evaluation.labelled import Comparison, Pair
 from judge.fitting import fitted
 from judge.pairwise_chain import ChainComparer
 from judge.pairwise_forms import ChainForm, chain_messages, verdict_end
-from memory.errors import PolicyError, RubricemError, SettingsError
+from memory.errors import JudgeError, PolicyError, SettingsError
 from memory.interfaces import Sampling, TokenPolicy
 from training.judge_training.config import GrpoConfig
-from training.judge_training.gated import Gated, gated, settings_of
+from training.judge_training.gated import Gated, all_done, gated, settings_of
 from training.judge_training.pairs import ShownPair
 from training.judge_training.rows import Sample, SampledPair, failed_sample, sample_of
 from training.local.config import EngineConfig
 from training.local.session import Tell
 from training.opening_flow import at_once
 from training.refreshing import refreshed
+
+MEND = "Mend that and run the same command again; what is finished is not repeated."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,27 +52,29 @@ class JudgeSampler:
     ) -> list[SampledPair | str]:
         """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
         async with self._opened(folder, checkpoint) as (gate, model, _):
-            work = asyncio.gather(*(self._pair(gate, model, pair, seed) for pair in pairs))
-            found: list[SampledPair | str] = await gate.through(work, self.stop)
+            work = all_done(self._pair(gate, model, pair, seed) for pair in pairs)
+            found = await gate.through(work, self.stop)
         if failed := [one for one in found if isinstance(one, str)]:
             self.tell(f"{len(failed)} of {len(found)} pairs were not sampled: {failed[0]}")
         if len(failed) == len(found):
             raise PolicyError(
                 f"The judge could compare none of {len(found)} pairs: {failed[0]}",
-                "Mend that and run the same command again; what is finished is not repeated.",
+                MEND,
             )
         return found
 
     async def compared(
         self, folder: Path, pairs: Sequence[Pair], checkpoint: Path | None
     ) -> list[Comparison]:
-        """Every pair in both orders at temperature 0."""
+        """Every pair in both orders at temperature 0. Raises PolicyError where none is compared."""
         async with self._opened(folder, checkpoint) as (gate, model, settings):
             comparer = ChainComparer(model, self.form, self.grpo.max_tokens)
             tasks = tasks_of(pairs, "both", self.config.seed)
             with gate.scopes.scope("compare"):
                 work = compare_all(comparer, tasks, at_once(settings), lambda comparison: None)
-                return await gate.through(work, self.stop)
+                found = await gate.through(work, self.stop)
+        _check_compared(found)
+        return found
 
     @asynccontextmanager
     async def _opened(
@@ -99,7 +103,7 @@ class JudgeSampler:
         asked = partial(chain_messages, self.form, pair.question, pair.first, pair.second)
         try:
             _, prefix = await fitted(model, asked, self.grpo.max_tokens)
-        except RubricemError as error:
+        except (PolicyError, JudgeError) as error:
             return str(error)
 
         async def sample(number: int) -> Sample | str:
@@ -107,18 +111,26 @@ class JudgeSampler:
             sampling = Sampling(max_tokens=self.grpo.max_tokens, seed=drawn)
             try:
                 said = await model.complete(prefix, sampling, verdict_end)
-            except RubricemError as error:
+            except PolicyError as error:
                 return str(error)
             return sample_of(said, pair.better, self.form, self.grpo.reward)
 
         with gate.scopes.scope(pair.id):
-            found = await asyncio.gather(*(sample(n) for n in range(self.grpo.samples)))
+            found = await all_done(sample(n) for n in range(self.grpo.samples))
         samples = [one if isinstance(one, Sample) else failed_sample() for one in found]
         faults = [one for one in found if isinstance(one, str)]
         return (
             faults[0]
             if len(faults) == len(found)
             else SampledPair(pair, prefix, tuple(samples), model.version)
+        )
+
+
+def _check_compared(found: Sequence[Comparison]) -> None:
+    """A judge that was asked in vain is not one that names no winner."""
+    if not any(comparison.text for comparison in found):
+        raise PolicyError(
+            f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
         )
 
 

@@ -16,7 +16,7 @@ from judge.building import JudgeModel, LocalModel
 from judge.fitting import fitted
 from judge.pairwise_forms import ChainForm, chain_messages, verdict_end
 from judge.pairwise_parsing import Side, verdict_of, without_tags
-from memory.errors import RubricemError
+from memory.errors import JudgeError, PolicyError
 from memory.interfaces import Completion, Message, Sampling
 from memory.schema import Value
 from memory.text import cut, fenced
@@ -75,7 +75,7 @@ class Teachers:
             if self.second is None:
                 return wrong
             said = await self.second.write(partial(_redoing, asked, said.text, wrong, pair.better))
-        except RubricemError as error:
+        except (PolicyError, JudgeError) as error:
             return f"{FAILED}: {error}"
         if still := _wrong(said, pair.better):
             return f"{still}, also when it was redone"
