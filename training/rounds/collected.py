@@ -5,7 +5,6 @@ goes on after a kill like any other: what is finished, rollouts, judgements and 
 not repeated.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -15,20 +14,19 @@ from typing import Any
 from agent.banking import embedder_in
 from agent.settings import Settings, load_settings
 from memory.bank import RubricBank
-from memory.errors import PolicyError
 from memory.interfaces import Embedder
 from training.collecting import Collector
 from training.curriculum import Batch
 from training.local.config import EngineConfig
 from training.opening import CollectOptions, open_collector
 from training.questions_selecting import Selected
+from training.refreshing import refreshed
 from training.rounds.config import RoundsConfig
 from training.rounds.folders import RoundFolders, round_seed
 from training.run_directory import RunDirectory
 from training.step_memory import StepMemory
 
 Tell = Callable[[str], None]
-PLACE = "{checkpoint}"
 
 
 @dataclass(slots=True)
@@ -121,23 +119,4 @@ class Sampled:
         """The model to ask the server for, once it samples from the checkpoint."""
         if checkpoint is None:
             return self.config.model
-        command = [part.replace(PLACE, str(checkpoint)) for part in self.config.refresh]
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-        except OSError as error:
-            raise _not_refreshed(f"{error.strerror}: {command[0]}") from error
-        said, wrong = await process.communicate()
-        if process.returncode:
-            raise _not_refreshed(wrong.decode(errors="replace").strip()[-200:])
-        lines = said.decode(errors="replace").strip().splitlines()
-        return lines[-1].strip() if lines else self.config.model
-
-
-def _not_refreshed(reason: str) -> PolicyError:
-    return PolicyError(
-        f"The server was not given the checkpoint: {reason}",
-        "Correct `refresh` under [rounds]; the same command goes on.",
-    )
+        return await refreshed(self.config.refresh, checkpoint, "[rounds]") or self.config.model

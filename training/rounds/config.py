@@ -120,6 +120,7 @@ def build_rounds(values: Any, folder: Path) -> RoundsConfig:
         update={
             "questions": _beside(folder, config.questions),
             "held_out": config.held_out and _beside(folder, config.held_out),
+            "judge_model": config.judge_model and _source(folder, config.judge_model),
             "source": tuple(_source(folder, name) for name in config.source),
         }
     )
@@ -151,6 +152,6 @@ def _beside(folder: Path, name: str) -> str:
 
 
 def _source(folder: Path, name: str) -> str:
-    """A folder of documents is beside the file; any other name is a source's own."""
+    """A folder, of documents or of a checkpoint, is beside the file; other names are their own."""
     path = folder / Path(name).expanduser()
     return str(path) if path.is_dir() else name
