@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli import main
-from memory.errors import SettingsError, StoreError
+from memory.errors import StoreError
 from tests.run_pages import NASTY
 from tests.test_run_page import Tags
 from training.run_page_plots import BOTTOM, HEIGHT, TOP
@@ -115,8 +115,8 @@ def test_the_command_writes_the_page_or_one_object_or_a_table(rounds: Path):
 
 
 def test_what_is_no_training_or_damaged_is_refused_in_a_sentence(rounds: Path, tmp_path: Path):
-    with pytest.raises(SettingsError, match="no folder of a training"):
-        kept_numbers(tmp_path)
+    nothing = show(f"{tmp_path}/")
+    assert nothing.exit_code == 2 and "Traceback" not in nothing.output
     (rounds / "rounds.jsonl").write_text('{"round": 1}\n{"round"')
     with pytest.raises(StoreError, match="cannot be read"):
         kept_numbers(rounds)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from memory.errors import SettingsError
 from training.trained_numbers import object_of, objects_of, training_record
 
 RECORD, STEPS, ROUNDS, HELD_OUT = "run.json", "metrics.jsonl", "rounds.jsonl", "held_out"
@@ -45,11 +44,7 @@ def is_training(folder: Path) -> bool:
 
 
 def kept_numbers(folder: Path) -> KeptNumbers:
-    """Read a training. Raises SettingsError where there is none, StoreError where it is damaged."""
-    if not is_training(folder):
-        raise SettingsError(
-            f"{folder} is no folder of a training.", "Name the `out` of a training's TOML file."
-        )
+    """Read a training; what it has not kept yet is empty. Raises StoreError for damaged files."""
     unit = "round" if (folder / ROUNDS).exists() else "step"
     lines = objects_of(folder / (ROUNDS if unit == "round" else STEPS))
     return KeptNumbers(
