@@ -60,7 +60,11 @@ class FileUpdates:
 
     @property
     def checkpoint(self) -> Path | None:
-        return self.folder / "checkpoints" / f"{self.done}" if self.done else None
+        trained = self.changes(self.done)
+        return self.folder / "checkpoints" / f"{trained}" if trained else None
+
+    def changes(self, rounds: int) -> int:
+        return sum(any(line["taken"]) for line in self.lines[:rounds])
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
         time.sleep(self.seconds if rows else 0.0)
@@ -70,9 +74,10 @@ class FileUpdates:
     def save(self, metrics: Metrics) -> None:
         lines = [*self.lines, {**metrics, "taken": self._taken}]
         self._taken = []
-        checkpoint = self.folder / "checkpoints" / f"{len(lines)}"
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        (checkpoint / "weights").write_text(str(len(lines)))
+        if any(lines[-1]["taken"]):
+            trained = f"{self.changes(self.done) + 1}"
+            (self.folder / "checkpoints" / trained).mkdir(parents=True, exist_ok=True)
+            (self.folder / "checkpoints" / trained / "weights").write_text(trained)
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_atomically(self.folder / "metrics.jsonl", text)
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from judge.stage_judge import GroupJudgement
 from memory.errors import PolicyError
 from memory.interfaces import Sampling
-from memory.schema import Judgement, Trajectory
-from tests.collected import Failing, two_turns
+from memory.rubrics import RubricBuffer
+from memory.schema import Judgement, Trajectory, TrajectoryGroup
+from tests.collected import Failing, FixedReflections, LengthJudge, judgement, two_turns
 from tests.fakes import ScriptedPolicy
 from tests.rounds_parts import ASKED, ManyReflections, NamedMemory, Parts
 from training.curriculum import Curriculum
@@ -217,3 +219,27 @@ async def test_a_server_that_was_not_refreshed_is_found_by_its_version(tmp_path:
     assert [line["staleness/max"] for line in lines[:3]] == [0, 1, 2]
     assert [line["rows/policy"] for line in lines] == [4, 4, 4, 0], "three updates old"
     assert lines[3]["dropped/older than 2 updates"] == 8
+
+
+class AlikeAtFirst(LengthJudge):
+    """Three rounds whose members all score alike, so that they teach nothing."""
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        found = await super().judge(group, buffer, step)
+        if int(group.question.split()[2][:-1]) >= 3:
+            return found
+        alike = tuple(judgement(t, [0.5] * 4) for t in group.trajectories)
+        return found.model_copy(update={"judgements": alike})
+
+
+async def test_rounds_that_trained_nothing_age_no_rows(tmp_path: Path):
+    parts = Parts(tmp_path, 5, per_round=1)
+    parts.judge = AlikeAtFirst()
+    parts.reflecting = FixedReflections()  # one candidate has no group to be better than
+    await parts.rounds().run()
+    lines = parts.updates.lines
+    assert [line["rows/policy"] for line in lines] == [0, 0, 0, 2, 2]
+    assert lines[3]["staleness/max"] == 0, "no update came between: the policy is the first still"
+    assert lines[4]["staleness/max"] == 1

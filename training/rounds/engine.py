@@ -42,7 +42,7 @@ class SessionUpdates:
         self._watch = watch
         self._saved = session.done
         self._done = int(session.place.get(ROUND, 0))
-        while folders.round(self._done).part(0, UNTRAINED, Untrained) is not None:
+        while self._untrained(self._done) is not None:
             self._done += 1
         self.last: TrainRow | None = None
         """of the rows that this process has trained"""
@@ -55,6 +55,9 @@ class SessionUpdates:
     @property
     def checkpoint(self) -> Path | None:
         return self._session.folder.newest if self._saved else self._session.config.start_adapter
+
+    def changes(self, rounds: int) -> int:
+        return sum(self._untrained(number) is None for number in range(rounds))
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
         if not rows:
@@ -78,10 +81,13 @@ class SessionUpdates:
         """A line for each round, from what is kept with the checkpoints and beside them."""
         kept = {line[ROUND]: line for line in self._session.folder.metrics() if ROUND in line}
         for number in range(self._done):
-            if found := self._folders.round(number).part(0, UNTRAINED, Untrained):
+            if found := self._untrained(number):
                 kept[found.metrics[ROUND]] = found.metrics
         lines = (json.dumps(kept[number]) + "\n" for number in sorted(kept))
         write_atomically(self._folders.out / TOLD, lines)
+
+    def _untrained(self, number: int) -> Untrained | None:
+        return self._folders.round(number).part(0, UNTRAINED, Untrained)
 
     def _told(self, done: int, rows: int) -> None:
         self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))

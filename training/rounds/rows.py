@@ -89,6 +89,7 @@ def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: i
     `versions` are those that the rounds up to this one were sampled from, as their policies name
     themselves, and `sampled` the updates that each was to have. A policy that gives the name that
     an earlier round was given is that earlier one: a server that was not refreshed is found so.
+    A round that trained nothing left the policy as it was, and is no update in any of the counts.
     """
     first = versions.index(versions[number])
     return updates - sampled[first]

@@ -199,10 +199,10 @@ class Rounds:
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
         """The rows of a round that a policy after so many updates is trained on."""
-        rounds = range(number + 1)
+        rounds, changes = range(number + 1), self.updates.changes
         versions = [self.folders.round(n).manifest().policy_version for n in rounds]
-        sampled = [max(n - self.rules.ahead, 0) for n in rounds]
-        staleness = lag(versions, sampled, number, updates)
+        sampled = [changes(max(n - self.rules.ahead, 0)) for n in rounds]
+        staleness = lag(versions, sampled, number, changes(updates))
         return usable(found, staleness, self.rules.max_staleness, self.rules.max_row_tokens)
 
     def _seconds(self, number: int) -> dict[str, float]:

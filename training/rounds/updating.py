@@ -10,7 +10,7 @@ Metrics = Mapping[str, Any]
 
 
 class Updates(Protocol):
-    """A training under way. All but `done` and `checkpoint` blocks: call it in a thread."""
+    """A training under way. All but `done` and `checkpoint` block: call it in a thread."""
 
     @property
     def done(self) -> int:
@@ -20,6 +20,10 @@ class Updates(Protocol):
     @property
     def checkpoint(self) -> Path | None:
         """The newest one, or what training began with; None: the base model."""
+        ...
+
+    def changes(self, rounds: int) -> int:
+        """How many of the first so many rounds, all done, have changed the weights."""
         ...
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
