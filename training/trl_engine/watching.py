@@ -15,6 +15,7 @@ from training.local.learner import Metrics, check_numbers
 from training.local.session import TrainingSession
 from training.local.windows import Window, rate_at
 from training.trl_engine.batches import with_gradient
+from training.watching.window_numbers import window_numbers
 
 OnStep = Callable[[Metrics], None]
 """Called with a finished step's metrics, before it is saved."""
@@ -98,5 +99,4 @@ class Watch(TrainerCallback):
             metrics["rate"] = rate_at(step, len(self._plan), self._config)
             metrics["seconds"] = self._seconds
             metrics["tokens_per_second"] = read / max(self._seconds, 1e-9)
-        self._session.finished(metrics | told)
-        self._on_step(metrics | told)
+        self._on_step(self._session.finished(metrics | told | window_numbers(rows)))
