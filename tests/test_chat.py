@@ -104,6 +104,8 @@ def test_a_failed_question_goes_on_where_it_failed(documents: Path, data_dir: Pa
         ("/resume", "nothing to go on with"),
         ("/threads nowhere", "no conversation"),
         ("/threads ../x", "names no conversation"),
+        ("/threads " + "9" * 5000, "names no conversation"),
+        ("/branch " + "9" * 5000, "no number of a question"),
         ("/export report.exe", "no answer in this thread"),
         ("/rename x", "no thread yet"),
         ("x" * 20_001, "characters"),

@@ -7,9 +7,11 @@ from agent.chat.conversing import Conversing
 from agent.chat.terminal import Terminal
 from agent.commands.interrupting import Interrupts
 from agent.reports.cited import CitedAnswer
+from agent.reports.printable import one_line
 from memory.errors import SettingsError
 from memory.schema import Trajectory
 
+MOST_DIGITS = 9
 Words = Sequence[tuple[str, str]]
 """words that an argument may be, each with what it stands for"""
 
@@ -55,9 +57,15 @@ def split(line: str) -> tuple[str, str]:
 
 def number_of(text: str, what: str) -> int:
     """A whole number; raises SettingsError that says what it should have been."""
-    if not (text.isascii() and text.isdigit()):
-        raise SettingsError(f"{text!r} is no number of {what}.", f"Give the number of {what}.")
+    if not is_number(text):
+        shown = one_line(text, 40)
+        raise SettingsError(f"{shown!r} is no number of {what}.", f"Give the number of {what}.")
     return int(text)
+
+
+def is_number(text: str) -> bool:
+    """Whether a text is a whole number of what a list could hold."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
 def one_of(name: str, commands: dict[str, Command]) -> Command:

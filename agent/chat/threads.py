@@ -3,7 +3,7 @@
 import asyncio
 
 from agent.chat.answering import go_on
-from agent.chat.slash import Talk, Words, number_of
+from agent.chat.slash import Talk, Words, is_number, number_of
 from agent.commands.interrupting import Interrupts
 from agent.conversations.store import Conversation
 from agent.reports.printable import one_line
@@ -109,7 +109,7 @@ def _named(known: tuple[Conversation, ...], name: str) -> str:
     """The id that a name or number in the list means."""
     if any(thread.id == name for thread in known):
         return name
-    if name.isascii() and name.isdigit() and 1 <= int(name) <= len(known):
+    if is_number(name) and 1 <= int(name) <= len(known):
         return known[int(name) - 1].id
     beginning = [thread.id for thread in known if thread.id.startswith(name)]
     return beginning[0] if len(beginning) == 1 else name
