@@ -134,6 +134,16 @@ def test_a_server_that_is_not_given_a_checkpoint_ends_the_rounds_in_a_sentence(
     assert [line["round"] for line in metrics(tmp_path / "out")] == [1, 2]
 
 
+@pytest.mark.parametrize(("said", "of"), [([], "training began with"), (["mine"], "ss-grpo-1-")])
+def test_a_server_that_has_one_name_for_two_checkpoints_is_not_sampled(
+    said: list[str], of: str, tmp_path: Path, server: str
+):
+    done = train(on_server(tmp_path, server, refresh=["echo", *said], reflections=0))
+    assert done.exit_code == 1
+    assert f"the name of {of}" in done.stderr.replace("the weights that ", "")
+    assert "print a name of its own for each checkpoint" in done.stderr
+
+
 @pytest.mark.slow
 def test_the_embedded_policy_samples_from_each_checkpoint(tmp_path: Path):
     documents = tmp_path / "documents"

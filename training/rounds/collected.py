@@ -5,15 +5,18 @@ goes on after a kill like any other: what is finished, rollouts, judgements and 
 not repeated.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from agent.banking import embedder_in
 from agent.settings import Settings, load_settings
+from agent.weights.checkpoints import note_of
 from memory.bank import RubricBank
+from memory.errors import PolicyError
 from memory.interfaces import Embedder
 from training.collecting import Collector
 from training.curriculum import Batch
@@ -40,6 +43,8 @@ class Sampled:
     bank: RubricBank | None = None
     """open for all rounds, since its embedding model is loaded for long"""
     _embedder: Embedder | None = None
+    _versions: dict[str, str] = field(default_factory=dict)
+    """of the checkpoints, by the names that the server has for them"""
 
     @asynccontextmanager
     async def round(self, number: int, batch: Batch) -> AsyncIterator[Collector]:
@@ -119,4 +124,19 @@ class Sampled:
         """The model to ask the server for, once it samples from the checkpoint."""
         if checkpoint is None:
             return self.config.model
-        return await refreshed(self.config.refresh, checkpoint, "[rounds]") or self.config.model
+        name = await refreshed(self.config.refresh, checkpoint, "[rounds]") or self.config.model
+        await asyncio.to_thread(self._check_own, name or "", note_of(checkpoint).version)
+        return name
+
+    def _check_own(self, name: str, version: str) -> None:
+        """Rollouts, reflections and held-out questions of several checkpoints overlap."""
+        start = self.training.start_adapter
+        begun = note_of(start).version if start else "the weights that training began with"
+        known = begun if name == self.config.model else self._versions.setdefault(name, version)
+        if known != version:
+            raise PolicyError(
+                f"`refresh` has the server call the checkpoint {version} {name!r}, the name of "
+                f"{known}.",
+                "Have `refresh` under [rounds] print a name of its own for each checkpoint, since "
+                "several are sampled at the same time.",
+            )

@@ -54,7 +54,8 @@ class RoundsConfig(BaseModel):
     """the server's name of the weights that training begins with"""
     refresh: tuple[str, ...] = ()
     """a command that has the server sample from the checkpoint whose folder is put in the place
-    of {checkpoint}; what it prints last is the model to ask for, or nothing: the same"""
+    of {checkpoint}; what it prints last is the model to ask for, by a name that no other checkpoint
+    has had"""
     judge: str = "stage"
     """as `--judge` of `rubricem collect` takes it"""
     judge_model: str | None = None
