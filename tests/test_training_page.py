@@ -13,7 +13,7 @@ from memory.errors import StoreError
 from tests.run_pages import NASTY
 from tests.test_run_page import Tags
 from training.run_page_plots import BOTTOM, HEIGHT, TOP
-from training.watching.charts import MOST, REWARDS, UPDATES, charts, held_out_charts
+from training.watching.charts import MOST, REWARDS, UPDATES, WORK, charts, held_out_charts
 from training.watching.kept import KeptNumbers, kept_numbers
 from training.watching.page import training_page
 
@@ -78,6 +78,15 @@ def test_a_round_without_an_update_is_a_gap_in_the_line(rounds: Path):
     # From -0.5 to 0.5 in two steps: 0.5 is at the top, -0.02 just below the middle.
     ys = [float(y) for y in re.findall(r'cy="(.*?)"', loss.svg)]
     assert ys[0] == TOP and ys[1] == pytest.approx(TOP + 0.52 * (HEIGHT - TOP - BOTTOM), abs=0.1)
+
+
+def test_numbers_along_an_axis_are_short_and_work_is_drawn_from_0():
+    found = charts((UPDATES[-1], WORK[-1]), KeptNumbers(steps=[
+        (1, {"rate": 1e-4, "memory_peak": 4.8e9}), (2, {"rate": 5e-5, "memory_peak": 4.9e9}),
+    ]))  # fmt: skip
+    axes = [re.findall(r'text-anchor="end">(.*?)<', chart.svg) for chart in found]
+    assert axes == [["0", "5e-5", "1e-4"], ["0", "5", "10"]]
+    assert [chart.last for chart in found] == ["5e-05", "4.9"]
 
 
 def test_rewards_are_drawn_from_0_to_1_and_name_their_colours(rounds: Path):

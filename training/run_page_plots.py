@@ -205,6 +205,8 @@ def _short(value: float) -> str:
     for limit, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= limit:
             return f"{value / limit:.3g}{letter}"
+    if 0 < abs(value) < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-")
     return f"{value:.2g}" if abs(value) < 10 else f"{value:.0f}"
 
 

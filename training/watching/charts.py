@@ -163,12 +163,12 @@ def _first_of(numbers: Sequence[int]) -> list[int]:
 
 
 def _span(series: Sequence[Series], plan: Plan) -> Span:
-    """Two steps of a round size around all values, from 0 where that is near."""
+    """Two steps of a round size around all values, from 0 where that is near, or of work."""
     known = [value for one in series for value in one.values if value is not None]
     low, high = min(known), max(known)
     if plan.drawn[0][0].startswith("reward/"):
         return Span(0.0, 1.0)
-    if low >= 0 and (low == high or low <= 0.7 * high):
+    if low >= 0 and (plan in WORK or low == high or low <= 0.7 * high):
         low = 0.0
     elif high <= 0 and (low == high or high >= 0.7 * low):
         high = 0.0

@@ -87,7 +87,7 @@ def _how_far(progress: Progress) -> RenderableType:
     told = f"  {progress.unit} {progress.done} of {progress.of}" if progress.of else "  beginning"
     part = progress.rows[0] / max(progress.rows[1], 1) if progress.rows else 0.0
     after = f"row {progress.rows[0]} of {progress.rows[1]}" if progress.rows else ""
-    if (left := progress.left) is not None:
+    if (left := progress.left) is not None and progress.done < progress.of:
         after += f"{', ' if after else ''}about {lasting(left)} left"
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, min_width=len(told))
