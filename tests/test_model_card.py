@@ -73,6 +73,13 @@ def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
     assert "inf" not in card.split("## Numbers")[1].split("##")[0]
 
 
+def test_a_judge_is_no_model_to_ask():
+    card = model_card(note(method="judge-grpo", judge="no-types"), KeptNumbers(), {}, {})
+    assert "rubricem judge eval" in card and "rubricem ask" not in card
+    assert "| judges in the form | no-types |" in card and "four tagged stages" not in card
+    assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
+
+
 def test_markup_of_a_name_stays_text():
     card = model_card(note(base="<img src=x>|`.gguf"), KeptNumbers(), {}, {})
     assert "<img" not in card.split("---\n", 2)[2]

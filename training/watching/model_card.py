@@ -25,13 +25,21 @@ METHODS = {
     "not imitated",
     "ss-grpo": "SS-GRPO, the stage-wise policy gradient on judged groups of rollouts "
     "(RubricEM, arXiv:2605.10899)",
+    "judge-grpo": "GRPO on a judge's reasoning and verdict, +1 for a right one and -1 for any "
+    "other (RM-R1, arXiv:2505.02387)",
 }
 _IN_TEXT = {"rows", "base_sha256", "model", "method"}
 """of the run's record, what the card tells elsewhere"""
-_LIMITS = """\
+_AS_POLICY = """\
 - It was made to answer in the four tagged stages of `rubricem`, with its tools; elsewhere it is
   at best as good as its base model.
 - Rewards are a judge model's scores, and no measure of truth. Check the cited sources.
+"""
+_AS_JUDGE = """\
+- It was made to compare two replies in the form that is named above, and for nothing else.
+- It is right as often as its labelled pairs say, on questions like theirs; measure it on yours.
+"""
+_LIMITS = """\
 - Its numbers are of this training's own questions and seeds; intervals are over questions alone.
 - It was not examined for safety, bias or use in other languages than its questions had.
 - Limits and licence of the base model hold for it as well."""
@@ -51,7 +59,7 @@ def model_card(
         "Held-out questions": _held_out(kept),
         "Canary": _canary(kept),
         "How to use it": _usage(note, weights),
-        "Limits": _LIMITS,
+        "Limits": (_AS_JUDGE if note.judge else _AS_POLICY) + _LIMITS,
     }
     name = f"{_name(note, weights)}, {note.method}, step {note.step}"
     body = "\n\n".join(f"## {head}\n\n{text}" for head, text in sections.items())
@@ -90,6 +98,7 @@ def _about(note: Checkpoint, weights: Weights | None) -> str:
         ("licence of the base", weights.licence if weights else UNKNOWN),
         ("method", METHODS.get(note.method, note.method)),
         ("trained", adaptation if note.adaptation == "lora" else "all weights"),
+        *([("judges in the form", note.judge)] if note.judge else []),
         ("steps", f"{note.step}"),
         ("weights SHA-256", note.adapter_sha256),
     ]
@@ -127,7 +136,9 @@ def _canary(kept: KeptNumbers) -> str:
 def _usage(note: Checkpoint, weights: Weights | None) -> str:
     parts = []
     if note.served:
-        parts.append('```sh\nrubricem ask --model PATH/TO/THIS/FOLDER "Your question"\n```')
+        asking = 'rubricem ask --model PATH/TO/THIS/FOLDER "Your question"'
+        judging = "rubricem judge eval PAIRS.jsonl --judge pairwise --model PATH/TO/THIS/FOLDER"
+        parts.append(f"```sh\n{judging if note.judge else asking}\n```")
     if note.adaptation == "full":
         load = 'model = AutoModelForCausalLM.from_pretrained("PATH/TO/THIS/FOLDER")'
         parts.append(f"```python\nfrom transformers import AutoModelForCausalLM\n\n{load}\n```")
