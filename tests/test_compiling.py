@@ -32,6 +32,7 @@ from training.compiling import (
 from training.row_rule import CREDITS
 from training.rows import TrainRow
 from training.sequences import retokenised, token_sequence
+from training.window_weights import window_weights
 
 POLICY, TOOL, PROMPT = Author.POLICY, Author.TOOL, Author.PROMPT
 
@@ -129,6 +130,18 @@ def test_judgements_are_found_by_name_and_a_trajectory_without_one_is_no_baselin
     assert [row.trajectory for row in compiled.rows] == ["one", "three"]
     assert compiled.rows[1].advantages[2] == pytest.approx(1, abs=1e-5)
     assert compiled.dropped == {UNJUDGED: 1}
+
+
+def test_who_is_as_good_as_the_mean_counts_in_what_a_token_weighs():
+    three = rollout("three")
+    judged = [judgement(t, [score] * 4) for t, score in ((ONE, 1.0), (TWO, 0.5), (three, 0.0))]
+    rows = policy_rows(group(ONE, TWO, three), judged, ANSWER_ONLY).rows
+    assert rows[1].advantages == (0.0,) * 7 and sum(rows[1].loss_mask) == 4
+    assert window_weights(rows).weights(rows[0])[2] == pytest.approx(1 / 12), "12 tokens compared"
+    listed = reflection_rows([candidate(ONE, score) for score in (1.0, 0.5, 0.0)])
+    assert [row.advantages[2] for row in listed.rows] == pytest.approx([1.22, 0, -1.22], abs=0.01)
+    alike = reflection_rows([candidate(ONE, 0.5)] * 2)
+    assert alike.rows == () and alike.dropped == {NO_SPREAD: 2}
 
 
 def test_alike_members_and_text_without_ids_give_no_row():

@@ -28,7 +28,7 @@ from training.rows import TrainRow
 from training.sequences import STAGES, TokenSequence, token_sequence, without_scaffold
 
 NO_IDS = "it has no token ids"
-NO_SPREAD = "no stage of it differs from its group"
+NO_SPREAD = "its group differs at no stage that is known of it"
 UNJUDGED = "it was not judged"
 UNSCORED_REFLECTION = "its reflection was not scored"
 
@@ -63,7 +63,10 @@ def policy_rows(
     *,
     name: str = "",
 ) -> Compiled:
-    """One row for each trajectory that has something to teach; `name` is the group's.
+    """One row for each trajectory of a group that has something to teach; `name` is the group's.
+
+    A trajectory as good as the mean of its group has a row too: what a token counts is a share of
+    all that were compared.
 
     Judgements are found by the trajectory's id. A trajectory without one is unscored at every
     stage: it is in no baseline. Where the judge scored whole trajectories, that score stands at the
@@ -75,6 +78,8 @@ def policy_rows(
     if not judged:
         return Compiled()
     advantages, known = group_advantages(judged, rule)
+    if not advantages.any():
+        known = np.zeros_like(known)  # nothing is to be learnt from the group
     return compiled(
         _policy_row(t, name or group.question, values, there, rule) if judgement else UNJUDGED
         for t, judgement, values, there in zip(
@@ -117,6 +122,8 @@ def reflection_rows(
     return compiled(
         UNSCORED_REFLECTION
         if np.isnan(score)
+        else NO_SPREAD
+        if not advantages.any()
         else _reflection_row(candidate, number, float(advantage), policy_version)
         for number, (candidate, (score,), (advantage,)) in enumerate(
             zip(candidates, scores, advantages, strict=True)
@@ -149,7 +156,7 @@ def _policy_row(
     stages = [s if there else -1 for s, there in zip(tokens.stages, tokens.written, strict=True)]
     mask = tuple(int(s >= 0 and known[s]) for s in stages)
     values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
-    if not any(values):
+    if not any(mask):
         return NO_SPREAD
     return TrainRow(
         id=f"{trajectory.id}:policy",
@@ -182,8 +189,6 @@ def _reflection_row(
     tokens = token_sequence(candidate.segments)
     if tokens is None:
         return NO_IDS
-    if not advantage:
-        return NO_SPREAD
     mask = tuple(map(int, tokens.written))
     return TrainRow(
         id=f"{candidate.trajectory_id}:reflect:{number}",
