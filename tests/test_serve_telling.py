@@ -1,5 +1,6 @@
 """What watchers are told of a run as it is written: stages by their tags, checklists, plans."""
 
+import time
 from itertools import groupby
 from typing import Any
 
@@ -15,7 +16,7 @@ from agent.events import (
     TurnRetried,
     UsageCounted,
 )
-from agent.serve.checklist import checklist, state_of
+from agent.serve.checklist import MOST, checklist, state_of
 from agent.serve.telling import Telling
 from memory.schema import Source, Stage, Usage
 from tests.flow import answer, plan
@@ -115,3 +116,16 @@ def test_each_item_gets_the_sentence_that_shares_most_words_with_it():
     )
     items = [(item["n"], item["state"]) for item in checklist(text)]
     assert items == [(1, "met"), (2, "unmet"), (3, "unknown")]
+
+
+def test_a_checklist_of_hundreds_holds_nobody_up():
+    items = "\n".join(f"- item number {at} is alpha" for at in range(600))
+    review = "\n".join(f"- Item {at} alpha is met by S1." for at in range(800))
+    began = time.monotonic()
+    found = checklist(
+        f"<structured_plan><rubric>{items}</rubric></structured_plan>"
+        f"<review><rubric_review>{review}</rubric_review></review>"
+    )
+    assert time.monotonic() - began < 3
+    assert len(found) == MOST and found[7]["note"].startswith("Item 7 ")
+    assert {item["state"] for item in found} == {"met"}

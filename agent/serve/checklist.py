@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from agent.overlap import overlap
+from agent.overlap import content_words
 from agent.reading import rubric_items
 from agent.reports.page_stages import latest_rubric
 from agent.reports.printable import one_line, printable
@@ -20,6 +20,10 @@ ABOUT = 0.3
 """share of an item's words that a sentence about it holds at least"""
 LONGEST = 400
 """characters of an item or a note"""
+MOST = 100
+"""items that are shown; of a review twice as many sentences are looked through"""
+Said = Sequence[tuple[str, frozenset[str]]]
+"""the sentences of a review, with their words"""
 _EVERY = re.compile(r"\b(?:all|both|each|every)\b", re.I)
 _STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
     ("partly", re.compile(r"\bpart(?:ly|ial|ially)?\b|\bincomplete", re.I)),
@@ -44,9 +48,9 @@ _STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
 def checklist(transcript: str) -> list[dict[str, Any]]:
     """The items of the last rubric, as far as the last review has got to."""
     document = parse(printable(transcript))
-    items = latest_rubric(document)
+    items = latest_rubric(document)[:MOST]
     review = _inner(document, "rubric_review")
-    said = rubric_items(review) if review else []
+    said = [(line, content_words(line)) for line in rubric_items(review)[: 2 * MOST]]
     return [_item(number, item, said) for number, item in enumerate(items, start=1)]
 
 
@@ -55,7 +59,7 @@ def _inner(document: Document, tag: str) -> str:
     return document.inner(blocks[-1]).strip() if blocks else ""
 
 
-def _item(number: int, item: str, said: Sequence[str]) -> dict[str, Any]:
+def _item(number: int, item: str, said: Said) -> dict[str, Any]:
     note = _about(item, said)
     state = state_of(note) if note else "unknown" if said else "open"
     return {
@@ -66,12 +70,13 @@ def _item(number: int, item: str, said: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _about(item: str, said: Sequence[str]) -> str:
+def _about(item: str, said: Said) -> str:
     """The sentence of the review about an item; "" where there is none."""
-    best = max(said, key=lambda line: overlap(item, line), default="")
-    if best and overlap(item, best) >= ABOUT:
-        return best
-    return next((line for line in said if _EVERY.search(line)), "")
+    words = content_words(item)
+    line, shared = max(said, key=lambda each: len(words & each[1]), default=("", frozenset()))
+    if words and len(words & shared) >= ABOUT * len(words):
+        return line
+    return next((line for line, _ in said if _EVERY.search(line)), "")
 
 
 def state_of(note: str) -> State:
