@@ -148,9 +148,10 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
     written("over", "note", "end")
     written("again", "note", "end", "restart", "stage")
     written("crashing", "note", *["restart"] * MOST_RESTARTS)
+    written("resumed often", *["note", "end", "restart"] * MOST_RESTARTS, "stage")
     written("empty")
     logs = Logs(tmp_path)
-    assert sorted(logs.unfinished()) == ["again", "going"]
+    assert sorted(logs.unfinished()) == ["again", "going", "resumed often"]
     logs.close()
 
 

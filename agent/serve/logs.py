@@ -55,6 +55,7 @@ def _goes_on(path: Path) -> bool:
     except OSError:
         # A file that cannot be read keeps no other run from going on.
         return False
-    if not lines or f'"event":"{END}"'.encode() in lines[-1]:
-        return False
-    return sum(f'"event":"{RESTART}"'.encode() in line for line in lines) < MOST_RESTARTS
+    ends = [at for at, line in enumerate(lines, 1) if f'"event":"{END}"'.encode() in line]
+    since = lines[ends[-1] :] if ends else lines
+    begun = sum(f'"event":"{RESTART}"'.encode() in line for line in since)
+    return bool(since) and begun < MOST_RESTARTS
