@@ -15,8 +15,10 @@ from training.objective_config import ObjectiveConfig
     [
         ({"clip": (1.0, 0.2)}, "how far the ratio may fall"),
         ({"clip": (0.2, 0.0)}, "how far the ratio may fall"),
-        ({"band": (2.0, 0.5)}, "1 has to lie inside it"),
-        ({"band": (1.5, 3.0)}, "1 has to lie inside it"),
+        ({"importance": "mask", "band": (2.0, 0.5)}, "1 has to lie inside it"),
+        ({"importance": "mask", "band": (1.5, 3.0)}, "1 has to lie inside it"),
+        ({"band": (0.1, 9.0)}, "band goes with the importance mask"),
+        ({"importance": "none", "cap": 3.0}, "cap goes with the importance truncate"),
         ({"dual_clip": 1.0}, "greater than 1"),
         ({"cap": 0.5}, "greater than or equal to 1"),
         ({"beta": float("nan")}, "finite number"),

@@ -53,6 +53,11 @@ def test_the_defaults_are_those_of_the_paper_where_it_names_them(tmp_path: Path)
         ({"windows": 3, "reflections": 0}, "replay what reflections taught"),
         ({"base_url": "http://localhost:1/v1"}, "needs base_url, model and refresh"),
         ({"refresh": ["true"]}, "needs base_url, model and refresh"),
+        ({"held_out_every": 2}, "held_out_every needs held_out"),
+        (
+            {"reflections": 0, "least_reflection_score": 0.2},
+            "about reflections, and there are none",
+        ),
     ],
 )
 def test_rounds_that_cannot_be_meant_are_told_by_name(
@@ -68,6 +73,7 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
     [
         ({"rounds": ROUNDS, "rows": ["r"]}, "ss-grpo", "makes rows of its own"),
         ({"rounds": ROUNDS}, "sft", "makes rows of its own"),
+        ({"rounds": ROUNDS, "save_every": 2}, "ss-grpo", "saves a checkpoint after every round"),
         ({"rows": ["r.jsonl"], "credit": "flat"}, "ss-grpo", "no credit 'flat'"),
         (
             {"rows": ["r.jsonl"], "credit": "ss-grpo"},

@@ -74,6 +74,9 @@ class ObjectiveConfig(BaseModel):
                 "bypass forms the ratio to the sampler itself, which leaves nothing to weigh: "
                 'set importance to "none"'
             )
+        for name, reader in (("cap", "truncate"), ("band", "mask")):
+            if name in self.model_fields_set and self.importance != reader:
+                raise ValueError(f"{name} goes with the importance {reader}, and only with it")
         return self
 
     def weight_of(self, objective: Objective) -> float:

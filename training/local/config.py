@@ -170,6 +170,14 @@ def contradictions(config: EngineConfig) -> list[str]:
     return [clause for clause, wrong in told.items() if wrong]
 
 
+def unread(config: EngineConfig, method: Method) -> list[str]:
+    """The settings that were given and that the method never looks at."""
+    if method != "sft":
+        return []
+    objective = config.objective.model_fields_set - {"aggregation", "token_budget"}
+    return sorted((config.model_fields_set & {"passes"}) | {f"objective.{n}" for n in objective})
+
+
 def _found(config: EngineConfig, folder: Path) -> dict[str, Any]:
     """The paths of a configuration, from a folder; a model's name only where it is one."""
     paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}

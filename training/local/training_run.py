@@ -19,7 +19,7 @@ from training.extra_packages import needed
 from training.local.base_model import give_back
 from training.local.canary import Canary
 from training.local.comparing import compared
-from training.local.config import Method, TrainConfig
+from training.local.config import Method, TrainConfig, unread
 from training.local.learner import Metrics, moves
 from training.local.session import Tell, TrainingSession, open_session
 from training.local.windows import Selection, Window, rate_at, read_rows, select, windows
@@ -56,6 +56,11 @@ async def train(
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
     a step gives no finite gradient or what was exported is not what was trained.
     """
+    if names := unread(config, method):
+        raise SettingsError(
+            f"imitation makes no use of {', '.join(names)}, which shape the policy gradient.",
+            "Leave them out, or train by ss-grpo.",
+        )
     if config.engine == "trl":
         check_suits(config, method)
         needed("trl", "trl")

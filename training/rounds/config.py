@@ -139,6 +139,14 @@ def _contradictions(config: RoundsConfig) -> tuple[tuple[bool, str], ...]:
             config.scaffold is None and "scaffold_decay" in config.model_fields_set,
             "scaffold_decay needs a scaffold",
         ),
+        (
+            config.held_out is None and "held_out_every" in config.model_fields_set,
+            "held_out_every needs held_out",
+        ),
+        (
+            config.least_reflection_score is not None and not config.reflections,
+            "least_reflection_score is about reflections, and there are none",
+        ),
         (bool(config.windows) and not config.reflections, "windows replay what reflections taught"),
         (
             len({bool(config.base_url), bool(config.model), bool(config.refresh)}) > 1,

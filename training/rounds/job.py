@@ -71,6 +71,10 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> Job:
             f"[{TABLE}] makes rows of its own, for ss-grpo.",
             f"Leave out `rows`, or [{TABLE}]; imitate accepted traces by `rubricem train sft`.",
         )
+    if "save_every" in values:
+        raise SettingsError(
+            f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
+        )
     config = _settled(checked_config(values, folder, EngineConfig), rule, told)
     rounds = build_rounds(table, folder)
     _check_scaffold(config, rounds, rule)
