@@ -11,6 +11,7 @@ import pytest
 
 ORDER = ("training", "agent", "judge", "memory")
 ROOT = Path(__file__).parent.parent
+EXTRAS = ("postgres", "mcp", "trl", "verl")
 MOST_FILE_LINES, MOST_FUNCTION_LINES = 300, 60
 
 
@@ -124,7 +125,7 @@ def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     # What an extra brings is imported by the one module that says so where it is missing.
     extras = project["optional-dependencies"]
-    extra = [requirement for name in ("postgres", "mcp") for requirement in extras[name]]
+    extra = [requirement for name in EXTRAS for requirement in extras[name]]
     declared = {_normal(requirement) for requirement in [*project["dependencies"], *extra]}
     distributions = packages_distributions()
     for path in (file for room in ORDER for file in (ROOT / room).rglob("*.py")):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset  # type: ignore[import-untyped]
+from datasets import Dataset
 from transformers import PrinterCallback
 from trl.trainer.grpo_config import GRPOConfig
 
