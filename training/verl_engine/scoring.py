@@ -28,7 +28,7 @@ class RolloutScorer:
         if not any(buffer.persistent.values()):
             raise JudgeError(
                 f"there are no rubrics for the question {trajectory.question!r}.",
-                "Make them before the training: rubricem rubrics from-search QUESTION.",
+                "Make them before the training: rubricem judge rubrics from-search QUESTION.",
             )
         group = TrajectoryGroup(question=trajectory.question, trajectories=(trajectory,))
         judged = await self._judge.judge(group, buffer)
