@@ -25,7 +25,12 @@ async def refreshed(command: Sequence[str], checkpoint: Path, table: str) -> str
         )
     except OSError as error:
         raise _not_refreshed(f"{error.strerror}: {parts[0]}", table) from error
-    said, wrong = await process.communicate()
+    try:
+        said, wrong = await process.communicate()
+    finally:
+        if process.returncode is None:  # cancelled: what is still loaded now would come too late
+            process.kill()
+            await process.wait()
     if process.returncode:
         raise _not_refreshed(wrong.decode(errors="replace").strip()[-200:], table)
     lines = said.decode(errors="replace").strip().splitlines()
