@@ -70,9 +70,11 @@ class TrainingFolder:
 
         Returns what was wrong with those passed by, in a sentence; empty where nothing was.
         """
-        told = []
+        told, linked = [], self._linked()
+        if linked and not self.newest.exists():
+            told.append(f"the checkpoint of step {linked} is missing")
         for place in sorted((self.folder / "checkpoints").glob("*[0-9]"), reverse=True):
-            if int(place.name) > self.step():
+            if int(place.name) > linked:
                 continue  # a kill came before the link; the step is done again
             if not (wrong := fault(place)):
                 self._point(self.newest, place)
@@ -138,6 +140,10 @@ class TrainingFolder:
         temporary.symlink_to(place.relative_to(self.folder))
         os.replace(temporary, link)
         sync(self.folder)
+
+    def _linked(self) -> int:
+        """The step that `last` names, also where its checkpoint is gone; 0: none."""
+        return int(self.newest.readlink().name) if self.newest.is_symlink() else 0
 
     def _prune(self, checkpoints: Path) -> None:
         for old in sorted(checkpoints.glob("*[0-9]"))[:-KEPT]:
