@@ -11,17 +11,23 @@ maximum (the estimator of pass@k, arXiv:2107.03374, for scores).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import comb
 from statistics import fmean
 
 
 def best_of(scores: Sequence[float]) -> list[float]:
     """The expected best score of 1, 2, ... N of N answers, in the scores' units; [] of none."""
-    ascending, count = sorted(scores), len(scores)
-    return [
-        sum(score * comb(place, n - 1) for place, score in enumerate(ascending)) / comb(count, n)
-        for n in range(1, count + 1)
-    ]
+    descending = sorted(scores, reverse=True)
+    return [_best(descending, n) for n in range(1, len(scores) + 1)]
+
+
+def _best(descending: Sequence[float], n: int) -> float:
+    """Of n; from place to place the share falls by a factor, since the binomials are huge."""
+    total, share = 0.0, n / len(descending)
+    for place, score in enumerate(descending):
+        k = len(descending) - place
+        total += share * score
+        share *= max(k - n, 0) / max(k - 1, 1)
+    return total
 
 
 @dataclass(frozen=True, slots=True)
