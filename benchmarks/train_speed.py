@@ -1,6 +1,7 @@
 """How fast the local engine takes a step, and in how much memory, beside TRL on the same rows.
 
-    python -m benchmarks.train_speed [--quick | --full] [--pairs N] [--adaptation lora|full] [--even]
+    python -m benchmarks.train_speed [--quick | --full] [--pairs N] [--even]
+        [--adaptation lora|full]
 
 Both engines train a random Qwen2 on one window of rows of uneven lengths; the objective's
 importance weight is off, for which TRL would need a pass of its own. Each engine runs in a process

@@ -105,7 +105,9 @@ async def test_two_ranks_by_trl_take_the_steps_of_one(tiny: Path, tmp_path: Path
     config = config_of(tmp_path, tiny, rows, **TRL, out="two", device="cpu")
     text = "".join(
         f"{name} = {json.dumps(value)}\n"
-        for name, value in config.model_dump(mode="json", exclude_unset=True, exclude_none=True).items()
+        for name, value in config.model_dump(
+            mode="json", exclude_unset=True, exclude_none=True
+        ).items()
     )
     (tmp_path / "two.toml").write_text(text)
     (tmp_path / "rubricem.py").write_text("from agent.cli import main\n\nmain()\n")

@@ -1,6 +1,7 @@
 """At most five events a second of one run: text is joined, counts and messages replace themselves.
 
-Order is kept. What comes seldom waits only where five were told within the last second.
+Order is kept. What comes seldom waits only where five were told within the last second. When the
+run has ended nobody waits for the pace: what is left is told at once.
 """
 
 import asyncio
@@ -28,19 +29,19 @@ class Pacer:
         self._times: deque[float] = deque(maxlen=MOST)
         self._told_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._empty = asyncio.Event()
-        self._empty.set()
 
     def put(self, name: str, data: Data) -> None:
         if self._joined(name, data):
             return
         self._queue.append((name, data))
-        self._empty.clear()
         self._go()
 
-    async def drained(self) -> None:
-        """Return once everything was told."""
-        await self._empty.wait()
+    def flush(self) -> None:
+        """Tell all that waits; nothing comes after it."""
+        if self._timer is not None:
+            self._timer.cancel()
+        while self._queue:
+            self._tell(*self._queue.popleft())
 
     def _joined(self, name: str, data: Data) -> bool:
         if not self._queue:
@@ -67,8 +68,6 @@ class Pacer:
             self._timer = None
         if self._queue:
             self._timer = asyncio.get_running_loop().call_at(self._due(), self._go)
-        else:
-            self._empty.set()
 
     def _due(self) -> float:
         """When the first in the queue may be told."""
