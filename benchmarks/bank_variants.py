@@ -1,6 +1,6 @@
 """Ways in which memory could work, to be tried one against another by `bank_effect`.
 
-`product` is how it works; every other variant changes one thing of it.
+`product` is how it works; every other variant changes one thing of it, `any-takeaways` two.
 """
 
 import re
@@ -56,5 +56,6 @@ VARIANTS = {
     "takeaways": Variant(left_out=_RUBRICS),
     "rubrics": Variant(left_out=_TAKEAWAYS),
     "any-score": Variant(flags={"least_reflection_score": 0.0}),
+    "any-takeaways": Variant(flags={"least_reflection_score": 0.0}, left_out=_RUBRICS),
     "further": Variant(flags={"similarity_floor": 0.2}),
 }
