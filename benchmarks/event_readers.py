@@ -72,14 +72,9 @@ class Reader:
             self.ended = self.ended or END in frame
 
 
-CLOSING = 0.1
-"""seconds in which a run that has ended tells what is left, unpaced"""
-
-
 def most_in_a_second(births: list[float]) -> int:
-    """The most events that one run told within any second before it had ended."""
-    last_birth = max(births, default=0.0)
-    ordered = sorted(birth for birth in births if birth < last_birth - CLOSING)
+    """The most events that one run told within any second."""
+    ordered = sorted(births)
     most, first = 0, 0
     for last, birth in enumerate(ordered):
         while birth - ordered[first] >= 1.0:

@@ -10,7 +10,7 @@ the last event it has. Measured:
 
     lost, missing, doubled   runs that did not finish; numbers of events, of all watchers
     delay                    from when an event is told to when a connected watcher has it
-    events in a second       the most that one run told before it had ended
+    events in a second       the most that one run told
 
 Median of several looks, since the machine does other work as well.
 """

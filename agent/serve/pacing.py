@@ -1,7 +1,6 @@
 """At most five events a second of one run: text is joined, counts and messages replace themselves.
 
-Order is kept. What comes seldom waits only where five were told within the last second. When the
-run has ended nobody waits for the pace: what is left is told at once.
+Order is kept. What comes seldom waits only where five were told within the last second.
 """
 
 import asyncio
@@ -29,19 +28,19 @@ class Pacer:
         self._times: deque[float] = deque(maxlen=MOST)
         self._told_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     def put(self, name: str, data: Data) -> None:
         if self._joined(name, data):
             return
         self._queue.append((name, data))
+        self._empty.clear()
         self._go()
 
-    def flush(self) -> None:
-        """Tell all that waits; nothing comes after it."""
-        if self._timer is not None:
-            self._timer.cancel()
-        while self._queue:
-            self._tell(*self._queue.popleft())
+    async def drained(self) -> None:
+        """Return once everything was told."""
+        await self._empty.wait()
 
     def _joined(self, name: str, data: Data) -> bool:
         if not self._queue:
@@ -68,6 +67,8 @@ class Pacer:
             self._timer = None
         if self._queue:
             self._timer = asyncio.get_running_loop().call_at(self._due(), self._go)
+        else:
+            self._empty.set()
 
     def _due(self) -> float:
         """When the first in the queue may be told."""

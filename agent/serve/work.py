@@ -65,11 +65,10 @@ class Work:
         return self._person
 
     def begin(self, again: bool) -> None:
-        """Tell that it waits or begins; `again`: what was told of it before is told once more."""
+        """Tell that it waits; `again`: what was told of it before is told once more."""
         if again:
             self._pacer.put(RESTART, {})
-        message = "waiting for its turn" if self.place.places.locked() else "beginning"
-        self._pacer.put("note", {"message": message})
+        self._pacer.put("note", {"message": "waiting for its turn"})
 
     def hear(self, event: Event) -> None:
         """The listener of the run, for any thread."""
@@ -92,7 +91,7 @@ class Work:
         """Tell the last events; returns once they are in the file."""
         for name, data in [*said, ("end", {})]:
             self._pacer.put(name, data)
-        self._pacer.flush()
+        await self._pacer.drained()
         await self.log.written()
 
     def _hear(self, event: Event) -> None:
