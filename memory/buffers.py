@@ -4,18 +4,15 @@ A file is replaced whole, with the history of its rubrics in it. Raises StoreErr
 that cannot be read or written, and for one that has meanwhile been changed by somebody else.
 """
 
-import fcntl
-import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from memory.errors import SettingsError, StoreError
 from memory.rubrics import RubricBuffer, question_id
-from memory.runs import unusable, writable, write_atomically
+from memory.runs import folder_locked, unusable, writable, write_atomically
 
 
 class BufferStore:
@@ -49,7 +46,7 @@ class BufferStore:
 
     def save(self, buffer: RubricBuffer) -> None:
         """Replace the question's buffer; saving the same one again changes nothing."""
-        with self._locked():
+        with folder_locked(self.folder):
             stored = self.load(buffer.question)
             if stored == buffer:
                 return
@@ -64,30 +61,18 @@ class BufferStore:
 
     def copy_to(self, folder: Path) -> None:
         """Copy all buffers as they stand into a folder, which is made."""
-        with self._locked(), writable(folder):
+        with folder_locked(self.folder), writable(folder):
             shutil.copytree(self.folder, folder)
 
     def go_back_to(self, folder: Path) -> None:
         """Have the buffers of a copy, and none besides."""
-        with self._locked():
+        with folder_locked(self.folder):
             kept = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
             for path in self.folder.glob("*.json"):
                 if path.name not in kept:
                     path.unlink()
             for name, text in kept.items():
                 write_atomically(self.folder / name, text)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Nobody else saves; the lock is on the folder, so that it leaves no file behind."""
-        with writable(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
     def _read(self, path: Path) -> RubricBuffer | None:
         try:

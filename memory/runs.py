@@ -7,6 +7,7 @@
 Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used.
 """
 
+import fcntl
 import json
 import os
 import re
@@ -173,6 +174,19 @@ def writable(path: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise unusable(path, error) from error
+
+
+@contextmanager
+def folder_locked(folder: Path) -> Iterator[None]:
+    """Nobody else changes a folder meanwhile; the lock is on itself and leaves no file behind."""
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def unusable(path: Path, error: OSError) -> StoreError:

@@ -6,12 +6,8 @@ A file is replaced whole, under a lock on the folder that all processes share, s
 them that add a run at once lose none. One that cannot be read is said to be so and left alone.
 """
 
-import fcntl
-import os
 import re
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +16,7 @@ from pydantic import ValidationError
 
 from memory.errors import RubricemError, SettingsError, StoreError
 from memory.printable import one_line
-from memory.runs import unusable, writable, write_atomically
+from memory.runs import folder_locked, unusable, writable, write_atomically
 from memory.text import storable
 from memory.values import Value
 
@@ -112,14 +108,14 @@ class ConversationStore:
 
     def add_run(self, identifier: str, run: str) -> Conversation:
         """Add a run at the end; one that is there already stays where it is."""
-        with self._locked():
+        with folder_locked(self.folder):
             kept = self.get(identifier)
             runs = kept.runs if run in kept.runs else (*kept.runs, run)
             return self._changed(kept, runs=runs)
 
     def rename(self, identifier: str, title: str) -> Conversation:
         """Give it a title; an empty one lets the first question speak again."""
-        with self._locked():
+        with folder_locked(self.folder):
             return self._changed(self.get(identifier), title=_title(title))
 
     def branch(self, identifier: str, run: str) -> Conversation:
@@ -136,7 +132,7 @@ class ConversationStore:
     def delete(self, identifier: str) -> None:
         """Forget the conversation; its runs stay. A file that cannot be read goes as well."""
         path = self._path(identifier)
-        with self._locked():
+        with folder_locked(self.folder):
             if not path.exists():
                 self.get(identifier)
             with writable(path):
@@ -170,18 +166,6 @@ class ConversationStore:
                 "Their names are of letters, digits, dashes and underscores, at most 64.",
             )
         return self.folder / f"{identifier}.json"
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Nobody else changes a conversation meanwhile; waiting takes milliseconds."""
-        with writable(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
 
 
 def _title(title: str) -> str:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 import torch
 
 from agent.weights.checkpoints import ADAPTER, MODEL
+from memory.errors import PolicyError
 from training.local.base_model import load_base
 from training.local.canary import Canary, Compared, canary
 from training.local.checkpoint_files import read_weights
@@ -18,13 +19,24 @@ from training.rows import TrainRow
 
 
 async def compared(session: TrainingSession, row: TrainRow) -> Canary:
-    """The canary row of the newest checkpoint; its model is one that llama.cpp can serve."""
+    """The canary row of the newest checkpoint; its model is one that llama.cpp can serve.
+
+    Raises PolicyError where llama.cpp does not sample from what was trained.
+    """
+    session.tell("comparing the canary row")
     config, folder, gguf = session.config, session.folder.newest, session.base.gguf
     assert gguf is not None
     learner = await asyncio.to_thread(_learner, session)
     exported = folder / (ADAPTER if config.adaptation == "lora" else MODEL)
     sides = Compared(learner.model, _without(session, learner), gguf, exported)
-    return await canary(sides, row, config.threads or torch.get_num_threads())
+    found = await canary(sides, row, config.threads or torch.get_num_threads())
+    if not found.sound:
+        raise PolicyError(
+            f"llama.cpp does not sample from what was trained: its log-probabilities differ by "
+            f"{found.mean:.3f} nats a token as trained, {found.without_adapter:.3f} from the base.",
+            "Do not use this checkpoint; please report it with the run's folder.",
+        )
+    return found
 
 
 def _learner(session: TrainingSession) -> Learner:

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from memory.errors import PolicyError, SettingsError
+from memory.errors import SettingsError
 from memory.runs import write_atomically
 from training.extra_packages import needed
 from training.local.base_model import give_back
@@ -130,9 +130,7 @@ async def _compare(session: TrainingSession, row: TrainRow) -> None:
             f"safetensors: load {session.folder.newest} by transformers or peft."
         )
     elif session.ranks.first and not path.exists():
-        session.tell("comparing the canary row")
         found = await compared(session, row)
-        _check(found)
         write_atomically(path, json.dumps(found.as_dict(), indent=1))
         session.folder.write_card(session.folder.newest)
     await asyncio.to_thread(session.ranks.wait)
@@ -170,15 +168,6 @@ def _check_best(name: str | None, metrics: Metrics) -> None:
         raise SettingsError(
             f"there is no metric {name!r} to choose the best checkpoint by.",
             f"Set best_by to one of {', '.join(sorted(metrics))}.",
-        )
-
-
-def _check(found: Canary) -> None:
-    if not found.sound:
-        raise PolicyError(
-            f"llama.cpp does not sample from the trained policy: its log-probabilities differ by "
-            f"{found.mean:.3f} nats a token as trained, {found.without_adapter:.3f} from the base.",
-            "Do not use this checkpoint; please report it with the run's folder.",
         )
 
 
