@@ -61,12 +61,12 @@ def run_settings(tiny: Path) -> dict[str, Any]:
 
 def main(tiny: Path, folder: Path) -> None:
     torch.set_num_threads(1)
-    with joined("cpu") as ranks:
-        found, first = steps(tiny, ranks), ranks.first
     settings = {"out": "sharded", "parallel": "fsdp", **run_settings(tiny)}
-    asyncio.run(train(build_config(settings, folder), "ss-grpo", print))
-    if first:
-        (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")
+    with joined("cpu") as ranks:
+        found = steps(tiny, ranks)
+        if ranks.first:
+            (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")
+        asyncio.run(train(build_config(settings, folder), "ss-grpo", print))
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ def two(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = (str(ROOT / "tests" / "ranks_program.py"), str(tiny), str(folder))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        (*torchrun, *program), env=environment, cwd=folder, capture_output=True, text=True
-    )
+        (*torchrun, *program), env=environment, cwd=folder,
+        capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return folder
 

@@ -78,6 +78,9 @@ ALONE = Ranks()
 def joined(device: Device) -> Iterator[Ranks]:
     """Join the processes that torchrun started, if it did; leave them in the end.
 
+    Within another `joined` it is the same group, which that one leaves: torchrun has one store for
+    the whole life of its processes, in which a second group would find the first one's addresses.
+
     Raises SettingsError for a GPU that is not there. After an error the group is left as it is:
     the process ends, and torchrun ends the others, which may be waiting for this one.
     """
@@ -85,6 +88,9 @@ def joined(device: Device) -> Iterator[Ranks]:
     place = _device(device, local)
     if world == 1:
         yield Ranks(device=place)
+        return
+    if dist.is_initialized():
+        yield Ranks(dist.get_rank(), world, local, place)
         return
     if place.type == "cuda":
         dist.init_process_group("nccl", device_id=place)
