@@ -73,7 +73,7 @@ async def test_repair_rewrites_once_and_keeps_what_is_then_supported(tmp_path: P
     assert shown(run, found) == f"The cache grows without bound [1]. {FIXED[:-1]} [1]."
     assert "256" in run.transcript(), "the transcript keeps what was written"
     said = markdown(run.model_copy(update={"verification": found}))
-    assert "1 claim was not supported by any source cited for it, and rewritten" in said
+    assert "1 claim was not supported by any cited source, and rewritten" in said
 
 
 async def test_repair_removes_what_is_still_not_supported(tmp_path: Path):

@@ -52,7 +52,7 @@ def test_markdown_and_json_mark_what_is_not_supported():
     assert cited_answer(DOUBTED).text() == MARKED
     text = markdown(DOUBTED)
     assert f"\n\n{MARKED}\n\n" in text
-    assert "\n\n1 claim was not supported by a source cited for it, and marked.\n\n" in text
+    assert "\n\nMarked below: 1 claim was not supported by a cited source.\n\n" in text
     assert "citations checked by lexical rules: 1 supported, 1 in part, 1 not supported" in text
     report = as_json(DOUBTED)
     assert [c["support"]["verdict"] for c in report["citations"]] == [
@@ -124,4 +124,4 @@ def test_the_page_lists_what_was_removed_escaped():
     html = page(run)
     assert "as they were written</h2>" in html and '<li dir="auto">It is &lt;script&gt;' in html
     assert HOSTILE not in html
-    assert "1 claim was not supported by any source cited for it, and removed." in markdown(run)
+    assert "1 claim was not supported by any cited source, and removed." in markdown(run)

@@ -43,7 +43,7 @@ def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     if found is None:
         return []
     bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
-    said = [f"{_claims(bad)} not supported by a source cited for it, and marked."] if bad else []
+    said = [f"Marked below: {_claims(bad)} not supported by a cited source."] if bad else []
     note = [f"{one_line(found.note)}."] if found.note else []
     return [*said, *_repaired(found), *note]
 
@@ -52,14 +52,14 @@ def _repaired(found: Verification) -> list[str]:
     became = [repair.became for repair in found.repairs]
     rewritten, removed = sum(map(bool, became)), became.count("")
     return [
-        f"{_claims(count)} not supported by any source cited for it, and {what}."
+        f"{_claims(count)} not supported by any cited source, and {what}."
         for count, what in ((rewritten, "rewritten from the source"), (removed, "removed"))
         if count
     ]
 
 
 def _claims(count: int) -> str:
-    return "1 claim was" if count == 1 else f"{count} claims were each"
+    return "1 claim was" if count == 1 else f"{count} claims were"
 
 
 def verified_json(trajectory: Trajectory) -> dict[str, Any] | None:
