@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from agent.sources.docx_text import docx_lines
 from agent.sources.html_text import Line, html_lines
+from agent.sources.overheard import complaint, overheard
 from memory.errors import SourceError
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
@@ -187,8 +188,16 @@ def pdf_document(
 ) -> Document:
     """The pages of a PDF; after so many seconds those read so far, with a note that says so.
 
-    Raises SourceError where it is encrypted or has no text.
+    What pypdf passed over is part of the note. Raises SourceError where it is encrypted or has
+    no text.
     """
+    with overheard("pypdf") as faults:
+        document = _pdf(file, name, seconds, clock)
+    note = "; ".join(filter(None, (document.note, complaint(faults))))
+    return Document(document.title, document.sections, note)
+
+
+def _pdf(file: BinaryIO, name: str, seconds: float, clock: Callable[[], float]) -> Document:
     from pypdf import PdfReader
 
     reader = PdfReader(file)
