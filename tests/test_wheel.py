@@ -52,6 +52,15 @@ def test_every_module_and_prompt_is_inside(installed: Path) -> None:
     assert wanted <= held, sorted(wanted - held)
 
 
+def test_every_static_file_of_the_page_is_inside(installed: Path) -> None:
+    static = Path("agent") / "serve" / "static"
+    wanted = {path.relative_to(ROOT): path for path in (ROOT / static).rglob("*") if path.is_file()}
+    assert static / "index.html" in wanted
+    for place, path in wanted.items():
+        assert (installed / place).is_file(), place
+        assert (installed / place).read_bytes() == path.read_bytes()
+
+
 def test_nothing_but_the_rooms_is_installed(installed: Path) -> None:
     folders = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
     assert folders - {"bin"} == set(ROOMS)
