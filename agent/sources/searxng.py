@@ -10,7 +10,6 @@ from memory.errors import SettingsError, SourceError
 from memory.interfaces import Passage
 
 SECONDS = 20.0
-START_SECONDS = 5.0
 
 
 class SearXNG:
@@ -26,7 +25,6 @@ class SearXNG:
         place = self._place(address)
         headers = {"authorization": place.basic} if place.basic else {}
         self._service = Service("SearXNG", place.url, seconds, headers)
-        self._start = Service("SearXNG", place.url, min(seconds, START_SECONDS), headers)
 
     @staticmethod
     def _place(address: str) -> Endpoint:
@@ -41,7 +39,7 @@ class SearXNG:
     async def prepare(self) -> tuple[str, ...]:
         """Raises SourceError where nothing answers, before a question is paid for."""
         try:
-            await self._start.fetch("/healthz")
+            await self._service.fetch("/healthz")
         except Refused:
             return ()  # Instances without this page still answer searches.
         return ()
