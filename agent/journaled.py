@@ -26,7 +26,7 @@ from memory.interfaces import (
     StopPredicate,
     TokenPolicy,
 )
-from memory.journal import CallKey, Journal
+from memory.journal import CallKey, Journal, identity
 from memory.schema import Segment
 from memory.text import storable
 
@@ -108,7 +108,7 @@ class JournaledPolicy(BesidePolicy):
     ) -> Completion:
         said = "\0".join(segment.text for segment in transcript)
         return await self._calls.completion(
-            f"write\0{self.name}\0{self.version}\0{sampling}\0{system}\0{said}",
+            f"write\0{identity(self.name)}\0{self.version}\0{sampling}\0{system}\0{said}",
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),
         )
 
@@ -129,7 +129,7 @@ class JournaledChat:
         on_text: OnText | None = None,
     ) -> Completion:
         return await self._calls.completion(
-            f"chat\0{self.name}\0{sampling}\0{list(messages)}",
+            f"chat\0{identity(self.name)}\0{sampling}\0{list(messages)}",
             lambda: self._model.chat(messages, sampling, stop, on_text),
         )
 
@@ -154,7 +154,7 @@ class JournaledReader:
         async def ask() -> dict[str, Any]:
             return {"weights": await self._reader.weigh(prefix, options)}
 
-        call = f"weigh\0{self.name}\0{self.version}\0{list(options)}\0{list(prefix)}"
+        call = f"weigh\0{identity(self.name)}\0{self.version}\0{list(options)}\0{list(prefix)}"
         return tuple((await self._calls.once(call, ask))["weights"])
 
     async def complete(
@@ -165,6 +165,6 @@ class JournaledReader:
         on_text: OnText | None = None,
     ) -> Completion:
         return await self._calls.completion(
-            f"complete\0{self.name}\0{self.version}\0{sampling}\0{list(prefix)}",
+            f"complete\0{identity(self.name)}\0{self.version}\0{sampling}\0{list(prefix)}",
             lambda: self._policy.complete(prefix, sampling, stop, on_text),
         )

@@ -32,7 +32,7 @@ from agent.policy import Policy, tokens_between
 from agent.recalling import Recall, Recaller, journalled
 from agent.verifying.pairs import Verifying
 from memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
-from memory.journal import CallKey, Journal
+from memory.journal import CallKey, Journal, identity
 from memory.schema import (
     Author,
     Decoding,
@@ -92,7 +92,7 @@ class Run:
     def __post_init__(self) -> None:
         self.calls = Calls(self.journal, self.spending)
         self._digest = hashlib.sha256(
-            f"{self.policy.name}\0{self.policy.version}\0{self.decoding}".encode()
+            f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
         )
 
     async def recall(self) -> str:

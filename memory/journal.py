@@ -33,6 +33,15 @@ class CallKey(NamedTuple):
 Reply = dict[str, Any]
 
 
+def identity(model: str) -> str:
+    """What of a model's name stays when its server moves: `qwen@host:8000` -> `qwen@`.
+
+    Replies are found under it, so that they are found at another address too.
+    """
+    name, served, _ = model.rpartition("@")
+    return f"{name}{served}" or model
+
+
 class Journal:
     """An open journal file. Raises StoreError where it cannot be read or written."""
 

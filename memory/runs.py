@@ -133,9 +133,13 @@ class RunStore:
 
 
 def _same(kept: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    """Whether both ask the same: budgets may differ, and an older request says less."""
+    """Whether both ask the same: budgets may differ, and an older request says less.
+
+    A server may have moved: what is found under its model's name is found at another address.
+    """
     return all(
         request.get(part, {}).get(name) == value
+        or (name == "base_url" and value and request[part].get(name))
         for part in ("ask", "choices")
         for name, value in kept.get(part, {}).items()
     )

@@ -189,6 +189,21 @@ def test_a_run_that_a_server_broke_off_goes_on_where_it_was(folder: Path):
     assert done.exit_code == 0 and "2 rollouts: 2 finished" in done.stdout
 
 
+def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path):
+    def failing(body: dict[str, Any], number: int) -> Scripted:
+        return Fault(401) if number > 1 else scripted(body, number)
+
+    shape = ("--group-size", "2", "--judge", "none")
+    with ScriptedServer(failing) as server:
+        assert collect(folder, server, *shape).exit_code == 1
+    with ScriptedServer(scripted) as moved:
+        done = collect(folder, moved, *shape)
+        assert len(moved.requests) == 2, "the two plans were in the journal"
+        other = collect(folder, moved, *shape, "--model", "another")
+    assert done.exit_code == 0 and "2 rollouts: 2 finished" in done.stdout
+    assert other.exit_code == 2 and "with another policy, settings" in other.stderr
+
+
 def test_other_settings_are_refused(folder: Path):
     with ScriptedServer(scripted) as server:
         collect(folder, server, "--group-size", "2", "--judge", "none")

@@ -129,3 +129,12 @@ def test_what_is_wrapped_is_taken_for_the_kind_of_model_it_is(calls: Calls):
     policy: Policy = JournaledPolicy(ScriptedPolicy([]), calls)
     assert isinstance(reader, LocalModel)
     assert not isinstance(chat, LocalModel) and not isinstance(policy, LocalModel)
+
+
+async def test_a_call_is_found_where_its_server_moved_to_and_of_no_other_model(calls: Calls):
+    model = Numbering()
+    for name, made in (("qwen@one:1", 1), ("qwen@two:2", 1), ("llama@two:2", 2), ("qwen", 3)):
+        model.name = name
+        with calls.scope("group 1"):
+            await JournaledChat(model, calls).chat(ASKED, Sampling())
+        assert model.calls == made, name

@@ -78,6 +78,21 @@ def test_another_run_does_not_go_on_in_its_folder(run: RunDirectory):
         run.begin(manifest(QUESTIONS[:1]), QUESTIONS[:1])
 
 
+def served(address: str | None, model: str = "qwen") -> Manifest:
+    name = f"{model}@{address}" if address else model
+    return manifest(policy=name, judge=name, settings={"base_url": address})
+
+
+def test_a_run_goes_on_at_another_address_with_the_same_model_alone(tmp_path: Path):
+    run = RunDirectory(tmp_path / "served")
+    run.begin(served("one:8000"), QUESTIONS)
+    run.begin(served("two:8000"), QUESTIONS)
+    with pytest.raises(SettingsError, match="with another policy, judge."):
+        run.begin(served("one:8000", "llama"), QUESTIONS)
+    with pytest.raises(SettingsError, match="with another policy, judge, settings."):
+        run.begin(served(None), QUESTIONS)
+
+
 def test_order_and_text_of_questions_are_in_their_hash():
     assert hash_of(QUESTIONS) != hash_of(QUESTIONS[::-1])
     assert hash_of(QUESTIONS) == hash_of(tuple(QUESTIONS))

@@ -25,7 +25,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import ValidationError
 
 from memory.errors import SettingsError, StoreError
-from memory.journal import Journal
+from memory.journal import Journal, identity
 from memory.runs import RunStore, unusable, writable, write_atomically
 from memory.schema import (
     NO_USAGE,
@@ -249,7 +249,16 @@ def _lines(questions: Sequence[Question]) -> str:
 
 
 def _differing(old: Manifest, new: Manifest) -> list[str]:
-    return [name for name in Manifest.model_fields if getattr(old, name) != getattr(new, name)]
+    before, after = _shape(old), _shape(new)
+    return [name for name in before if before[name] != after[name]]
+
+
+def _shape(manifest: Manifest) -> dict[str, Any]:
+    """The manifest without the addresses of servers, which may move while a run goes on."""
+    shape = {name: getattr(manifest, name) for name in Manifest.model_fields}
+    settings = {**manifest.settings, "base_url": bool(manifest.settings.get("base_url"))}
+    models = {name: identity(shape[name]) for name in ("policy", "teacher", "judge")}
+    return {**shape, **models, "settings": settings}
 
 
 def _append(path: Path, values: Iterable[Value]) -> int:
