@@ -87,9 +87,9 @@ def test_a_run_goes_on_at_another_address_with_the_same_model_alone(tmp_path: Pa
     run = RunDirectory(tmp_path / "served")
     run.begin(served("one:8000"), QUESTIONS)
     run.begin(served("two:8000"), QUESTIONS)
-    with pytest.raises(SettingsError, match="with another policy, judge."):
+    with pytest.raises(SettingsError, match=r"with another policy, judge\.$"):
         run.begin(served("one:8000", "llama"), QUESTIONS)
-    with pytest.raises(SettingsError, match="with another policy, judge, settings."):
+    with pytest.raises(SettingsError, match="with another policy, judge, settings"):
         run.begin(served(None), QUESTIONS)
 
 
