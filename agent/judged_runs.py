@@ -1,5 +1,7 @@
 """What can be judged afterwards: a run by its name, a trajectory's file, a collected run.
 
+A run of a thread is judged under its question with the thread, without which it means little.
+
 A run's judgement lies beside its trajectory as `judgement.json`: one `Judgement`, or a list of
 them where the folder holds a collected run.
 """
@@ -13,6 +15,8 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from agent.conversations.background import background_in
+from agent.conversations.in_thread import in_thread
 from memory.errors import SettingsError, StoreError
 from memory.runs import RunStore, unusable, write_atomically
 from memory.schema import Judgement, Trajectory, TrajectoryGroup, Value
@@ -62,7 +66,7 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
     """
     path = Path(name).expanduser()
     if path.is_file():
-        return _alone(_parsed(_text(path), Trajectory, path), path.parent)
+        return _alone(_parsed(_text(path), Trajectory, path), path.parent, RunStore(data_dir))
     if (path / "trajectories.jsonl").is_file():
         return Judgeable(tuple(_groups(path)), path, collected=True)
     if (path / "trajectory.json").is_file():
@@ -72,11 +76,13 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
             f"{path} holds neither trajectory.json nor trajectories.jsonl.",
             "Name a thread, a trajectory's file, or the --out folder of rubricem collect.",
         )
-    return _alone(RunStore(data_dir).load(name), data_dir / "runs" / name)
+    store = RunStore(data_dir)
+    return _alone(store.load(name), store.folder / name, store)
 
 
-def _alone(trajectory: Trajectory, folder: Path) -> Judgeable:
-    group = TrajectoryGroup(question=trajectory.question, trajectories=(trajectory,))
+def _alone(trajectory: Trajectory, folder: Path, store: RunStore) -> Judgeable:
+    read = in_thread(trajectory, background_in(folder, store, trajectory.earlier))
+    group = TrajectoryGroup(question=read.question, trajectories=(read,))
     return Judgeable((group,), folder, collected=False)
 
 

@@ -91,6 +91,18 @@ def was_learnt(folder: Path, trajectory: Trajectory) -> bool:
     return any(c.trajectory_id == trajectory.id for c in candidates_in(folder))
 
 
+def enter(store: RunStore, trajectory: Trajectory) -> str:
+    """See that a run asked with `--memory on` waits; or why it does not."""
+    if why := why_not(trajectory):
+        return why
+    folder = store.folder / trajectory.thread
+    if was_learnt(folder, trajectory):
+        return "this run was learnt from before"
+    if candidates_in(folder) and mark_in(folder) is None:
+        set_mark(folder, Mark(reason="it went on after it had been learnt from"))
+    return ""
+
+
 def queued(store: RunStore, *, every: bool = False) -> list[str]:
     """Threads of the runs that wait, the oldest first.
 
@@ -119,9 +131,6 @@ def why_not(trajectory: Trajectory) -> str:
     """Why a run is not to be learnt from; "" where it is."""
     if trajectory.status is Status.FAILED:
         return "a failed run teaches nothing"
-    if trajectory.earlier:
-        # Its question means nothing without its thread, and lessons are kept by question.
-        return "a question that goes on with a thread teaches nothing by itself"
     if trajectory.ended_by == "interrupt":
         return "nothing was learnt from this run: it was interrupted"
     return ""

@@ -5,6 +5,9 @@ and the run waits to be learnt from later, with the reason. Every finished call 
 beside the run until the learning is done, so a learning that was killed repeats none. A run
 that is learnt from again, because somebody rated it, is reflected on no second time: what was
 written on it is scored anew, now with the rating shown to the judge.
+
+A question of a thread is judged and reflected on with what was asked and reported before it.
+What it taught is kept under the question that can stand alone, by which it is recalled.
 """
 
 import asyncio
@@ -17,6 +20,9 @@ from typing import Any
 from agent.banking import open_bank
 from agent.choice import choose_policy
 from agent.clients import open_policy
+from agent.conversations.background import Background, background_in
+from agent.conversations.in_thread import in_thread
+from agent.conversations.leaning import standalone
 from agent.events import Listener, SourceProgress, ignore
 from agent.journaled import Calls, JournaledChat, JournaledPolicy, JournaledReader
 from agent.judged_runs import find_run
@@ -49,6 +55,7 @@ from memory.schema import Judgement, ReflectionCandidate, Status, Trajectory
 
 EMBEDDED_CANDIDATES = 2
 """a model on a few cores writes each for a minute or more"""
+THREADLESS = "nothing of its thread is left, without which its question means nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +100,28 @@ async def learn(learner: Learner, thread: str) -> Lesson:
         folder = store.folder / thread
         journal = await asyncio.to_thread(Journal, folder / JOURNAL)
         with closing(journal):
-            return await _learnt(learner, trajectory, folder, journal)
+            return await _learnt(learner, store, trajectory, journal)
     except RubricemError as error:
         return failed(thread, error)
 
 
 async def _learnt(
-    learner: Learner, trajectory: Trajectory, folder: Path, journal: Journal
+    learner: Learner, store: RunStore, trajectory: Trajectory, journal: Journal
 ) -> Lesson:
-    if await asyncio.to_thread(was_learnt, folder, trajectory):
+    folder = store.folder / trajectory.thread
+    background = await asyncio.to_thread(background_in, folder, store, trajectory.earlier)
+    why = "this run was learnt from before"
+    if trajectory.earlier and not background.turns:
+        why = THREADLESS
+        await asyncio.to_thread(set_mark, folder, Mark(state="skipped", reason=why))
+    elif not await asyncio.to_thread(was_learnt, folder, trajectory):
+        why = ""
+    if why:
         # Another process may have learnt from it and removed the file while this one opened it.
         await asyncio.to_thread(journal.path.unlink, missing_ok=True)
-        return skipped(trajectory.thread, "this run was learnt from before")
+        return skipped(trajectory.thread, why)
     mark = await asyncio.to_thread(mark_in, folder) or Mark()
-    work = _Work(learner, trajectory, folder, Calls(journal), mark)
+    work = _Work(learner, trajectory, background, folder, Calls(journal), mark)
     try:
         lesson = await work.done()
     except RubricemError as error:
@@ -126,17 +141,29 @@ class _Work:
     """One run on its way to a lesson."""
 
     learner: Learner
-    trajectory: Trajectory
+    ended: Trajectory
+    background: Background
+    """what had been asked and found in its thread"""
     folder: Path
     calls: Calls
     mark: Mark
     ratings: tuple[Rating, ...] = ()
     """what the judge of the reflections was told of"""
 
+    @property
+    def trajectory(self) -> Trajectory:
+        """The run as it is judged and reflected on."""
+        return in_thread(self.ended, self.background)
+
+    @property
+    def question(self) -> str:
+        """The question as the bank knows it."""
+        return standalone(self.ended.question, self.background.questions)
+
     async def done(self) -> Lesson:
         written = await asyncio.to_thread(self._written_before)
         judgement = await self._judgement(again=bool(written))
-        if self.trajectory.recalled:
+        if self.ended.recalled:
             await note_scores(self.learner.bank, [judgement])
         candidates = await self._scored(judgement, written or await self._write())
         lesson = await self._kept(judgement, candidates)
@@ -162,7 +189,7 @@ class _Work:
             return before
         store = BufferStore(settings.data_dir / "buffers")
         with self._step("stages", "judging this run"):
-            buffer = await asyncio.to_thread(store.load, self.trajectory.question)
+            buffer = await asyncio.to_thread(store.load, found.groups[0].question)
             judged = await stage_judge(self._model()).judge(found.groups[0], buffer)
             # Also where nothing was scored: its criteria are not to be asked for again.
             await asyncio.to_thread(store.save, judged.buffer)
@@ -178,7 +205,7 @@ class _Work:
         return [
             candidate.model_copy(update={"score": None, "accepted": False})
             for candidate in candidates_in(self.folder)
-            if candidate.trajectory_id == self.trajectory.id
+            if candidate.trajectory_id == self.ended.id
         ]
 
     async def _write(self) -> list[ReflectionCandidate]:
@@ -186,9 +213,10 @@ class _Work:
         count = EMBEDDED_CANDIDATES if self.learner.local else CANDIDATES
         policy = JournaledPolicy(self.learner.policy, self.calls)
         with self.calls.scope("reflections"):
-            return await write_candidates(
+            written = await write_candidates(
                 policy, self.trajectory, count, self.learner.settings.seed
             )
+        return [each.model_copy(update={"question": self.question}) for each in written]
 
     async def _scored(
         self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
@@ -213,14 +241,15 @@ class _Work:
         self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
     ) -> Lesson:
         policy, bank = self.learner.policy, self.learner.bank
-        texts = [source.text for source in self.trajectory.sources]
+        read = (*self.ended.sources, *self.background.sources)
+        texts = list(dict.fromkeys(source.text for source in read))
         best = accepted(
             candidates, policy.name, policy.version, judgement=judgement, source_texts=texts
         )
         if best is not None:
             await bank.put(best)
-        standing = await bank.within(self.trajectory.question)
-        return lesson_of(self.trajectory, best, candidates, standing)
+        standing = await bank.within(self.question)
+        return lesson_of(self.ended, best, candidates, standing)
 
     def _model(self) -> Any:
         model = self.learner.model

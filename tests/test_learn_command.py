@@ -2,8 +2,6 @@
 
 import json
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from agent.learnable import learnt_candidates
 from tests.conftest import COMMAND, ROOT
 from tests.learning import CALLS, GREAT, Server, ask, command, kept, mark, prepared
 from tests.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.waiting import Process, wait_for
 from training.compiling import reflection_rows
 
 
@@ -75,8 +74,8 @@ def test_a_killed_learning_goes_on_where_it_was(data: Path, at: int, answered: i
     with ScriptedServer(Server(at=stand)) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
         failing.on = False
-        with subprocess.Popen([*COMMAND, "learn"], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
-            wait_until(lambda: len(counted) >= at and journalled(data) == answered)
+        with Process([*COMMAND, "learn"], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+            wait_for(lambda: len(counted) >= at and journalled(data) == answered)
             process.kill()
         done = command("learn")
     assert done.exit_code == 0, done.output
@@ -88,13 +87,6 @@ def test_a_killed_learning_goes_on_where_it_was(data: Path, at: int, answered: i
 def journalled(data: Path) -> int:
     path = data / "runs" / "one" / "learning.jsonl"
     return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def wait_until(true: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < until, "it never came"
-        time.sleep(0.01)
 
 
 def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):

@@ -11,7 +11,7 @@ import click
 
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.commands.learn import Tell, learn_all, learn_with
-from agent.learnable import Mark, candidates_in, mark_in, queued, set_mark, was_learnt, why_not
+from agent.learnable import enter, queued
 from agent.settings import Settings
 from memory.errors import RubricemError
 from memory.runs import RunStore
@@ -23,8 +23,7 @@ def learn_after(settings: Settings, trajectory: Trajectory, *, quiet: bool) -> N
     tell = Tell(quiet=quiet, beside=True)
     store = RunStore(settings.data_dir)
     try:
-        why = why_not(trajectory) or _enter(store, trajectory)
-        if why:
+        if why := enter(store, trajectory):
             tell.aside(why)
         elif isinstance(choose_policy(settings), EmbeddedChoice):
             _offer(store, tell)
@@ -38,16 +37,6 @@ def learn_after(settings: Settings, trajectory: Trajectory, *, quiet: bool) -> N
             f"Go on with: rubricem learn {trajectory.thread}",
             err=True,
         )
-
-
-def _enter(store: RunStore, trajectory: Trajectory) -> str:
-    """See that the run waits; or why it does not."""
-    folder = store.folder / trajectory.thread
-    if was_learnt(folder, trajectory):
-        return "this run was learnt from before"
-    if candidates_in(folder) and mark_in(folder) is None:
-        set_mark(folder, Mark(reason="it went on after it had been learnt from"))
-    return ""
 
 
 def _offer(store: RunStore, tell: Tell) -> None:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import count
+from pathlib import Path
 
 from pydantic import ValidationError
 
@@ -68,14 +69,32 @@ def background_of(store: RunStore, run: str, earlier: Sequence[str]) -> Backgrou
     """What a run of a thread begins with: kept when it is first begun, and read from then on."""
     if not earlier:
         return NOTHING
-    path = store.folder / run / FILE
+    folder = store.folder / run
+    if (kept := _kept(folder)) is not None:
+        return kept
+    found = _gathered(store, earlier)
+    write_atomically(folder / FILE, found.model_dump_json())
+    return found
+
+
+def background_in(folder: Path, store: RunStore, earlier: Sequence[str]) -> Background:
+    """What the run in a folder began with; empty where neither that nor its thread is left."""
+    if not earlier:
+        return NOTHING
+    kept = _kept(folder)
+    return _gathered(store, earlier) if kept is None else kept
+
+
+def _kept(folder: Path) -> Background | None:
     try:
-        return Background.model_validate_json(path.read_bytes())
+        return Background.model_validate_json((folder / FILE).read_bytes())
     except (OSError, ValidationError):
-        found, notes = _ended(store, earlier)
-        background = gathered(found).model_copy(update={"notes": tuple(notes)})
-        write_atomically(path, background.model_dump_json())
-        return background
+        return None
+
+
+def _gathered(store: RunStore, earlier: Sequence[str]) -> Background:
+    found, notes = _ended(store, earlier)
+    return gathered(found).model_copy(update={"notes": tuple(notes)})
 
 
 def gathered(trajectories: Iterable[Trajectory]) -> Background:

@@ -10,7 +10,7 @@ from agent.reports.printable import one_line
 from memory.schema import Judgement, StageScore, Trajectory, Verdict
 
 LONGEST = 160
-"""characters of a justification"""
+"""characters of a question or a justification"""
 PIPED_WIDTH = 160
 """columns of a table that goes into a file or a pipe"""
 
@@ -22,7 +22,7 @@ def print_judgement(
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, PIPED_WIDTH)
-    console.print(Text(one_line(trajectory.question), style="bold"))
+    console.print(Text(one_line(trajectory.question, LONGEST), style="bold"))
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
     console.print(Text(f"{facts}, rubrics {judgement.rubric_version}", style="dim"))
     table = Table("stage", "score", "weight", "criterion", "points", "justification")
