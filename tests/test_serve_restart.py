@@ -15,8 +15,6 @@ import pytest
 from click.testing import CliRunner
 
 from agent.cli import main
-from agent.serve.serving import secured
-from agent.serve.token import FILE_NAME
 from tests.conftest import COMMAND, ROOT
 from tests.flow import SUPPORTED, answer, plan, search
 from tests.run_site import CHANGING, QUESTION, Said, read
@@ -146,14 +144,3 @@ def test_a_port_in_use_is_a_sentence_and_a_remedy(tmp_path: Path, monkeypatch: p
             f"error: Port {port} is in use.",
             "Choose another by --port, or 0 for any free one.",
         ]
-
-
-def test_a_token_is_printed_once_where_others_can_reach_the_server(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert secured(tmp_path, "127.0.0.1").token is None
-    assert capsys.readouterr().out == "" and not (tmp_path / FILE_NAME).exists()
-    made = secured(tmp_path, "0.0.0.0")
-    assert made.token and made.token in capsys.readouterr().out
-    assert secured(tmp_path, "0.0.0.0").token == made.token
-    assert made.token not in capsys.readouterr().out

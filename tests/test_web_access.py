@@ -174,3 +174,15 @@ def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(
         expect(page.get_by_text("scripted")).to_be_visible()
         expect(page.get_by_text("notes", exact=True)).to_be_visible()
         assert "right-token" not in page.content()
+
+
+def test_the_link_that_the_server_prints_opens_the_page_and_leaves_no_token_behind(
+    browser: Browser, tmp_path: Path
+):
+    with website(tmp_path, token="right-token") as site:
+        with opened(browser, site, "#token=right-token") as page:
+            expect(page.get_by_text("scripted")).to_be_visible()
+            assert page.url.endswith("/#/")
+            assert page.get_by_role("dialog").count() == 0
+        with opened(browser, site, "#token=wrong") as page:
+            expect(page.get_by_role("dialog", name="Enter the token")).to_be_visible()

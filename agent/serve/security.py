@@ -54,6 +54,8 @@ class Security:
     """what it listens on"""
     token: str | None = field(default=None, repr=False)
     """None: only this machine can reach it, and no token is asked for"""
+    names: tuple[str, ...] = ()
+    """what this machine is called in its networks, where the server listens in all of them"""
     most_body: int = 1 << 20
     """bytes"""
     bodies: Mapping[str, int] = field(default_factory=lambda: {"/api/uploads": 201_000_000})
@@ -88,7 +90,7 @@ class Security:
 
     def _check_host(self, host: str) -> None:
         name = _name_in(host)
-        if name in LOOPBACK or name == self.host.casefold():
+        if name in (*LOOPBACK, *self.names, self.host.casefold()):
             return
         # A name can be pointed at any address by its owner, a number cannot.
         if self.token is not None and _is_address(name):

@@ -17,6 +17,7 @@ from agent.choice import choose_policy
 from agent.clients import decoding_of
 from agent.serve.app import create_app
 from agent.serve.desk import RunDesk
+from agent.serve.reach import Machine, announced, here, listens_everywhere
 from agent.serve.security import Security, is_loopback
 from agent.serve.sole import sole_server
 from agent.serve.token import FILE_NAME, kept_token
@@ -60,7 +61,9 @@ async def _served(
     open_page: bool,
     results: Sequence[Path],
 ) -> None:
-    security = secured(settings.data_dir, host)
+    everywhere = listens_everywhere(host)
+    machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
+    security, made = secured(settings.data_dir, host, machine)
     desk = RunDesk(settings)
     config = uvicorn.Config(
         create_app(desk, security, results),
@@ -70,21 +73,21 @@ async def _served(
         timeout_graceful_shutdown=GRACE,
         lifespan="on",
     )
-    address = _address(host, listening.getsockname()[1])
-    click.echo(f"Serving on {address} (^C ends it; runs go on when it starts again)")
+    port, kept = listening.getsockname()[1], settings.data_dir / FILE_NAME
+    for line in announced(security, port, machine, kept, made):
+        click.echo(line)
     if open_page:
-        await asyncio.to_thread(webbrowser.open, address)
+        await asyncio.to_thread(webbrowser.open, here(host, port))
     await Server(config, desk).serve([listening])
 
 
-def secured(data_dir: Path, host: str) -> Security:
-    """A token where others can reach the server; a new one is printed, once."""
+def secured(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]:
+    """What the server requires, and whether its token is new: one where others can reach it."""
     if is_loopback(host):
-        return Security(host)
+        return Security(host), False
     token, made = kept_token(data_dir)
-    where = f"it is kept in {data_dir / FILE_NAME}"
-    click.echo(f"Token: {token} ({where})" if made else f"A token is asked for; {where}")
-    return Security(host, token)
+    names = (machine.name,) if machine.name and listens_everywhere(host) else ()
+    return Security(host, token, names), made
 
 
 def bound(host: str, port: int) -> socket.socket:
@@ -119,9 +122,3 @@ def _unbound(host: str, port: int, error: OSError) -> SettingsError:
     return SettingsError(
         f"Nothing can listen on {host} port {port}: {why}.", "Choose another --host or --port."
     )
-
-
-def _address(host: str, port: int) -> str:
-    shown = "127.0.0.1" if host in ("0.0.0.0", "localhost", "") else host
-    shown = "::1" if shown == "::" else shown
-    return f"http://[{shown}]:{port}/" if ":" in shown else f"http://{shown}:{port}/"

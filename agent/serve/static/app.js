@@ -1,5 +1,5 @@
 // Which view stands for which address, and the frame around all of them.
-import { get } from "./api.js";
+import { get, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { icon } from "./icons.js";
 import { login } from "./login.js";
@@ -119,6 +119,15 @@ async function foot() {
   if (status) place.prepend(el("p", { title: `rubricem ${status.version}` }, status.model));
 }
 
+/** The link that the server printed brings its token; no address bar keeps it, no log sees it. */
+async function enter() {
+  const [, token] = location.hash.match(/^#token=(.+)$/) ?? [];
+  if (!token) return;
+  history.replaceState(null, "", "#/");
+  // A token of before is refused, and the right one asked for.
+  await post("/api/login", { token: decoded(token) }).catch(() => null);
+}
+
 document.querySelectorAll("#places a").forEach((link, i) => link.prepend(icon(ICONS[i])));
 document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
@@ -127,5 +136,6 @@ document.getElementById("skip").addEventListener("click", (event) => {
 addEventListener("hashchange", route);
 addEventListener("runs-changed", recent);
 addEventListener("locked", () => login(() => Promise.all([foot(), route()])));
+await enter();
 foot();
 route();
