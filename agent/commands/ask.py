@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from agent.commands.answering import answered
+from agent.commands.budget_flags import budgets
 from agent.commands.resuming import BUDGETS, LATEST, resumed
 from agent.question import checked
 from agent.settings import load_settings
@@ -41,10 +42,7 @@ PARTIAL, INTERRUPTED = 3, 130
     metavar="HOST",
     help="A private host whose pages may be read; repeatable.",
 )
-@click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10).")
-@click.option("--max-total-tokens", type=int, metavar="N", help="Budget of tokens (200000).")
-@click.option("--max-seconds", type=float, metavar="S", help="Budget of time (900).")
-@click.option("--max-cost", type=float, metavar="USD", help="Budget of money (1); 0: no limit.")
+@budgets
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
 @click.option("--clarify", is_flag=True, default=None, help="Let the model ask you one question.")
 @click.option(

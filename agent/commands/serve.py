@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from agent.commands.budget_flags import budgets
 from agent.settings import load_settings
 
 PORT = 8421
@@ -41,13 +42,14 @@ PORT = 8421
     metavar="FOLDER",
     help="Show the collected and trained runs in it, too; repeatable.",
 )
+@budgets
 @click.option("--verify", type=click.Choice(["off", "mark", "repair"]))
 def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **flags: Any) -> None:
     """Serve the web page, and the same to programs.
 
     Only this machine can reach it. With --host elsewhere a token is asked for, which is printed
     when it is made. Runs go on when their page is closed; those that are not finished when the
-    server ends go on when it starts again.
+    server ends go on when it starts again. Budgets are of each question that names none.
     """
     from agent.serve.serving import served
 
