@@ -6,7 +6,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import termios
 import time
 from collections.abc import Iterator
@@ -18,9 +17,8 @@ from memory.printable import printable
 from tests.conftest import COMMAND, ROOT
 from tests.flow import SUPPORTED, answer, plan
 from tests.scripted_server import Hang, Reply, Scripted, ScriptedServer
+from tests.waiting import PATIENCE, Process
 
-DEADLINE = 120.0
-"""seconds after which nothing more is expected, however busy the machine is"""
 ENTER, ALT_ENTER, TAB, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\t", "\x03", "\x04", "\x1b[A"
 ROWS, COLUMNS = 50, 140
 WHERE = b"\x1b[6n"
@@ -35,7 +33,7 @@ class Session:
         self._master, slave = os.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
         environment = {**os.environ, "TERM": "xterm-256color"}
-        self.process = subprocess.Popen(
+        self.process = Process(
             [*COMMAND, "chat", *arguments],
             cwd=ROOT,
             stdin=slave,
@@ -55,7 +53,7 @@ class Session:
 
     def expect(self, *texts: str) -> None:
         """Wait until the texts were shown, in this order, after what was expected before."""
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + PATIENCE
         for text in texts:
             while (at := self.seen.find(text, self._read_to)) < 0:
                 left = until - time.monotonic()
@@ -79,10 +77,10 @@ class Session:
 
     def end(self) -> int:
         """The exit status, once it has ended by itself."""
-        until = time.monotonic() + DEADLINE
+        until = time.monotonic() + PATIENCE
         while self._more(0.2) and time.monotonic() < until:
             pass
-        return self.process.wait(max(until - time.monotonic(), 1))
+        return self.process.wait()
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)

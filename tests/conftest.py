@@ -27,6 +27,8 @@ WEIGHTS_DIR = weights_dir()
 """the cache of the person who runs the tests: weights are fetched once, not for each run"""
 ENVIRONMENT = dict(os.environ)
 OWN_VARIABLES = ("RUBRICEM_", "OPENAI_", "XDG_", "HF_")
+LONG = 900
+"""seconds for a test that is slow, or the first to want weights; pyproject.toml has the others'"""
 CHROMIUM = "/usr/bin/chromium"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
@@ -68,7 +70,10 @@ sys.addaudithook(_guard)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Live tests run only where they are asked for."""
+    """Live tests run only where they are asked for; what fetches or runs weights takes longer."""
+    for item in items:
+        if item.get_closest_marker("slow") or item.get_closest_marker("model"):
+            item.add_marker(pytest.mark.timeout(LONG))
     if "live" in (config.option.markexpr or ""):
         return
     live = [item for item in items if item.get_closest_marker("live")]

@@ -15,6 +15,7 @@ from agent.serve.security import Security
 from agent.settings import Settings
 from tests.scripted_server import ScriptedServer
 from tests.tool_servers import serving_http
+from tests.waiting import PATIENCE
 
 QUESTION = "What does lru_cache do with maxsize None?"
 CHANGING = {"X-Rubricem": "1"}
@@ -100,5 +101,5 @@ async def site(
     chosen: Settings, security: Security | None = None, capacity: Capacity | None = None
 ) -> AsyncIterator[Site]:
     with app_at(chosen, security, capacity) as (address, desk):
-        async with httpx.AsyncClient(base_url=address, headers=CHANGING, timeout=20) as http:
+        async with httpx.AsyncClient(base_url=address, headers=CHANGING, timeout=PATIENCE) as http:
             yield Site(http, desk)

@@ -12,6 +12,7 @@ from agent.cli import main
 from tests.conftest import COMMAND, ROOT
 from tests.flow import RUN, SUPPORTED
 from tests.scripted_server import Fault, ScriptedServer
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_a_process_prints_nothing_but_the_object(documents: Path):
     with ScriptedServer(RUN) as server:
         where = ("--base-url", server.base_url, "--source", str(documents))
         command = [*COMMAND, "ask", "How?", *where, "--json"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
     assert json.loads(done.stdout)["status"] == "finished"
 

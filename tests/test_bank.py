@@ -13,6 +13,7 @@ from memory.bank import RubricBank
 from memory.errors import SettingsError, StoreError
 from tests.bank_parts import WordEmbedder, bank_in, reflection
 from tests.conftest import ROOT
+from tests.waiting import Process
 
 
 async def test_an_empty_bank_loads_nothing_and_writes_nothing(tmp_path: Path):
@@ -165,15 +166,15 @@ asyncio.run(put())
 """
 
 
-def writer(folder: Path, name: str, count: int) -> "subprocess.Popen[str]":
+def writer(folder: Path, name: str, count: int) -> Process:
     command = [sys.executable, "-c", WRITER, str(folder), name, str(count)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 async def test_two_processes_lose_nothing_and_both_are_found(tmp_path: Path):
     running = [writer(tmp_path, name, 6) for name in ("a", "b")]
     for process in running:
-        process.communicate(timeout=60)
+        process.communicate()
         assert process.returncode == 0
     bank = bank_in(tmp_path)
     wanted = {f"{name}{number}" for name in "ab" for number in range(6)}

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import pty
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from memory.bank import RubricBank
 from tests.bank_commands import bank, bank_json, put, reflection, states
 from tests.conftest import COMMAND, ROOT
 from tests.test_nothing_lost import read_until
+from tests.waiting import Process
 
 FLAG = "It tells its reader to obey."
 
@@ -26,14 +26,14 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def at_a_terminal(answer: str, *arguments: str) -> tuple[int, str]:
     """Exit code and output of the command for somebody who answers its question."""
     terminal, end = pty.openpty()
-    process = subprocess.Popen(
+    process = Process(
         [*COMMAND, "bank", *arguments], cwd=ROOT, stdin=end, stdout=end, stderr=end,
         env={**os.environ, "TERM": "dumb"},
     )  # fmt: skip
     os.close(end)
     shown = read_until(terminal, "[y/N]")
     os.write(terminal, f"{answer}\n".encode())
-    code = process.wait(timeout=30)
+    code = process.wait()
     shown += os.read(terminal, 65536).decode()
     os.close(terminal)
     return code, shown

@@ -10,21 +10,20 @@ import pytest
 
 from tests.bank_parts import bank_in, ids, reflection
 from tests.conftest import ROOT
+from tests.waiting import PATIENCE, Process
 
 KILLS = 4
 
 
-def run(code: str, *arguments: str | Path) -> "subprocess.Popen[str]":
+def run(code: str, *arguments: str | Path) -> Process:
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return Process(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_process_killed_anywhere_loses_nothing_it_was_told_is_done(tmp_path: Path):
     seed = str(time.time_ns() % 10**6)
     command = [sys.executable, "-m", "tests.bank_killed", str(tmp_path), seed, str(KILLS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, f"with the seed {seed}: {done.stderr}"
     assert int(done.stdout.split()[0]) > 0, "nothing was put"
 
@@ -64,7 +63,7 @@ asyncio.run(read())
 
 async def test_two_writers_and_a_reader_lose_nothing_and_see_everything(tmp_path: Path):
     running = [run(WRITER, tmp_path, "a"), run(WRITER, tmp_path, "b"), run(READER, tmp_path)]
-    told = [process.communicate(timeout=100) for process in running]
+    told = [process.communicate() for process in running]
     assert [process.returncode for process in running] == [0, 0, 0], told
     wanted = {f"{w}{n}" for w in "ab" for n in range(12) if n % 4 != 1}
     assert told[2][0].split() == [str(len(wanted))] * 2
@@ -112,7 +111,7 @@ async def test_on_a_full_disk_nothing_is_lost_and_what_is_there_is_still_found(t
     # What the system says of a file that may not grow is what it says of a full disk.
     largest = max(p.stat().st_size for p in (tmp_path / "bank" / "index").rglob("*") if p.is_file())
     process = run(FULL, tmp_path, largest)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 0, err
     failed, held, *rest = out.splitlines()
     number, remedy = failed.split(maxsplit=1)
@@ -191,7 +190,7 @@ async def test_lines_of_the_first_version_are_read_and_can_be_removed(tmp_path: 
 )
 def test_a_damaged_index_is_made_again_whatever_is_damaged(tmp_path: Path, how: str):
     command = [sys.executable, "-m", "tests.bank_damaged", str(tmp_path), how]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
     lines = [line.split(",") for line in done.stdout.splitlines()]
     assert len(lines) == 6

@@ -1,7 +1,6 @@
 """The bank's vectors on a Chroma server: a real one, one that is down, one that says nothing."""
 
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from memory.bank import RubricBank
 from memory.bank_server import ServerChroma
 from memory.errors import SettingsError, StoreError
 from tests.bank_parts import WordEmbedder, bank_in, ids, reflection
+from tests.waiting import Process
 
 RUN = "from chromadb.cli.cli import app; app()"
 
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder, port = tmp_path_factory.mktemp("chroma"), free_port()
     where = ["--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(
+        process = Process(
             [sys.executable, "-c", RUN, "run", *where], stdout=log, stderr=log, cwd=folder
         )
     url = f"http://127.0.0.1:{port}"
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait()
 
 
 def bank_on(server: str, folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:

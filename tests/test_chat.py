@@ -22,6 +22,7 @@ from tests.chat_terminal import FOLLOW_UP, turns, where
 from tests.conftest import COMMAND, ROOT
 from tests.flow import researching
 from tests.scripted_server import Fault, ScriptedServer
+from tests.waiting import PATIENCE
 
 QUESTION = "What does lru_cache do with maxsize None?"
 
@@ -173,7 +174,7 @@ def test_reports_are_exported_under_the_name_of_their_run(documents: Path, data_
         lines = f"{QUESTION}\n/export json\n/export report.md\n/rate 5 good\n/export x.exe\n"
         done = subprocess.run(
             arguments, input=lines, cwd=documents, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=120,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE,
         )  # fmt: skip
     assert done.returncode == 1 and done.stderr.startswith("error: 'x.exe' names no format")
     (thread,) = ConversationStore(data_dir).listed().conversations

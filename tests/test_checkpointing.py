@@ -19,6 +19,7 @@ from memory.errors import SettingsError, StoreError
 from tests.fakes import QUESTION, FixedSearch
 from tests.flow import RUN, researching
 from tests.scripted_server import ScriptedServer
+from tests.waiting import PATIENCE, Process
 
 pytest.importorskip("langgraph.checkpoint.postgres", reason="the extra `postgres` is not installed")
 
@@ -64,7 +65,7 @@ def database() -> Iterator[str]:
         assert made.returncode == 0, made.stdout
         command = [postgres, "-D", f"{folder}/data", "-p", str(port), "-k", folder, "-F",
                    "-c", "listen_addresses=127.0.0.1"]  # fmt: skip
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, **options) as server:
+        with Process(command, stdout=subprocess.DEVNULL, **options) as server:
             try:
                 wait_for(port, server)
                 yield f"postgresql://tester@127.0.0.1:{port}/postgres"
@@ -72,10 +73,10 @@ def database() -> Iterator[str]:
                 server.terminate()
 
 
-def wait_for(port: int, server: "subprocess.Popen[bytes]") -> None:
+def wait_for(port: int, server: Process) -> None:
     from psycopg import OperationalError, connect
 
-    until = time.monotonic() + 30
+    until = time.monotonic() + PATIENCE
     while True:
         try:
             with connect(f"postgresql://tester@127.0.0.1:{port}/postgres"):

@@ -19,7 +19,7 @@ from tests.chat_clients import ASKED, SAMPLING, client
 from tests.conftest import ENVIRONMENT
 from tests.flow import answer, plan
 from tests.scripted_server import Fault, Reply, Scripted, ScriptedServer
-from tests.test_nothing_lost import wait_for
+from tests.waiting import PATIENCE, Process, wait_for
 from training.run_directory import RunDirectory
 from training.tally import tally
 
@@ -56,11 +56,9 @@ def environment_of(folder: Path) -> dict[str, str]:
             "RUBRICEM_PRICES": prices}  # fmt: skip
 
 
-def begin(
-    folder: Path, server: ScriptedServer, *arguments: str, **options: Any
-) -> "subprocess.Popen[str]":
+def begin(folder: Path, server: ScriptedServer, *arguments: str, **options: Any) -> Process:
     """A process of its own, which can be interrupted and limited."""
-    return subprocess.Popen(
+    return Process(
         [*COMMAND, *arguments_of(folder, server, *arguments)],
         env={**ENVIRONMENT, "HOME": os.environ["HOME"], **environment_of(folder)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
@@ -83,7 +81,7 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(fol
         process = begin(folder, server)
         wait_for(lambda: len(server.requests) >= 4)
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate()
         asked = len(server.requests)
         assert process.returncode == 130, errors
         assert "Finishing the calls in flight; ^C again stops at once." in errors
@@ -108,7 +106,7 @@ def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(folder: Path):
         time.sleep(0.3)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
         assert time.monotonic() - began < 5
         assert process.returncode == 130
         assert "Stopped at once. The same command goes on" in errors
@@ -130,7 +128,7 @@ def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finish
 
     with ScriptedServer(script) as server:
         process = begin(folder, server, "--concurrency", "1", preexec_fn=limit)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate()
         before = len(server.requests)
         assert process.returncode == 1, errors
         told = [line for line in errors.splitlines() if line.startswith("error: ")]
@@ -147,7 +145,7 @@ def test_a_run_in_use_is_told_and_left_alone(folder: Path):
     told = threading.Event()
 
     def script(body: dict[str, Any], number: int) -> str:
-        told.wait(60)
+        told.wait(PATIENCE)
         return turns(body, number)
 
     with ScriptedServer(script) as server:
@@ -156,7 +154,7 @@ def test_a_run_in_use_is_told_and_left_alone(folder: Path):
         status, _, errors = finished(folder, server)
         assert (status, "in use by another process" in errors) == (1, True), errors
         told.set()
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate()
     assert (process.returncode, "4 rollouts: 4 finished" in out) == (0, True), errors
 
 

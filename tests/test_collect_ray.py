@@ -7,8 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.flow import answer, plan
 from tests.processes import PROC, descendants, listening, name_of
 from tests.scripted_server import ScriptedServer
 from tests.test_collect_faults import COMMAND
+from tests.waiting import Process, wait_for
 from training.run_directory import RunDirectory
 
 KEY = "sk-4f1d-nobody-else-may-read-this"
@@ -64,11 +64,11 @@ def arguments(folder: Path, server: ScriptedServer, engine: str) -> list[str]:
 
 
 @contextmanager
-def collecting(folder: Path, server: ScriptedServer) -> Iterator["subprocess.Popen[str]"]:
+def collecting(folder: Path, server: ScriptedServer) -> Iterator[Process]:
     """The command as a process with a home of its own."""
     (folder / "home").mkdir()
     own = {"HOME": str(folder / "home"), "RUBRICEM_DATA_DIR": str(folder / "data")}
-    process = subprocess.Popen(
+    process = Process(
         [*COMMAND, *arguments(folder, server, "ray")],
         env={**ENVIRONMENT, **own, "RUBRICEM_API_KEY": KEY, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -83,13 +83,6 @@ def collecting(folder: Path, server: ScriptedServer) -> Iterator["subprocess.Pop
 def products(run: RunDirectory) -> list[dict[str, Any]]:
     """A run's trajectories without what no two runs share."""
     return [json.loads(t.model_dump_json(exclude=TIMES)) for t in run.trajectories()]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.05)
 
 
 def workers_of(pid: int) -> list[int]:

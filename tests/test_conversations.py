@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from agent.conversations.store import ConversationStore, Parent
 from memory.errors import SettingsError, StoreError
 from tests.conftest import ROOT
+from tests.waiting import Process
 
 ADDING = (
     "import sys, pathlib\n"
@@ -112,12 +112,10 @@ def test_two_processes_that_add_at_once_lose_nothing(store: ConversationStore, t
     begun = store.create()
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     adding = [
-        subprocess.Popen(
-            [sys.executable, "-c", ADDING, str(tmp_path), begun.id, name], env=environment
-        )
+        Process([sys.executable, "-c", ADDING, str(tmp_path), begun.id, name], env=environment)
         for name in "ab"
     ]
-    assert [process.wait(60) for process in adding] == [0, 0]
+    assert [process.wait() for process in adding] == [0, 0]
     runs = store.get(begun.id).runs
     assert len(runs) == 40
     assert [run for run in runs if run[0] == "a"] == [f"a{i}" for i in range(20)]

@@ -13,6 +13,7 @@ import pytest
 
 from memory.errors import StoreError
 from memory.journal import CallKey, Journal
+from tests.waiting import Process
 
 KEY = CallKey("thread", 1, 0, "abc")
 
@@ -122,7 +123,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path):
         asyncio.run(main())
     """)
     path = tmp_path / "j.jsonl"
-    writer = subprocess.Popen([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
+    writer = Process([sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE)
     assert writer.stdout is not None
     acknowledged = [int(writer.stdout.readline()) for _ in range(20)]
     writer.send_signal(signal.SIGKILL)

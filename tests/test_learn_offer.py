@@ -20,6 +20,7 @@ from tests.conftest import COMMAND, ROOT
 from tests.learning import QUESTION, Server, ask, kept, mark, prepared
 from tests.scripted_server import Fault, Scripted, ScriptedServer
 from tests.trajectories import trajectory
+from tests.waiting import PATIENCE, Process
 
 RUN = trajectory("It is.")
 AFTER = """
@@ -31,8 +32,6 @@ settings = load_settings({"memory": "on"})
 run = RunStore(settings.data_dir).load(sys.argv[1])
 learn_after(settings, run, quiet=sys.argv[2:] == ["quiet"])
 """
-PATIENCE = 60
-"""seconds in which a terminal shows something, however busy the machine is"""
 OFFER = "1 run can be learnt from: learn now? [y/N]: "
 
 
@@ -50,10 +49,10 @@ def ended(data: Path, run: Trajectory = RUN, memory: str = "on") -> Trajectory:
 
 
 @contextmanager
-def on_terminal(*command: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
+def on_terminal(*command: str) -> Iterator[tuple[Process, int]]:
     """A command whose input and errors are a terminal, and that terminal's other end."""
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
+    with Process(
         command, cwd=ROOT, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, text=True
     ) as process:
         os.close(theirs)
@@ -64,7 +63,7 @@ def on_terminal(*command: str) -> Iterator[tuple["subprocess.Popen[str]", int]]:
             os.close(ours)
 
 
-def interrupted(process: "subprocess.Popen[str]", terminal: int) -> None:
+def interrupted(process: Process, terminal: int) -> None:
     """^C until it is heard: Python forgets one that comes just before it waits for a line."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -106,7 +105,7 @@ def test_who_declines_is_told_how_to_learn_later(data: Path, reply: str):
         else:
             os.write(terminal, reply.encode())
         assert "Later: rubricem learn" in read_until(terminal, "rubricem learn")
-        assert process.wait(20) == 0
+        assert process.wait() == 0
     assert not (data / "bank").exists()
 
 
@@ -156,7 +155,7 @@ def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Pa
             assert process.stdout and process.stdout.readline() == f"{QUESTION}\n"
             os.write(terminal, b"y\n")
             told = read_until(terminal, "nothing more")
-            assert process.wait(20) == 0
+            assert process.wait() == 0
     assert "one: kept reflection" in told
     # A model of random weights writes no reflection.
     assert "loading tiny.gguf" in told and "\r\ntwo: no" in told

@@ -23,6 +23,7 @@ from tests.learning import (
 )
 from tests.scripted_server import Fault, Hang, Scripted, ScriptedServer
 from tests.test_reflecting import GOOD
+from tests.waiting import Process
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data
                     process.send_signal(signal.SIGINT)
                     break
             told = process.stderr.read()
-            assert process.wait(20) == 0
+            assert process.wait() == 0
         assert "it was interrupted" in told and "rubricem learn one" in told
         assert kept(data) == []
         hanging = False
@@ -126,11 +127,11 @@ def test_an_interruption_ends_the_learning_alone_and_nothing_is_asked_twice(data
     assert len(kept(data)) == 1
 
 
-def asked(server: ScriptedServer, data: Path) -> "subprocess.Popen[str]":
+def asked(server: ScriptedServer, data: Path) -> Process:
     """`ask --memory on` in a process of its own."""
     arguments = asking(server, data, "--memory", "on", "--thread", "one")
     pipe = subprocess.PIPE
-    return subprocess.Popen([*COMMAND, *arguments], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
+    return Process([*COMMAND, *arguments], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_a_run_that_was_learnt_from_is_not_learnt_from_again(data: Path):

@@ -18,6 +18,7 @@ from memory.schema import Stage, Status
 from tests.conftest import ROOT
 from tests.flow import RUN, SUPPORTED, plan
 from tests.scripted_server import Fault, Hang, ScriptedServer
+from tests.waiting import Process
 
 QUESTION = "What does lru_cache do with maxsize None?"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -116,7 +117,7 @@ def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path) ->
     )
     with ScriptedServer([plan(), Hang()]) as server:
         options = {"BASE_URL": server.base_url, "SOURCE": "documents", "DATA_DIR": str(here / "d")}
-        process = subprocess.Popen(
+        process = Process(
             [sys.executable, "-c", code],
             cwd=here,
             env={"PYTHONPATH": str(ROOT), **{f"RUBRICEM_{k}": v for k, v in options.items()}},

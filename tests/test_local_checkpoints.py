@@ -17,6 +17,7 @@ from memory.buffers import BufferStore
 from memory.rubrics import RubricBuffer
 from tests.test_local_bases import folder_of
 from tests.train_rows import config_of, lasting, policy_rows, quiet
+from tests.waiting import Process
 from training.local.checkpoint_files import Saved, fault, read_trainer, read_weights
 from training.local.checkpointing import TrainingFolder
 from training.local.config import TrainConfig
@@ -134,7 +135,7 @@ def saved(step: int, size: int = 10, **metrics: float) -> Saved:
 
 def test_a_kill_while_a_checkpoint_is_written_leaves_the_one_before(tmp_path: Path) -> None:
     command = (sys.executable, "-c", WRITER, str(tmp_path))
-    process = subprocess.Popen(command, cwd=ROOT)
+    process = Process(command, cwd=ROOT)
     folder = TrainingFolder(tmp_path)
     while not _killed_in_the_middle(process, folder):
         assert process.poll() is None

@@ -16,6 +16,7 @@ from memory.bank import RubricBank
 from memory.errors import PolicyError, SettingsError, StoreError, WeightsError
 from tests.bank_commands import reflection
 from tests.train_rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
+from tests.waiting import Process
 from training.local.adapter_gguf import tensor_name
 from training.local.canary import Canary, Compared, canary
 from training.local.checkpointing import TrainingFolder
@@ -124,7 +125,7 @@ def trained_in_pieces(folder: Path, config: Path, kills: int) -> None:
     command = (sys.executable, "-c", "from agent.cli import main; main()", "train", "ss-grpo")
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     for wanted in range(1, kills + 1):
-        process = subprocess.Popen((*command, config), env=environment, stderr=subprocess.DEVNULL)
+        process = Process((*command, config), env=environment, stderr=subprocess.DEVNULL)
         while TrainingFolder(folder).step() < wanted and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)

@@ -18,6 +18,7 @@ from tests.conftest import COMMAND, ROOT
 from tests.flow import RUN, SUPPORTED
 from tests.page_site import PageSite
 from tests.scripted_server import Fault, Scripted, ScriptedServer
+from tests.waiting import PATIENCE, Process
 
 QUESTION = "What does lru_cache do with maxsize None?"
 TOOLS = ["bank_search", "bank_show", "judge", "open_page", "research", "search"]
@@ -49,7 +50,7 @@ async def program(here: Path, *script: Scripted) -> AsyncIterator[Client]:
         command, *args = (*COMMAND, "mcp")
         env = variables(here, model.base_url)
         started = StdioServerParameters(command=command, args=args, env=env, cwd=here)
-        async with Client(started, read_timeout_seconds=120) as client:
+        async with Client(started, read_timeout_seconds=PATIENCE) as client:
             yield client
 
 
@@ -57,7 +58,7 @@ async def program(here: Path, *script: Scripted) -> AsyncIterator[Client]:
 def over_http(here: Path, *script: Scripted) -> Iterator[str]:
     """The address of a server that the command serves on loopback."""
     with ScriptedServer(script) as model:
-        process = subprocess.Popen(
+        process = Process(
             [*COMMAND, "mcp", "--http", "--port", "0"],
             cwd=here,
             env={**os.environ, **variables(here, model.base_url)},
@@ -72,7 +73,7 @@ def over_http(here: Path, *script: Scripted) -> Iterator[str]:
             yield found[0]
         finally:
             process.terminate()
-            printed, _ = process.communicate(timeout=60)
+            printed, _ = process.communicate()
     assert printed == ""
 
 
@@ -158,7 +159,7 @@ async def test_a_run_is_judged_by_its_name(here: Path) -> None:
         command, *args = (*COMMAND, "mcp")
         env = variables(here, model.base_url)
         started = StdioServerParameters(command=command, args=args, env=env, cwd=here)
-        async with Client(started, read_timeout_seconds=120) as client:
+        async with Client(started, read_timeout_seconds=PATIENCE) as client:
             run = (await asked(client, "research", question=QUESTION))["run"]
             judged = await asked(client, "judge", run=run)
     scores = {stage["stage"]: stage["score"] for stage in judged["stages"]}
@@ -169,7 +170,7 @@ async def test_a_run_is_judged_by_its_name(here: Path) -> None:
 
 async def test_a_server_over_http_answers_the_same(here: Path) -> None:
     with over_http(here, *RUN, SUPPORTED) as address:
-        async with Client(address, read_timeout_seconds=120) as client:
+        async with Client(address, read_timeout_seconds=PATIENCE) as client:
             listed = await client.list_tools()
             assert sorted(tool.name for tool in listed.tools) == TOOLS
             found = await asked(client, "research", question=QUESTION, format="short")
@@ -204,7 +205,7 @@ def test_nothing_but_the_protocol_is_on_standard_output(here: Path) -> None:
     ]
     with ScriptedServer([*RUN, SUPPORTED]) as model:
         messages: list[Any] = []
-        with subprocess.Popen(
+        with Process(
             [*COMMAND, "mcp"],
             cwd=here,
             env={**os.environ, **variables(here, model.base_url)},

@@ -7,7 +7,6 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from agent.cli import main
 from tests.conftest import COMMAND, ROOT
 from tests.flow import RUN, answer, plan
 from tests.scripted_server import Fault, Reply, ScriptedServer
+from tests.waiting import PATIENCE, Process, wait_for
 
 HANGING = Reply(pieces=["<think>"], hang_after=1)
 
@@ -38,21 +38,14 @@ def command(server: ScriptedServer, documents: Path, *more: str) -> list[str]:
     return [*COMMAND, "ask", "What evicts?", *where, *more]
 
 
-def begun(arguments: list[str], **options: Any) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
+def begun(arguments: list[str], **options: Any) -> Process:
+    return Process(
         arguments, cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options
     )
 
 
 def ask(*arguments: str) -> Any:
     return CliRunner().invoke(main, ["ask", *arguments])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < until, "it never happened"
-        time.sleep(0.02)
 
 
 def sentences(text: str) -> str:
@@ -65,7 +58,7 @@ def test_one_interrupt_gives_a_partial_report_that_can_be_resumed(documents: Pat
         with begun(command(server, documents, "--json")) as process:
             wait_for(lambda: len(server.requests) == 2)
             process.send_signal(signal.SIGINT)
-            said, errors = process.communicate(timeout=30)
+            said, errors = process.communicate()
         report = json.loads(said)
         resumed = ask("--resume", "--json")
         assert len(server.requests) == 4
@@ -82,7 +75,7 @@ def test_two_interrupts_stop_at_once_and_lose_nothing(documents: Path):
             wait_for(lambda: len(server.requests) == 2)
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGINT)
-            said, errors = process.communicate(timeout=30)
+            said, errors = process.communicate()
         resumed = ask("--resume", "t", "--json")
         assert len(server.requests) == 4
     assert (process.returncode, resumed.exit_code) == (130, 0)
@@ -130,7 +123,7 @@ def test_a_disk_that_is_full_is_one_sentence_and_loses_nothing_finished(document
 
     with ScriptedServer([long, long, answer()]) as server:
         with begun(command(server, documents, "--quiet"), preexec_fn=limit) as process:
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate()
         resumed = ask("--resume", "t", "--json")
         assert len(server.requests) == 3, "the call whose reply was lost is the one that is made"
     assert process.returncode == 1
@@ -160,7 +153,7 @@ def test_a_question_of_100_000_characters_is_refused_before_anything_is_asked(do
         arguments = command(server, documents, "--quiet")
         arguments[arguments.index("What evicts?")] = "why " * 25_000
         with begun(arguments) as process:
-            said, errors = process.communicate(timeout=30)
+            said, errors = process.communicate()
         assert server.requests == []
     assert (process.returncode, said) == (2, "")
     assert "100,000 characters" in sentences(errors).replace("99,999", "100,000")
@@ -170,7 +163,7 @@ def test_a_plan_is_never_waited_for_without_a_terminal(documents: Path):
     with ScriptedServer(RUN) as server:
         arguments = command(server, documents, "--approve-plan", "--json")
         with begun(arguments, stdin=subprocess.DEVNULL) as process:
-            said, errors = process.communicate(timeout=30)
+            said, errors = process.communicate()
     assert (process.returncode, json.loads(said)["status"]) == (0, "finished")
     assert "no terminal to ask at: the plan is approved" in errors
 
@@ -181,7 +174,7 @@ def test_a_plan_is_edited_at_the_terminal(documents: Path, tmp_path: Path):
     editor.chmod(0o700)
     terminal, end = pty.openpty()
     with ScriptedServer([plan(), answer()]) as server:
-        process = subprocess.Popen(
+        process = Process(
             command(server, documents, "--approve-plan", "--json"), cwd=ROOT,
             stdin=end, stderr=end, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "EDITOR": str(editor), "TERM": "xterm"},
@@ -189,7 +182,7 @@ def test_a_plan_is_edited_at_the_terminal(documents: Path, tmp_path: Path):
         os.close(end)
         shown = read_until(terminal, "[r]eject?")
         os.write(terminal, b"e\n")
-        said, _ = process.communicate(timeout=30)
+        said, _ = process.communicate()
     os.close(terminal)
     assert "Says what is evicted" in shown and "## First search" in shown
     stages = {stage["stage"]: stage["text"] for stage in json.loads(said)["stages"]}
@@ -197,7 +190,7 @@ def test_a_plan_is_edited_at_the_terminal(documents: Path, tmp_path: Path):
 
 
 def read_until(terminal: int, words: str) -> str:
-    shown, until = "", time.monotonic() + 30
+    shown, until = "", time.monotonic() + PATIENCE
     while words not in shown:
         assert time.monotonic() < until, shown
         shown += os.read(terminal, 4096).decode(errors="replace")

@@ -1,9 +1,12 @@
 """The real `openai` package against the served app: models and chat completions."""
 
-import time
+import json
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -15,6 +18,7 @@ from agent.serve.security import Security
 from tests.flow import RUN, SUPPORTED, answer, contents, plan
 from tests.openai_served import QUESTION, REPORT, client, served
 from tests.scripted_server import Fault, Hang
+from tests.waiting import PATIENCE, wait_for
 
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
 
@@ -206,29 +210,23 @@ def test_a_report_that_a_budget_cut_ends_for_its_length(tmp_path: Path) -> None:
     assert "Ended early" in (cut.choices[0].message.content or "")
 
 
-def until(true: Any, seconds: float = 20) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("stream", [True, False])
 def test_a_client_that_goes_away_ends_its_run_with_what_there_is(
     stream: bool, tmp_path: Path
 ) -> None:
     with served([plan(), Hang()], tmp_path) as (address, desk, model):
         body = {"model": "rubricem", "messages": ASKED, "stream": stream}
-        with httpx.Client(timeout=httpx.Timeout(10)) as http:
-            if stream:
-                with http.stream("POST", f"{address}/chat/completions", json=body) as reply:
-                    lines = reply.iter_lines()
-                    until(lambda: "Found:" in next(lines))
-                    until(lambda: len(model.requests) == 2)
-            else:
-                with pytest.raises(httpx.ReadTimeout):
-                    http.post(f"{address}/chat/completions", json=body, timeout=3)
-        until(lambda: not desk.live)
+        url = f"{address}/chat/completions"
+        if stream:
+            with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
+                lines = reply.iter_lines()
+                wait_for(lambda: "Found:" in next(lines))
+                wait_for(lambda: len(model.requests) == 2)
+        else:
+            with closing(HTTPConnection(urlsplit(url).netloc)) as asking:
+                asking.request("POST", url, json.dumps(body), {"Content-Type": "application/json"})
+                wait_for(lambda: len(model.requests) == 2)
+        wait_for(lambda: not desk.live)
         [run] = desk.store.threads()
         ended = desk.store.load(run)
     assert (ended.status, ended.ended_by) == ("partial", "interrupt")
@@ -264,10 +262,11 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
 def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path) -> None:
     with served([plan(), Hang()], tmp_path) as (address, desk, model):
         body = {"model": "rubricem", "messages": ASKED, "stream": True}
-        with httpx.stream("POST", f"{address}/chat/completions", json=body, timeout=20) as reply:
+        url = f"{address}/chat/completions"
+        with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
             lines = reply.iter_lines()
-            until(lambda: "Found:" in next(lines))
-            until(lambda: len(model.requests) == 2)
+            wait_for(lambda: "Found:" in next(lines))
+            wait_for(lambda: len(model.requests) == 2)
             [work] = desk.live.values()
             assert work.task is not None
             work.task.get_loop().call_soon_threadsafe(desk.close)

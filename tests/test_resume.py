@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.conftest import COMMAND, ROOT
 from tests.fakes import QUESTION, FixedSearch
 from tests.flow import RUN, asked, journalled, plan, researching
 from tests.scripted_server import Fault, Hang, ScriptedServer
+from tests.waiting import Process, wait_for
 
 DELAY = 0.4
 
@@ -40,10 +40,7 @@ class Loopback:
         return counted
 
     def wait_for(self, calls: int) -> None:
-        until = time.monotonic() + 30
-        while self.counts()["calls"] < calls:
-            assert time.monotonic() < until, "the call never came"
-            time.sleep(0.02)
+        wait_for(lambda: self.counts()["calls"] >= calls)
 
 
 @pytest.fixture
@@ -52,9 +49,9 @@ def loopback() -> Iterator[Loopback]:
         yield Loopback(address)
 
 
-def ask(*arguments: str) -> "subprocess.Popen[str]":
+def ask(*arguments: str) -> Process:
     command = [*COMMAND, "ask", "--json", *arguments]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    return Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from memory.schema import AnswerFormat
 from tests.conftest import ROOT
 from tests.flow import RUN, SUPPORTED, answer, plan
 from tests.scripted_server import Fault, ScriptedServer
+from tests.waiting import PATIENCE, Process
 
 SERVED = ("agent", "judge", "memory", "training", "langgraph.json", "pyproject.toml", "README.md")
 
@@ -65,18 +65,18 @@ def served(folder: Path, model_url: str) -> Iterator[httpx.Client]:
     dev = ["-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1"]
     command = [sys.executable, *dev, "--port", str(port)]
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+        process = Process(command, cwd=folder, env=environment, stdout=log, stderr=log)
         try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http:
                 wait_for(http, process, folder / "log")
                 yield http
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait()
 
 
-def wait_for(http: httpx.Client, process: "subprocess.Popen[bytes]", log: Path) -> None:
-    until = time.monotonic() + 60
+def wait_for(http: httpx.Client, process: Process, log: Path) -> None:
+    until = time.monotonic() + PATIENCE
     while process.poll() is None and time.monotonic() < until:
         try:
             if http.get("/ok").status_code == 200:
