@@ -62,7 +62,7 @@ class LossMetrics:
             | sums
             | means
             | {f"{name}_max": peak for name, peak in self.peaks.items()}
-            | _ratios(self.rows)
+            | ratio_numbers(self.rows)
         )
 
 
@@ -109,8 +109,11 @@ class Ledger:
         )
 
 
-def _ratios(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
-    """Of each name with a row; a median beyond what a float holds is told as the largest one."""
+def ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
+    """Of the logs of the rows' ratios, by name: the ratios' median, and counts above each bound.
+
+    A median beyond what a float holds is told as the largest one.
+    """
     found: dict[str, float] = {}
     for name, logs in rows.items():
         if logs:

@@ -22,6 +22,9 @@ sum), and its own shares clipped and k3. Of each stage, `{stage}_loss` and `{sta
 means of the unweighted term and of |A| over the stage's tokens.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -92,15 +95,36 @@ def _measure_sampler(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
 
 
 def _measure_sequences(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
-    """The ratios of whole policy rows, in nats."""
     policy = batch.objectives == OBJECTIVES.index("policy")
-    counts = _row_sums(batch, policy.double())
+    sums = partial(_row_sums, batch)
+    logs = sequence_logs(sums, terms.new, batch.behaviour, policy, terms.reference)
+    for name, values in logs.items():
+        ledger.rows(name, values)
+
+
+def sequence_logs(
+    sums: Callable[[Tensor], Tensor],
+    new: Tensor,
+    behaviour: Tensor,
+    policy: Tensor,
+    reference: Tensor | None,
+) -> dict[str, Tensor]:
+    """The logs (nats) of the ratios of whole policy rows, (rows,) by name.
+
+    All are (B, T), `policy` true where a policy row is trained; `sums` adds up such values row by
+    row. Rows without such a token are left out.
+    """
+    counts = sums(policy.double())
     some = counts > 0
-    gap = (terms.new - batch.behaviour).double().masked_fill(~policy, 0.0)
-    ledger.rows("sequence_ratio", _row_sums(batch, gap)[some])
-    if terms.reference is not None:
-        moved = (terms.new - terms.reference).double().masked_fill(~policy, 0.0)
-        ledger.rows("novelty", (_row_sums(batch, moved) / counts.clamp(min=1))[some])
+    found = {"sequence_ratio": sums(_policys(new - behaviour, policy))[some]}
+    if reference is not None:
+        moved = sums(_policys(new - reference, policy))
+        found["novelty"] = (moved / counts.clamp(min=1))[some]
+    return found
+
+
+def _policys(values: Tensor, policy: Tensor) -> Tensor:
+    return values.double().masked_fill(~policy, 0.0)
 
 
 def _row_sums(batch: Batch, values: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ position ids count from each row's beginning whatever the model makes of them.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -22,14 +23,19 @@ from torch import Tensor
 from training.local.learner import moves
 from training.local.micro_batches import share, silent
 from training.local.ranks import Ranks
+from training.loss_metrics import LossMetrics
 from training.objective_config import ObjectiveConfig
+from training.objective_numbers import sequence_logs
 from training.objective_terms import clipped_terms
-from training.rows import TrainRow
+from training.rows import OBJECTIVES, TrainRow
 from training.tensors import Batch, collate
 from training.window_weights import window_weights
 
 Inputs = dict[str, Tensor]
 """what `GRPOTrainer._compute_loss` reads, by its names; (B, P) and (B, C) of P + C = T positions"""
+BEHAVIOUR, POLICY = "rubricem_behaviour", "rubricem_policy"
+"""what TRL passes on unread, for our own numbers: the sampler's log-probabilities, and where a
+policy row is trained"""
 
 
 def needs_old(objective: ObjectiveConfig, passes: int) -> bool:
@@ -106,6 +112,8 @@ class WindowRows:
             "tool_mask": batch.mask[:, tail].long(),
             "advantages": (batch.advantages * scale)[:, tail],
             "num_items_in_batch": torch.tensor(float(self.tokens), device=batch.ids.device),
+            BEHAVIOUR: batch.behaviour[:, tail],
+            POLICY: (batch.objectives == OBJECTIVES.index("policy"))[:, tail],
         }
         if self._objective.correction == "bypass":
             old = batch.behaviour[:, tail]
@@ -122,3 +130,11 @@ class WindowRows:
         found = values.new_zeros(self.batch.ids.shape)
         found[:, self.split : self.width] = values
         return found
+
+
+def sequences_of(inputs: Inputs, new: Tensor) -> LossMetrics:
+    """The ratios of whole rows of a micro-batch, from the policy's log-probabilities (B, C)."""
+    reference = inputs.get("ref_per_token_logps")
+    sums = partial(torch.sum, dim=1)
+    logs = sequence_logs(sums, new, inputs[BEHAVIOUR], inputs[POLICY], reference)
+    return LossMetrics(rows={name: tuple(values.tolist()) for name, values in logs.items()})

@@ -2,7 +2,8 @@
 
 Where TRL would generate, score and normalise, the window's rows are laid out with their own
 advantages. TRL 1.16 takes (B, T) advantages from subclasses by intent; the method is not public,
-so the version is pinned to its minor.
+so the version is pinned to its minor. Two more are listened to, for the ratios of whole rows
+(`training.objective_numbers`).
 
 TRL repeats one prompt `num_generations` times over all ranks. Its data set has one entry for each
 window here, and one group is the whole generation batch, so that each rank learns which window it
@@ -18,9 +19,10 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from training.local.ranks import Ranks
+from training.loss_metrics import LossMetrics, ratio_numbers
 from training.objective_config import ObjectiveConfig
 from training.rows import TrainRow
-from training.trl_engine.batches import Inputs, WindowRows, needs_old
+from training.trl_engine.batches import Inputs, WindowRows, needs_old, sequences_of
 
 WINDOW = "window"
 """the column of the data set that holds a window's number"""
@@ -38,6 +40,7 @@ class RowsTrainer(GRPOTrainer):
     ) -> None:
         """`more`: what GRPOTrainer takes; every window has a row with a gradient."""
         self._windows, self._objective, self._ranks = windows, objective, ranks
+        self._measured = LossMetrics()
         super().__init__(reward_funcs=_unasked, **more)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Inputs:
@@ -54,6 +57,22 @@ class RowsTrainer(GRPOTrainer):
             if self.beta:
                 found["ref_per_token_logps"] = self._reference_of(window)
         return found
+
+    def _get_per_token_logps_and_entropies(self, *model_inputs: Any, **more: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*model_inputs, **more)
+        self._newest: Tensor = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: Inputs) -> Tensor:
+        loss: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
+        self._measured += sequences_of(inputs, self._newest)
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """With the ratios of whole rows of all ranks since the last update."""
+        measured = sum(self._ranks.gathered(self._measured), LossMetrics())
+        self._measured = LossMetrics()
+        super().log(logs | ratio_numbers(measured.rows), start_time)
 
     def _send_telemetry(self) -> None:
         """TRL tells its makers of each training otherwise; nothing leaves this machine unasked."""
