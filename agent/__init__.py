@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from agent.library import Report as Report
+    from agent.library import learnt as learnt
     from agent.library import research as research
     from agent.library import research_sync as research_sync
 
-__all__ = ("Report", "research", "research_sync")
+__all__ = ("Report", "learnt", "research", "research_sync")
 
 
 def __getattr__(name: str) -> Any:

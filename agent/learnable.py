@@ -111,6 +111,12 @@ def queued(store: RunStore, *, every: bool = False) -> list[str]:
     return [thread for thread in store.threads() if _waits(store, thread, every)]
 
 
+def models_of(store: RunStore, thread: str) -> tuple[str, str]:
+    """The model and the server that a run was asked with; "": none was named."""
+    choices = store.request(thread).get("choices") or {}
+    return choices.get("model") or "", choices.get("base_url") or ""
+
+
 def _waits(store: RunStore, thread: str, every: bool) -> bool:
     """Whether it waits; what cannot be read holds nothing else up."""
     folder = store.folder / thread

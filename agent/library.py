@@ -7,17 +7,25 @@
 
 Options are settings by their names; those not given come from the environment, `rubricem.toml`
 and the defaults, as they do on the command line. Runs are kept in the data directory like those
-of the command line: `rubricem runs` lists them, `rubricem learn` learns from them.
+of the command line: `rubricem runs` lists them, `rubricem learn` learns from them. With
+`memory="on"` and a server's model that begins by itself once the report is returned, in the
+event loop that asked; `learnt` waits for it.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from agent.auto_source import settled, with_default_source
-from agent.choice import choose_policy
+from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import decoding_of, open_researcher, reserve
-from agent.events import Listener, ignore
+from agent.events import Listener, SourceProgress, ignore
+from agent.learnable import enter
+from agent.learning_queue import LearningQueue
+from agent.lessons import Lesson
 from agent.question import checked
 from agent.reports.citations import cited_answer
 from agent.reports.cited import Citation
@@ -25,7 +33,11 @@ from agent.reports.report import markdown
 from agent.researcher import new_thread
 from agent.settings import Settings, load_settings
 from memory.errors import RubricemError, SettingsError
+from memory.runs import RunStore
 from memory.schema import Source, Status, Trajectory, Usage
+
+_QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, LearningQueue]()
+"""what is learnt from behind the reports, on each event loop"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +77,21 @@ async def research(
     RubricemError, with a remedy, where the run failed.
     """
     chosen = load_settings(settings)
-    return report_of(await answered(chosen, question, thread, on_event, stop))
+    trajectory = await answered(chosen, question, thread, on_event, stop)
+    report = report_of(trajectory)
+    if chosen.memory == "on":
+        await _learn_later(chosen, trajectory, on_event)
+    return report
+
+
+async def learnt() -> tuple[Lesson, ...]:
+    """Wait until the runs of this event loop that are to be learnt from were; what came of them.
+
+    A run that is still waiting when the event loop ends is left to `rubricem learn`.
+    """
+    queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
+    await queue.idle()
+    return tuple(queue.lessons)
 
 
 def research_sync(
@@ -73,6 +99,7 @@ def research_sync(
 ) -> Report:
     """`research` for code without an event loop; ^C once gives a PARTIAL report.
 
+    A run that is to be learnt from at once was learnt from when this returns; ^C ends only that.
     Raises SettingsError where an event loop runs already.
     """
     try:
@@ -91,10 +118,37 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
     stop = asyncio.Event()
     work = asyncio.ensure_future(research(question, stop=stop, **options))
     try:
-        return await asyncio.shield(work)
+        report = await asyncio.shield(work)
     except asyncio.CancelledError:
         stop.set()
         return await work
+    # Interrupted now, the answer stands and the run waits.
+    with suppress(asyncio.CancelledError):
+        await learnt()
+    return report
+
+
+async def _learn_later(settings: Settings, trajectory: Trajectory, tell: Listener) -> None:
+    """Have the run learnt from behind its report, or leave it to whoever learns later."""
+    said = "this run waits to be learnt from: rubricem learn"
+    try:
+        why = await asyncio.to_thread(enter, RunStore(settings.data_dir), trajectory)
+    except RubricemError as error:
+        why = f"nothing was learnt from this run: {error}"
+    if not why and not isinstance(choose_policy(settings), EmbeddedChoice):
+        queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
+        if queue.put(trajectory.thread, partial(_lesson, settings, trajectory.thread, tell)):
+            return
+    tell(SourceProgress(why or said))
+
+
+async def _lesson(settings: Settings, thread: str, tell: Listener) -> Lesson:
+    from agent.learning import learn, open_learner
+
+    async with open_learner(settings, tell) as learner:
+        lesson = await learn(learner, thread)
+    tell(SourceProgress(lesson.said))
+    return lesson
 
 
 async def answered(

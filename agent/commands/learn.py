@@ -106,6 +106,8 @@ def learn_all(
     store: RunStore, threads: Sequence[str], flags: Mapping[str, Any], tell: Tell
 ) -> list["Lesson"]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
+    from agent.learnable import models_of
+
     given = {name: value for name, value in flags.items() if value is not None}
     groups: dict[tuple[str, str], list[str]] = {}
     for thread in threads:
@@ -129,12 +131,6 @@ def learn_with(settings: Settings, threads: Sequence[str], tell: Tell) -> list["
         return asyncio.run(run())
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-
-
-def models_of(store: RunStore, thread: str) -> tuple[str, str]:
-    """The model and the server that a run was asked with; "": none was named."""
-    choices = store.request(thread).get("choices") or {}
-    return choices.get("model") or "", choices.get("base_url") or ""
 
 
 async def _learn_group(settings: Settings, threads: Sequence[str], tell: Tell) -> list["Lesson"]:

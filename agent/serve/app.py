@@ -13,7 +13,14 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from agent.protocols import openai_completions, openai_responses
-from agent.serve import inspection, routes_runs, routes_status, routes_threads, routes_work
+from agent.serve import (
+    inspection,
+    routes_learning,
+    routes_runs,
+    routes_status,
+    routes_threads,
+    routes_work,
+)
 from agent.serve.desk import RunDesk
 from agent.serve.guard import Guard
 from agent.serve.refusals import body_of, status_of
@@ -24,6 +31,7 @@ ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
     routes_runs.router,
     routes_work.router,
     routes_threads.router,
+    routes_learning.router,
     openai_completions.router,
     openai_responses.router,
 )

@@ -21,6 +21,7 @@ from agent.question import checked
 from agent.researcher import new_thread
 from agent.serve.asked import Answered, BudgetsAsked, RunAsked, settings_for
 from agent.serve.event_log import END, EventLog, Told
+from agent.serve.lessons import Lessons
 from agent.serve.logs import Logs
 from agent.serve.refusals import conflict, too_many, unknown_run, unknown_thread
 from agent.serve.researchers import CURRENT, Researchers
@@ -62,6 +63,7 @@ class RunDesk:
         self.store = RunStore(settings.data_dir)
         self.conversations = ConversationStore(settings.data_dir)
         self.researchers = Researchers(settings)
+        self.lessons = Lessons(settings, self.researchers)
         self.logs = Logs(self.store.folder)
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
@@ -82,6 +84,7 @@ class RunDesk:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            await self.lessons.aclose()
             await self.researchers.aclose()
             self.logs.close()
 
@@ -232,13 +235,15 @@ class RunDesk:
         await work.end(said)
         work.state = "ended"
         self.live.pop(work.run)
+        if work.trajectory is not None and settings.memory == "on":
+            await self.lessons.after(work.trajectory)
 
     async def _answered(self, work: Work, ask: Ask, settings: Settings) -> list[Said]:
         await work.place.take()
         async with self.researchers.of(settings) as researcher:
             work.state = "running"
-            trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
-        return await asyncio.to_thread(ended, trajectory)
+            work.trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
+        return await asyncio.to_thread(ended, work.trajectory)
 
     async def _beat(self) -> None:
         while True:

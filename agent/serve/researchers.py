@@ -77,6 +77,11 @@ class Researchers:
         finally:
             held.users -= 1
 
+    async def opened(self) -> Policy:
+        """The model that answers; the first that wants it opens it."""
+        async with self._lock:
+            return await self._opened_policy()
+
     async def aclose(self) -> None:
         for held in self._held.values():
             await close_sources(held.search_tool)

@@ -12,6 +12,7 @@ from agent.serve.event_log import RESTART, EventLog
 from agent.serve.pacing import Pacer
 from agent.serve.person import DeskPerson
 from agent.serve.telling import Said, Telling
+from memory.schema import Trajectory
 
 State = Literal["waiting", "running", "asking", "ended"]
 
@@ -51,6 +52,8 @@ class Work:
         self.telling = Telling()
         self.limits: list[str] = []
         self.task: asyncio.Task[None] | None = None
+        self.trajectory: Trajectory | None = None
+        """the run, once it has come to an end"""
         self._pacer = Pacer(self._tell)
         self._person = DeskPerson(self._pacer.put)
         self._thread = threading.get_ident()
