@@ -174,8 +174,10 @@ class ComposedJudge:
 
 async def _ended_or_asking(task: asyncio.Task[StageScore], asking: _Asking) -> None:
     wanted = asyncio.ensure_future(asking.wanted.wait())
-    await asyncio.wait({task, wanted}, return_when=asyncio.FIRST_COMPLETED)
-    wanted.cancel()
+    try:
+        await asyncio.wait({task, wanted}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        wanted.cancel()
 
 
 def _wanted(row: _Row) -> bool:

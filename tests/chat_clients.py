@@ -9,6 +9,7 @@ from agent.servers.openai_chat import OpenAIChat
 from agent.servers.prices import Prices
 from agent.servers.retrying import Retry
 from memory.interfaces import Message, Sampling
+from tests.waiting import PATIENCE
 
 ASKED = [Message("system", "Be brief."), Message("user", "What is evicted first?")]
 SAMPLING = Sampling(max_tokens=64, temperature=0.5)
@@ -23,7 +24,7 @@ async def client(base_url: str, **options: Any) -> AsyncIterator[OpenAIChat]:
         "api_key": KEY,
         "limiter": Limiter(8),
         "prices": Prices(),
-        "timeout": 5.0,
+        "timeout": PATIENCE,
         "retry": QUICK,
     }
     chat = OpenAIChat("scripted", base_url, **(defaults | options))

@@ -97,7 +97,7 @@ async def test_a_page_that_sends_elsewhere_answers() -> None:
 
 
 async def test_silence_is_waited_for_no_longer_than_allowed() -> None:
-    with json_site(Answer(b"", delay=1.0)) as site:
+    with json_site(Answer(b"", delay=60.0)) as site:
         began = time.monotonic()
         assert not await web_answers([site.url, site.url], seconds=0.1)
-        assert time.monotonic() - began < 0.8
+        assert time.monotonic() - began < 30

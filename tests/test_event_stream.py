@@ -10,6 +10,7 @@ from agent.servers.event_stream import EventStream
 from agent.servers.model_server import ModelServer, complaint_of
 from agent.servers.server_errors import Server
 from tests.scripted_server import ScriptedServer
+from tests.waiting import PATIENCE
 
 
 class Chunks:
@@ -24,7 +25,7 @@ class Chunks:
         if not self.left:
             return b""
         if (chunk := self.left.pop(0)) is None:
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
         return chunk or b""
 
     def release(self) -> None:
@@ -68,7 +69,7 @@ async def test_what_servers_send_is_read(sent: bytes, values: list[Any]):
 
 
 async def test_a_server_that_leaves_the_response_open_after_its_end_is_not_waited_for():
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         assert await read(WHOLE, None) == [{"a": 1}, {"a": 2}]
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from agent.servers.limiter import Allowance, Limiter, Limiters, shared_limiters
 from agent.servers.retrying import AttemptError
+from tests.waiting import PATIENCE
 
 
 async def test_no_more_than_the_limit_are_in_flight() -> None:
@@ -34,7 +35,7 @@ async def test_a_pause_holds_back_every_call_and_then_lets_all_go() -> None:
 
     begun = await asyncio.gather(*(call() for _ in range(6)))
     assert min(begun) >= 0.2
-    assert max(begun) < 1
+    assert max(begun) < 30
 
 
 async def test_a_pause_is_prolonged_but_never_shortened() -> None:
@@ -58,7 +59,7 @@ async def test_a_call_that_fails_gives_its_place_back() -> None:
     limiter = Limiter(1)
     for _ in range(2):
         with pytest.raises(RuntimeError):
-            async with asyncio.timeout(1), limiter.slot():
+            async with asyncio.timeout(PATIENCE), limiter.slot():
                 raise RuntimeError
 
 
@@ -179,9 +180,9 @@ async def test_a_caller_that_gives_up_waiting_leaves_its_place_to_the_next() -> 
     await asyncio.sleep(0.01)
     impatient.cancel()
     let_go.set()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(holding, patient)
     with pytest.raises(asyncio.CancelledError):
         await impatient
-    async with asyncio.timeout(1), limiter.slot():
+    async with asyncio.timeout(PATIENCE), limiter.slot():
         pass

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from agent.servers.openai_chat import OpenAIChat
 from benchmarks.loopback import TURNS, Counts, Loopback, next_turn, pieces
 from memory.interfaces import Message
 from tests.chat_clients import SAMPLING, client
@@ -50,13 +51,19 @@ async def test_a_repeated_call_shows_in_the_counts() -> None:
 
 
 async def test_a_turn_takes_its_delay_spread_over_its_pieces() -> None:
-    arrived: list[float] = []
     async with loopback(0.4, 4) as address, client(f"{address}/v1") as chat:
-        start = time.monotonic()
-        await chat.chat(QUESTION, SAMPLING, on_text=lambda _: arrived.append(time.monotonic()))
-        assert 0.4 <= time.monotonic() - start < 0.8
-    assert len(arrived) == 4
-    assert arrived[0] - start < 0.3 < arrived[2] - start
+        turns = [await arrivals(chat) for _ in range(5)]
+    assert all(after[i] >= 0.1 * (i + 1) for after in turns for i in range(4))
+    # A busy machine delays some of them.
+    assert min(after[0] for after in turns) < 0.3
+
+
+async def arrivals(chat: OpenAIChat) -> list[float]:
+    """Seconds from the beginning of a turn to each of its pieces."""
+    arrived: list[float] = []
+    start = time.monotonic()
+    await chat.chat(QUESTION, SAMPLING, on_text=lambda _: arrived.append(time.monotonic() - start))
+    return arrived
 
 
 def test_the_first_turn_plans_and_searches_and_the_last_one_answers() -> None:

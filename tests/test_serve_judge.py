@@ -81,6 +81,11 @@ async def judged(client: httpx.AsyncClient, run: str = "a") -> dict[str, Any]:
         await asyncio.sleep(0.01)
 
 
+async def comes_to(client: httpx.AsyncClient, run: str, state: str) -> None:
+    while (await client.get(f"/api/runs/{run}/judge")).json()["state"] != state:
+        await asyncio.sleep(0.01)
+
+
 async def test_a_run_is_judged_in_the_background_and_its_scores_are_shown(
     client: httpx.AsyncClient, judging: Judging, store: RunStore
 ):
@@ -88,8 +93,7 @@ async def test_a_run_is_judged_in_the_background_and_its_scores_are_shown(
     assert (await client.get("/api/runs/a/judge")).json()["state"] == "none"
     judging.go.clear()
     assert (await client.post("/api/runs/a/judge")).json()["state"] == "waiting"
-    await asyncio.sleep(0.02)
-    assert (await client.get("/api/runs/a/judge")).json()["state"] == "running"
+    await comes_to(client, "a", "running")
     judging.go.set()
     assert await judged(client) == {"state": "done", "error": "", "remedy": ""}
     found = (await client.get("/api/runs/a/judgement")).json()
@@ -113,10 +117,9 @@ async def test_asking_twice_while_it_is_judged_judges_once(
     judging.go.clear()
     for _ in range(3):
         await client.post("/api/runs/a/judge")
-    await asyncio.sleep(0.02)
+    await comes_to(client, "a", "running")
     judging.go.set()
-    while (await client.get("/api/runs/a/judge")).json()["state"] != "done":
-        await asyncio.sleep(0.01)
+    await comes_to(client, "a", "done")
     assert judging.opened == 1
     await judged(client)
     assert judging.opened == 2
@@ -126,7 +129,7 @@ async def test_one_run_is_judged_after_another(client: httpx.AsyncClient, judgin
     judging.go.clear()
     for run in ("a", "b"):
         await client.post(f"/api/runs/{run}/judge")
-    await asyncio.sleep(0.02)
+    await comes_to(client, "a", "running")
     states = [(await client.get(f"/api/runs/{run}/judge")).json()["state"] for run in ("a", "b")]
     assert (states, judging.opened) == (["running", "waiting"], 1)
 
@@ -229,7 +232,8 @@ async def test_a_fault_in_judging_is_told_as_one():
     jobs = JudgingJobs(broken)
     for run in ("a", "b"):
         jobs.start(run)
-    await asyncio.sleep(0.01)
+    while jobs.of("b").as_json()["state"] != "failed":
+        await asyncio.sleep(0)
     assert jobs.of("a").as_json() == {
         "state": "failed", "error": "it gave nothing", "remedy": "Ask again."
     }  # fmt: skip

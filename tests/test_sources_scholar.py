@@ -132,11 +132,11 @@ async def test_asking_again_has_an_end(key: str | None, remedy: str) -> None:
 
 
 async def test_a_wait_beyond_patience_is_not_waited() -> None:
-    with json_site(Answer(LIMITED.body, 429, {"retry-after": "60"})) as site:
+    with json_site(Answer(LIMITED.body, 429, {"retry-after": "3600"})) as site:
         began = time.monotonic()
         with pytest.raises(SourceError, match="limits its callers"):
             await scholar(site).search("bees", 5)
-        assert (len(site.asked), time.monotonic() - began < 5) == (1, True)
+        assert (len(site.asked), time.monotonic() - began < 60) == (1, True)
 
 
 async def test_a_refusal_is_told_in_the_services_words_and_not_repeated() -> None:

@@ -15,6 +15,7 @@ from ddgs.exceptions import DDGSException, TimeoutException
 from agent.sources.web import Rows, Web, ask_engines
 from memory.errors import SourceError
 from tests.json_site import Answer, json_site
+from tests.waiting import PATIENCE
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -74,13 +75,13 @@ async def test_a_search_that_hangs_is_given_up_in_time_and_holds_nothing_up() ->
     free = threading.Event()
 
     def hang() -> Rows:
-        free.wait(20)
+        free.wait(PATIENCE)
         return ROWS
 
     began = time.monotonic()
     with pytest.raises(SourceError, match=r"did not answer within 0\.05 s") as caught:
         await Web(Engines(hang), seconds=0.05).search("bees", 5)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 60
     assert caught.value.remedy
     (left,) = [thread for thread in threading.enumerate() if thread.name == "web-search"]
     assert left.daemon
@@ -92,7 +93,7 @@ async def test_other_work_goes_on_while_the_web_is_searched() -> None:
     gate = threading.Event()
 
     def wait() -> Rows:
-        gate.wait(20)
+        gate.wait(PATIENCE)
         return ROWS
 
     searching = asyncio.create_task(Web(Engines(wait)).search("bees", 5))
@@ -138,11 +139,11 @@ class LocalClient(DDGS):
     """The installed client itself, with one engine."""
 
     def __init__(self, url: str) -> None:
-        super().__init__(timeout=5)
+        super().__init__(timeout=60)
         self.url = url
 
     def _get_engines(self, category: str, backend: str) -> list[BaseSearchEngine[Any]]:
-        engine = Loopback(timeout=5)
+        engine = Loopback(timeout=60)
         engine.search_url = self.url
         return [engine]
 
