@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -44,9 +43,8 @@ ASKED = tuple(Question(id=str(n), question=f"What is {n}?") for n in range(6))
 class FileUpdates:
     """An engine whose weights are a count, kept in a file; rows are written down by their id."""
 
-    def __init__(self, folder: Path, seconds: float = 0.0) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.seconds = seconds
         self._taken: list[list[str]] = []
 
     @property
@@ -67,7 +65,6 @@ class FileUpdates:
         return sum(any(line["taken"]) for line in self.lines[:rounds])
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
-        time.sleep(self.seconds if rows else 0.0)
         self._taken.append([row.id for row in rows])
         return {"loss": 0.5} if rows else {}
 
@@ -112,12 +109,10 @@ class Parts:
         per_round: int = 2,
         windows: int = 0,
         policy: Callable[[int], Policy] | None = None,
-        seconds: float = 0.0,
         memory: Memory | None = None,
     ) -> None:
-        """`seconds` is how long an update takes."""
         self.folders = RoundFolders(folder, folder / "data")
-        self.updates = FileUpdates(folder, seconds)
+        self.updates = FileUpdates(folder)
         self.memory: Memory = memory or NamedMemory()
         self.judge: GroupJudge = LengthJudge()
         self.reflecting: Reflecting = ManyReflections()

@@ -1,12 +1,13 @@
 """Rounds that overlap: what each samples from, trains on, recalls, and does not wait for."""
 
 import asyncio
-import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.policy import Policy
 from judge.stage_judge import GroupJudgement
 from memory.errors import PolicyError
 from memory.interfaces import Sampling
@@ -15,11 +16,16 @@ from memory.schema import Judgement, Trajectory, TrajectoryGroup
 from tests.collected import Failing, FixedReflections, LengthJudge, judgement, two_turns
 from tests.fakes import ScriptedPolicy
 from tests.rounds_parts import ASKED, ManyReflections, NamedMemory, Parts
+from tests.waiting import wait_for
 from training.curriculum import Curriculum
 from training.flow import RunStopped
 from training.groups import Reflected
 from training.rounds.turns import recalls_after
 from training.rounds.updating import Metrics
+from training.rows import TrainRow
+
+TURNS = 8
+"""of a round: two each of two rollouts of two questions"""
 
 
 @pytest.mark.parametrize(
@@ -56,50 +62,53 @@ async def test_an_update_trains_the_reflections_of_the_round_before_and_then_its
     assert parts.held_out == [0, 1, 2]
 
 
-class Timed(ScriptedPolicy):
-    """Notes when it was asked."""
+def noting(asked: list[int]) -> Callable[[int], Policy]:
+    """Policies that write down the round of each turn that they are asked for."""
 
-    def __init__(self, at: list[float]) -> None:
-        super().__init__(self._turn)
-        self._at = at
+    def policy(number: int) -> Policy:
+        def turn(before: str, sampling: Sampling) -> str:
+            asked.append(number)
+            return two_turns(before, sampling)
 
-    def _turn(self, before: str, sampling: Sampling) -> str:
-        self._at.append(time.monotonic())
-        return two_turns(before, sampling)
+        return ScriptedPolicy(turn)
+
+    return policy
 
 
 @pytest.mark.parametrize("ahead", [0, 1])
 async def test_rollouts_begin_while_the_round_before_is_trained_if_they_are_ahead(
     ahead: int, tmp_path: Path
 ):
-    asked: dict[int, list[float]] = {0: [], 1: []}
-    parts = Parts(tmp_path, 2, ahead, policy=lambda n: Timed(asked[n]), seconds=0.5)
-    saved: list[float] = []
-    save = parts.updates.save
+    asked: list[int] = []
+    parts = Parts(tmp_path, 2, ahead, policy=noting(asked))
+    train, seen = parts.updates.update, list[int]()
 
-    def timed(metrics: Metrics) -> None:
-        save(metrics)
-        saved.append(time.monotonic())
+    def update(rows: Sequence[TrainRow]) -> Metrics:
+        if ahead and rows and not seen:
+            wait_for(lambda: asked.count(1) == TURNS)
+        seen.extend([asked.count(1)] if rows else [])
+        return train(rows)
 
-    parts.updates.save = timed  # type: ignore[method-assign]
+    parts.updates.update = update  # type: ignore[method-assign]
     await parts.rounds().run()
-    assert (max(asked[1]) < saved[0]) == bool(ahead)
-    assert (parts.updates.lines[0]["seconds/train"] >= 0.5) and saved[1] - saved[0] < 1.5
+    assert seen[0] == ahead * TURNS and seen[-1] == TURNS
+    assert parts.updates.lines[0]["seconds/train"] > 0
 
 
-class SlowReflections(ManyReflections):
-    """The first round's take long."""
+class LateReflections(ManyReflections):
+    """The first round's are written once that is there which they are not to hold up."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, there: Callable[[], bool]) -> None:
         super().__init__()
-        self.seconds = seconds
-        self.written: list[float] = []
+        self.there = there
+        self.written: list[str] = []
 
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int
     ) -> Reflected:
-        await asyncio.sleep(self.seconds if "0" in trajectory.question else 0.0)
-        self.written.append(time.monotonic())
+        while "0" in trajectory.question and not self.there():
+            await asyncio.sleep(0.01)
+        self.written.append(trajectory.question)
         return await super().__call__(trajectory, judgement, seed)
 
 
@@ -107,7 +116,7 @@ async def test_the_bank_is_filled_in_the_order_of_rounds_and_seen_as_it_was_at_t
     tmp_path: Path,
 ):
     parts = Parts(tmp_path, 4, per_round=1)
-    parts.reflecting = SlowReflections(0.4)
+    parts.reflecting = late = LateReflections(lambda: "What is 1?" in late.written)
     await parts.rounds().run()
     memory = parts.memory
     assert isinstance(memory, NamedMemory)
@@ -116,21 +125,18 @@ async def test_the_bank_is_filled_in_the_order_of_rounds_and_seen_as_it_was_at_t
 
 
 async def test_a_reflection_as_slow_as_two_rounds_holds_up_no_rollouts(tmp_path: Path):
-    asked: dict[int, list[float]] = {n: [] for n in range(3)}
-    parts = Parts(tmp_path, 3, per_round=1, policy=lambda n: Timed(asked[n]))
-    parts.reflecting = slow = SlowReflections(1.0)
+    asked: list[int] = []
+    parts = Parts(tmp_path, 3, per_round=1, policy=noting(asked))
+    parts.reflecting = LateReflections(lambda: asked.count(2) == TURNS / 2)
     await parts.rounds().run()
-    # The first is of the second round: those of the first round take longer.
-    assert max(asked[1]) < slow.written[1], "the second round does not wait for them"
+    assert parts.updates.done == 3
 
 
 async def test_a_slow_reflection_holds_up_no_update_of_its_own_round(tmp_path: Path):
     parts = Parts(tmp_path, 1, per_round=1)
-    parts.reflecting = slow = SlowReflections(0.6)
-    began = time.monotonic()
+    parts.reflecting = late = LateReflections(lambda: parts.updates.done == 1)
     await parts.rounds().run()
-    (line,) = parts.updates.lines
-    assert line["seconds/wait"] + line["seconds/train"] < 0.6 < slow.written[0] - began
+    assert late.written == ["What is 0?"]
 
 
 def test_a_round_recalls_what_is_surely_over_and_waits_for_its_own_questions():
