@@ -20,6 +20,7 @@ from tests.fakes import ScriptedPolicy
 from training.flow import Flow, Patience, RunStopped
 from training.gated_policy import GatedPolicy
 from training.meter import Meter
+from training.purse import Purse
 from training.tally import tally
 
 SHORT = Patience(longest=0.5, alone=0.1, first=0.01, most=0.05)
@@ -194,14 +195,14 @@ async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
 async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: Callable[..., Gated]):
     policy = Unsteady()
     opened = opened_with(policy)
-    opened.flow.most_cost = 0.55
+    opened.flow.purse.most = 0.55
     with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars") as stopped:
         await opened.collector(at_once=4).collect()
     assert "--max-run-cost" in stopped.value.remedy
     assert (policy.asked, opened.flow.meter.priced) == (5, 5)
     opened = opened_with(again := Unsteady())
     assert opened.flow.meter.cost == pytest.approx(0.5), "what it has cost is in its journal"
-    opened.flow.most_cost = 2.0
+    opened.flow.purse.most = 2.0
     await opened.collector(at_once=4).collect()
     assert policy.asked + again.asked == WRITES
     assert opened.flow.meter.cost == pytest.approx(1.2)
@@ -212,7 +213,7 @@ async def test_while_nobody_knows_what_a_call_costs_one_goes_ahead(
 ):
     policy = Unsteady()
     opened = opened_with(policy)
-    opened.flow.most_cost = 0.05
+    opened.flow.purse.most = 0.05
     with pytest.raises(RunStopped):
         await opened.collector(at_once=4).collect()
     assert policy.asked == 1
@@ -259,7 +260,7 @@ async def test_a_group_is_judged_while_others_still_roll(
 
 async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    flow = Flow(journal, Meter(), most_cost=0.15, patience=SHORT)
+    flow = Flow(journal, Meter(), Purse(0.15), patience=SHORT)
     free = asyncio.Event()
 
     async def dear() -> Completion:
@@ -277,7 +278,7 @@ async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_pa
     await asyncio.sleep(0)
     waiting = asyncio.create_task(flow.call("there", cheap))
     await asyncio.sleep(2 * SHORT.alone)
-    flow.most_cost = 1.0
+    flow.purse.most = 1.0
     free.set()
     await first
     assert (await waiting).text == "ok", "one failure at once is waited for"

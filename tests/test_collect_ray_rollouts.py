@@ -140,7 +140,7 @@ async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: O
 
 async def test_the_cap_on_money_holds_for_all_workers_together(opened: Opened):
     policy = Unsteady()
-    opened.flow.most_cost = 0.55
+    opened.flow.purse.most = 0.55
     async with remote(opened, policy, at_once=4) as made:
         with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars"):
             await made.collector.collect()

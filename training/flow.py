@@ -18,6 +18,7 @@ from memory.errors import PolicyError, RubricemError
 from memory.interfaces import Completion
 from memory.journal import Journal
 from training.meter import Meter, keep_lost
+from training.purse import Purse
 
 T = TypeVar("T")
 GO_ON = "The same command goes on; what is finished is not repeated."
@@ -51,25 +52,27 @@ class Flow:
 
     journal: Journal
     meter: Meter
-    most_cost: float | None = None
-    """US dollars that the whole run may cost"""
+    purse: Purse = field(default_factory=Purse)
+    """what the whole run may cost; runs that share one are ended together by it"""
     patience: Patience = Patience()
     tell: Callable[[str], None] = lambda line: None
-    limit: str = "--max-run-cost"
-    """what sets `most_cost`, for whoever is told of it"""
-    ended_by: RubricemError | None = field(default=None, init=False)
-    """why no call begins any more"""
     in_flight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
+        self._ended_by: RubricemError | None = None
         self._rollouts = self._parked = 0
-        self._listening: set[asyncio.Future[None]] = set()
+        self.purse.share(self.journal.path, self.meter)
         self._answered: dict[str, float] = {}
         self._away: set[str] = set()
 
+    @property
+    def ended_by(self) -> RubricemError | None:
+        """Why no call begins any more."""
+        return self._ended_by or self.purse.empty
+
     def end(self, why: RubricemError) -> None:
         """Begin no call any more; the first reason stands."""
-        self.ended_by = self.ended_by or why
+        self._ended_by = self.ended_by or why
         self._tell_change()
 
     async def over(self) -> None:
@@ -113,7 +116,7 @@ class Flow:
             await self._admitted(of_rollout)
             # Waiting for money is no waiting for the server.
             began = began or time.monotonic()
-            self.in_flight += 1
+            self._count(1)
             try:
                 made = await self._made(server, make)
                 return made
@@ -121,7 +124,7 @@ class Flow:
                 tried += 1
                 self._bear(error, server, began)
             finally:
-                self.in_flight -= 1
+                self._count(-1)
                 self._tell_change()
             await self._until(lambda: self.ended_by is not None, self.patience.wait(tried))
 
@@ -133,24 +136,19 @@ class Flow:
                 await _for_ever()
 
     def _affordable(self) -> bool:
-        if self.most_cost is None:
+        if self.purse.affords():
             return True
-        # What a call costs is known from the first one on.
-        first = self.meter.calls == 0
-        coming = (self.in_flight + 1) * self.meter.largest
-        if (not first and self.meter.cost + coming <= self.most_cost) or (
-            first and not self.in_flight
-        ):
-            return True
-        if not self.in_flight:
-            spent = f"{self.meter.cost:.2f} of {self.most_cost:g} US dollars"
-            self.end(
-                RunStopped(
-                    f"The run's money is spent: {spent}, and another call may cost more.",
-                    f"Allow it more by {self.limit}. {GO_ON}",
-                )
+        if not self.purse.in_flight:
+            self.purse.empty = RunStopped(
+                f"The run's money is spent: {self.purse.told()}, and another call may cost more.",
+                f"Allow it more by {self.purse.limit}. {GO_ON}",
             )
+            self._tell_change()
         return False
+
+    def _count(self, calls: int) -> None:
+        self.in_flight += calls
+        self.purse.in_flight += calls
 
     async def _made(self, server: str, make: Callable[[], Awaitable[T]]) -> T:
         try:
@@ -189,14 +187,14 @@ class Flow:
             async with asyncio.timeout(seconds):
                 while not holds():
                     change = asyncio.get_running_loop().create_future()
-                    self._listening.add(change)
+                    self.purse.waiting.add(change)
                     try:
                         await change
                     finally:
-                        self._listening.discard(change)
+                        self.purse.waiting.discard(change)
 
     def _tell_change(self) -> None:
-        for change in self._listening:
+        for change in self.purse.waiting:
             if not change.done():
                 change.set_result(None)
 

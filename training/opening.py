@@ -27,6 +27,7 @@ from training.groups import Reflected, Rollouts, step_of
 from training.judges import NONE, collecting_judge, known_judge
 from training.meter import Meter
 from training.opening_flow import at_once, check_priced, judged_at_once
+from training.purse import Purse
 from training.questions_selecting import Selected
 from training.ray_workers import RayOptions, ray_rollouts
 from training.run_directory import Manifest, RunDirectory, hash_of
@@ -69,8 +70,11 @@ async def open_collector(
     run: RunDirectory,
     asked: Selected,
     tell: Tell,
+    purse: Purse | None = None,
 ) -> AsyncIterator[Collector]:
     """A collector that begins a run, or goes on with it; its models are freed at the end.
+
+    `purse`: one that other runs share; None: its own, with what the options allow.
 
     Raises SettingsError where the folder holds another run, StoreError where another process
     is collecting into it.
@@ -86,7 +90,8 @@ async def open_collector(
         meter = Meter()
         finished = run.finished_steps()
         journal = run.journal(meter.hear, lambda thread: step_of(thread) >= finished)
-        flow = Flow(journal, meter, options.max_run_cost, tell=tell)
+        purse = purse or Purse(options.max_run_cost)
+        flow = Flow(journal, meter, purse, tell=tell)
         try:
             policy = GatedPolicy(opened.policy, flow)
             researcher = replace(
@@ -94,8 +99,9 @@ async def open_collector(
             )
             judged_by = judge_settings(settings, options)
             async with _judge_model(judged_by, settings, options, opened.policy) as model:
-                if options.max_run_cost is not None:
-                    check_priced(getattr(opened.policy, "model", None), model)
+                if purse.most is not None:
+                    writer = getattr(opened.policy, "model", None)
+                    check_priced(writer, model, limit=purse.limit)
                 name = model.name if model else ""
                 manifest = _manifest(settings, options, researcher, name, asked)
                 run.begin(manifest, asked.questions, asked.held_out)

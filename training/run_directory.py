@@ -43,6 +43,7 @@ from training.selection import Selection
 
 Product = Literal["trajectories", "groups", "judgements", "reflections"]
 PRODUCTS: tuple[Product, ...] = ("trajectories", "groups", "judgements", "reflections")
+JOURNAL = "journal.jsonl"
 V = TypeVar("V", bound=Value)
 
 
@@ -160,7 +161,7 @@ class RunDirectory:
 
     def journal(self, *listening: Any) -> Journal:
         """The run's journal, opened with what `Journal` takes beside its path."""
-        return Journal(self.folder / "journal.jsonl", *listening)
+        return Journal(self.folder / JOURNAL, *listening)
 
     def part(self, step: int, name: str, kind: type[V]) -> V | None:
         """A finished part of a step, or None if it is still to be done."""

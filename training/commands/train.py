@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from agent.commands.interrupting import INTERRUPTED, Interrupts
-from training.commands.train_judge import judge
+from training.commands.train_judge import PARTIAL, judge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -88,7 +88,7 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
         raise SystemExit(INTERRUPTED) from None
     except RunStopped as stopped:
         click.echo(f"{stopped} {stopped.remedy}", err=True)
-        raise SystemExit(INTERRUPTED) from None
+        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
 
 
 async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
@@ -145,15 +145,17 @@ def rounds_dict(done: "RoundsDone") -> dict[str, object]:
         "checkpoint": str(done.checkpoint) if done.checkpoint else None,
         "rounds": done.rounds,
         "canary": done.canary.as_dict() if done.canary else None,
+        "cost": done.cost,
     }
 
 
 def _rounds_told(done: "RoundsDone") -> str:
+    lines = [f"{done.rounds} rounds done"]
+    if done.cost is not None:
+        lines.append(f"calls cost {done.cost:.2f} US dollars")
     if done.checkpoint is None:
-        return f"{done.rounds} rounds done; none had anything to train on"
-    return (
-        f'{done.rounds} rounds done\nanswer with it: rubricem ask --model {done.checkpoint} "..."'
-    )
+        return "\n".join([*lines, "no round had anything to train on"])
+    return "\n".join([*lines, f'answer with it: rubricem ask --model {done.checkpoint} "..."'])
 
 
 def as_dict(trained: "Trained") -> dict[str, object]:

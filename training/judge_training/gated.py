@@ -19,6 +19,7 @@ from memory.journal import Journal
 from training.flow import GO_ON, Flow, RunStopped
 from training.local.session import Tell
 from training.meter import Meter
+from training.purse import Purse
 
 T = TypeVar("T")
 
@@ -70,7 +71,8 @@ def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[
     meter = Meter()
     journal = Journal(folder / "journal.jsonl", meter.hear)
     try:
-        flow = Flow(journal, meter, most_cost, tell=tell, limit="max_run_cost under [distil]")
+        purse = Purse(most_cost, "max_run_cost under [distil]")
+        flow = Flow(journal, meter, purse, tell=tell)
         yield Gated(flow, Calls(journal))
     finally:
         journal.close()

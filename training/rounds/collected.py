@@ -22,6 +22,7 @@ from training.collecting import Collector
 from training.curriculum import Batch
 from training.local.config import EngineConfig
 from training.opening import CollectOptions, open_collector
+from training.purse import Purse
 from training.questions_selecting import Selected
 from training.refreshing import refreshed
 from training.rounds.config import RoundsConfig
@@ -40,6 +41,8 @@ class Sampled:
     training: EngineConfig
     folders: RoundFolders
     tell: Tell
+    purse: Purse = field(default_factory=Purse)
+    """that all rounds and askings share"""
     bank: RubricBank | None = None
     """open for all rounds, since its embedding model is loaded for long"""
     _embedder: Embedder | None = None
@@ -62,7 +65,7 @@ class Sampled:
         )  # fmt: skip
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
-        async with open_collector(settings, options, run, chosen, tell) as collector:
+        async with open_collector(settings, options, run, chosen, tell, self.purse) as collector:
             if isinstance(collector.memory, StepMemory):
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
@@ -85,7 +88,7 @@ class Sampled:
         )
         options = self._options(len(asked.questions), group_size=1, reflections=0)
         tell = self._telling("held-out questions")
-        async with open_collector(settings, options, run, asked, tell) as collector:
+        async with open_collector(settings, options, run, asked, tell, self.purse) as collector:
             yield collector
 
     def _telling(self, what: str) -> Tell:
@@ -118,7 +121,11 @@ class Sampled:
             }
         )  # fmt: skip
         # A server that the environment names for other commands samples from no checkpoint.
-        return settings.model_copy(update={"base_url": config.base_url})
+        update: dict[str, Any] = {"base_url": config.base_url}
+        if config.model in settings.prices and model is not None:
+            price = settings.prices[config.model]
+            update["prices"] = {model: price, **settings.prices}
+        return settings.model_copy(update=update)
 
     async def _refreshed(self, checkpoint: Path | None) -> str | None:
         """The model to ask the server for, once it samples from the checkpoint."""

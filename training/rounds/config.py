@@ -25,6 +25,7 @@ from training.scaffolding import ScaffoldRule
 TABLE = "rounds"
 CHANGEABLE = {
     "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "embed_answers",
+    "max_run_cost",
 }  # fmt: skip
 """what may differ when the rounds of a folder go on"""
 
@@ -81,6 +82,9 @@ class RoundsConfig(BaseModel):
     embed_answers: bool = False
     """load the embedding model to measure how far apart answers are in meaning; where the bank has
     it loaded, that is measured anyway"""
+    max_run_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
+    prices are by the models' names, and a checkpoint's is that of `model`"""
     ahead: int = Field(default=1, ge=0, le=1)
     """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy"""
     max_staleness: int = Field(default=2, ge=0)

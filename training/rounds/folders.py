@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from memory.runs import writable
-from training.run_directory import RunDirectory
+from training.run_directory import JOURNAL, RunDirectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,11 @@ class RoundFolders:
     def held_out_data(self) -> Path:
         """The rubrics of the held-out questions, made at their first asking and kept."""
         return self.out / "held_out" / "data"
+
+    def journals(self) -> list[Path]:
+        """Of all rounds and askings so far."""
+        kept = (path for part in ("rounds", "held_out") for path in (self.out / part).glob("*/"))
+        return sorted(path / JOURNAL for path in kept if (path / JOURNAL).exists())
 
     def policy(self, number: int) -> Path:
         """The checkpoint of a round; there is none where the base model is sampled."""

@@ -12,9 +12,10 @@ from training.local.canary import Canary
 from training.local.comparing import compared
 from training.local.config import EngineConfig
 from training.local.session import TrainingSession, open_session
+from training.purse import Purse
 from training.questions_selecting import Selected, normal, select_questions
 from training.rounds.collected import Sampled
-from training.rounds.config import CHANGEABLE, RoundsConfig
+from training.rounds.config import CHANGEABLE, TABLE, RoundsConfig
 from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders
 from training.rounds.held_out import HeldOut, not_asked
@@ -38,6 +39,8 @@ class RoundsDone:
     rounds: int
     canary: Canary | None
     """None: nothing was trained just now, or llama.cpp cannot serve it"""
+    cost: float | None = None
+    """US dollars of all calls so far; None: no limit was set, and none was counted"""
 
 
 async def run_rounds(
@@ -53,7 +56,8 @@ async def run_rounds(
 
     `watch`: who is shown each event; None: `tell`, a line for each.
 
-    Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where a server
+    Raises SettingsError for what does not fit, RunStopped at `stop` and where the money of
+    `max_run_cost` is spent, PolicyError where a server
     was away for too long, a whole round failed, or a gradient is not finite.
     """
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
@@ -65,7 +69,8 @@ async def run_rounds(
         session.trained_on = _trained_on(asked, held_out)
         shown = watch or PlainLines(tell)
         updates = SessionUpdates(session, folders, rounds.rounds, shown)
-        sampled = Sampled(rounds, config, folders, tell)
+        purse = await asyncio.to_thread(_purse, rounds, folders, tell)
+        sampled = Sampled(rounds, config, folders, tell, purse)
         rules = RoundRules(
             rounds=rounds.rounds,
             ahead=rounds.ahead,
@@ -92,7 +97,17 @@ async def run_rounds(
             ).run()
         row = updates.last if session.base.gguf is not None else None
         canary = None if row is None else await compared(session, row)
-        return RoundsDone(updates.checkpoint, updates.done, canary)
+        cost = None if purse.most is None else purse.spent
+        return RoundsDone(updates.checkpoint, updates.done, canary, cost)
+
+
+def _purse(rounds: RoundsConfig, folders: RoundFolders, tell: Tell) -> Purse:
+    """The money of all rounds; what those before a stop have cost is in their journals."""
+    purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
+    if purse.most is not None:
+        purse.count(folders.journals())
+        tell(f"the rounds have cost {purse.told()} so far")
+    return purse
 
 
 def _record(rounds: RoundsConfig, rule: RowRule, asked: Selected) -> dict[str, Any]:

@@ -13,8 +13,8 @@ disk before the next begins, and the same call goes on after a kill.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
@@ -129,21 +129,31 @@ class Rounds:
         at, run = self._at[number], self.folders.round(number)
         before = self._at.get(number - 1)
         collector.reached = at.reached
-        if collector.memory is not None:
-            if before is not None:
-                collector.memory = InTurn(collector.memory, before.kept)
-            if (seen := self._bank_seen_by(number)) is not None:
-                run.save_part(0, "snapshot", seen)
-        ended = asyncio.Event()
-        self._collecting.add(ended)
-        try:
+        seen = self._bank_seen_by(number)
+        if collector.memory is not None and seen is not None:
+            run.save_part(0, "snapshot", seen)
+        with self._awaited_at_stop() as idle:
+            if collector.memory is not None and before is not None:
+                collector.memory = InTurn(collector.memory, before.kept, idle)
             await collector.collect(self.stop)
-        finally:
-            ended.set()
         if before is not None:
             await before.kept.wait()
         generation = await collector.memory.generation() if collector.memory is not None else 0
         run.save_part(0, KEPT, Snapshot(generation=generation))
+
+    async def _ask_held_out(self, updates: int) -> None:
+        with self._awaited_at_stop():
+            await self.held_out(updates)
+
+    @contextmanager
+    def _awaited_at_stop(self) -> Iterator[asyncio.Event]:
+        """Whoever stops the rounds waits until the event is set, at the latest at the end."""
+        idle = asyncio.Event()
+        self._collecting.add(idle)
+        try:
+            yield idle
+        finally:
+            idle.set()
 
     def _bank_seen_by(self, number: int) -> Snapshot | None:
         """The state of the bank that a round recalls from; None: as it is when round 0 begins."""
@@ -155,7 +165,7 @@ class Rounds:
     async def _train(self) -> None:
         """Every update that is not saved yet, each as soon as what it needs is there."""
         for number in range(self.updates.done, self.rules.rounds):
-            await self.held_out(number)
+            await self._ask_held_out(number)
             began = monotonic()
             waited, before, reflections = await self._reflections_before(number)
             await in_thread(partial(self.updates.update, reflections.rows))
@@ -178,7 +188,7 @@ class Rounds:
             await self._let_sample(number + 1)
             self._changed(number, "update", False)
             self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
-        await self.held_out(self.updates.done)
+        await self._ask_held_out(self.updates.done)
 
     async def _reflections_before(self, number: int) -> tuple[float, list[JudgedGroup], RoundRows]:
         """The seconds waited for the round before to be kept, its groups and reflection rows."""

@@ -16,8 +16,8 @@ async def all_of(
 ) -> None:
     """Return when all are done; what one raises ends the others and is raised.
 
-    `stop`, once set, is a RunStopped by a person. Everybody was told then: whoever is to set an
-    event of `ending` is let finish and keep the calls in flight.
+    `stop`, once set, is a RunStopped by a person; spent money is one too. Everybody was told then:
+    whoever is to set an event of `ending` is let finish and keep the calls in flight.
     """
     stopped, left = asyncio.ensure_future(_stopped(stop)), set(tasks)
     try:

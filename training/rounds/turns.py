@@ -75,9 +75,11 @@ class Milestones:
 class InTurn:
     """The bank of a round, which is put into only after the round before is kept."""
 
-    def __init__(self, memory: Memory, before: asyncio.Event) -> None:
+    def __init__(self, memory: Memory, before: asyncio.Event, idle: asyncio.Event) -> None:
+        """`idle` is set once the round only waits for the one before, with no call in flight."""
         self._memory = memory
         self._before = before
+        self._idle = idle
 
     async def generation(self) -> int:
         return await self._memory.generation()
@@ -86,6 +88,7 @@ class InTurn:
         self._memory.pin(generation)
 
     async def put(self, reflection: Reflection) -> bool:
+        self._idle.set()
         await self._before.wait()
         return await self._memory.put(reflection)
 
