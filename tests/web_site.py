@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from agent.serve.app import create_app
 from agent.serve.desk import RunDesk
@@ -14,10 +15,11 @@ from agent.serve.security import Security
 from agent.settings import Settings
 from tests.bank_parts import bank_in, reflection
 from tests.run_pages import written_run
-from tests.scripted_server import ScriptedServer
+from tests.scripted_server import Json, Scripted, ScriptedServer
 from tests.tool_servers import serving_http
 from tests.web_scripts import DOCUMENTS, reply
 
+Memory = Literal["on", "off", "read-only"]
 HOSTILE_TAG = "<img src=x onerror=alert(1)>"
 
 
@@ -30,7 +32,7 @@ class Site:
     model: ScriptedServer
 
 
-def settings(folder: Path, model: ScriptedServer) -> Settings:
+def settings(folder: Path, model: ScriptedServer, memory: Memory = "off") -> Settings:
     documents = folder / "notes"
     documents.mkdir()
     for name, text in DOCUMENTS.items():
@@ -41,15 +43,20 @@ def settings(folder: Path, model: ScriptedServer) -> Settings:
         source=(str(documents),),
         data_dir=folder / "data",
         weights_dir=folder / "weights",
-        memory="off",
+        memory=memory,
     )
 
 
 @contextmanager
-def website(folder: Path, token: str | None = None) -> Iterator[Site]:
+def website(
+    folder: Path,
+    token: str | None = None,
+    model_says: Callable[[Json, int], Scripted] = reply,
+    memory: Memory = "off",
+) -> Iterator[Site]:
     """A server of the page while the context lasts; it shows results under `folder / "results"`."""
-    with ScriptedServer(reply) as model:
-        chosen = settings(folder, model)
+    with ScriptedServer(model_says) as model:
+        chosen = settings(folder, model, memory)
         app = create_app(RunDesk(chosen), Security(token=token), [folder / "results"])
         with serving_http(app) as address:
             yield Site(f"{address}/", chosen, model)

@@ -106,6 +106,13 @@ class ConversationStore:
         own = (each for each in holding if run in each.own_runs)
         return next(own, holding[-1] if holding else None)
 
+    def after(self, run: str) -> Conversation:
+        """A conversation whose last run is this one: its own, a branch of that, or a new one."""
+        found = self.of_run(run)
+        if found is None:
+            return self._begun("", (run,), None)
+        return found if found.runs[-1] == run else self.branch(found.id, run)
+
     def add_run(self, identifier: str, run: str) -> Conversation:
         """Add a run at the end; one that is there already stays where it is."""
         with folder_locked(self.folder):

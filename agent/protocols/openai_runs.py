@@ -37,7 +37,7 @@ class Runs:
     async def begin_after(self, asked: Asked, question: str, run: str) -> Work:
         """Begin a run in the conversation of another, right after it. Refused where none is."""
         await self._desk.known(run)
-        conversation = await asyncio.to_thread(self._after, run)
+        conversation = (await asyncio.to_thread(self._desk.conversations.after, run)).id
         return await self._desk.start(asked.run(question, conversation))
 
     @asynccontextmanager
@@ -95,7 +95,7 @@ class Runs:
         if not asked or not reports or said.earlier[-1].role != "assistant":
             return None
         run = self._reported(asked[-1], reports[-1])
-        return self._after(run) if run else None
+        return self._desk.conversations.after(run).id if run else None
 
     def _reported(self, question: str, report: str) -> str | None:
         """The run whose answer was this report."""
@@ -111,14 +111,6 @@ class Runs:
                 # A damaged run is nobody's thread.
                 continue
         return None
-
-    def _after(self, run: str) -> str:
-        """The conversation of a run; a branch of it where others were asked after the run."""
-        conversations = self._desk.conversations
-        found = conversations.of_run(run)
-        if found is None:
-            found = conversations.add_run(conversations.create().id, run)
-        return found.id if found.runs[-1] == run else conversations.branch(found.id, run).id
 
 
 def line_of(name: str, held: Any) -> str:

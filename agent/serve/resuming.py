@@ -13,7 +13,8 @@ from agent.settings import Settings
 from memory.errors import RubricemError, StoreError
 
 _OF_THE_MODEL = ("model", "base_url")
-_BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+"""budget of a run -> its setting"""
 
 
 def asked_before(
@@ -46,9 +47,8 @@ def settings_of_run(
         name: choices[name] for name in CHOICES if name in choices and name not in _OF_THE_MODEL
     }
     kept["source"] = tuple(kept.get("source", settings.source))
-    limits = {_BUDGETS[name]: value or 0 for name, value in request.get("budgets", {}).items()}
     given = budgets.model_dump(exclude_none=True) if budgets else {}
-    settings = settings.model_copy(update={**kept, **limits, **given})
+    settings = settings.model_copy(update={**kept, **limits_of(request), **given})
     now = choices_of(settings)
     if any(now.get(name) != value for name, value in choices.items()):
         raise conflict(
@@ -56,3 +56,9 @@ def settings_of_run(
             "Go on with it by rubricem ask --resume and its name.",
         )
     return settings
+
+
+def limits_of(request: Mapping[str, Any]) -> dict[str, float]:
+    """What a run may spend, by setting; 0: no limit."""
+    kept = request.get("budgets", {})
+    return {BUDGETS[name]: value or 0 for name, value in kept.items() if name in BUDGETS}

@@ -23,6 +23,12 @@ class Titled(BaseModel):
     title: str = Field(default="", max_length=1000)
 
 
+class Begun(Titled):
+    """A new thread, empty or one that goes on after a run."""
+
+    run: str | None = Field(default=None, max_length=64)
+
+
 class Branched(BaseModel):
     """The last run that the branch has in common with its thread."""
 
@@ -42,8 +48,13 @@ def router(desk: RunDesk) -> APIRouter:
         return {"threads": told, "problems": listing.problems}
 
     @routes.post("", status_code=HTTPStatus.CREATED)
-    async def create(titled: Titled) -> dict[str, Any]:
-        return _told(desk, await asyncio.to_thread(store.create, titled.title))
+    async def create(begun: Begun) -> dict[str, Any]:
+        if begun.run is None:
+            made = await asyncio.to_thread(store.create, begun.title)
+        else:
+            await desk.known(begun.run)
+            made = await asyncio.to_thread(store.after, begun.run)
+        return await asyncio.to_thread(_told, desk, made)
 
     @routes.get("/{thread}")
     async def one(thread: str) -> dict[str, Any]:

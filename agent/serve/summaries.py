@@ -5,6 +5,7 @@ from typing import Any
 
 from agent.conversations.store import ConversationStore
 from agent.serve.desk import RunDesk
+from agent.serve.resuming import BUDGETS, limits_of
 from agent.serve.telling import usage_of
 from agent.serve.work import Work
 from memory.errors import RubricemError
@@ -57,6 +58,7 @@ def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
         head["question"] = request["ask"]["question"]
         head["format"] = request["ask"]["answer_format"]
         head["model"] = request["choices"]["model"]
+        head["budgets"] = limits_of(request)
         return head, desk.store.load(run) if desk.store.ended(run) else None
     except (RubricemError, KeyError, TypeError):
         return head, None
@@ -80,6 +82,7 @@ def _ended(trajectory: Trajectory) -> dict[str, Any]:
         "state": "ended",
         "status": trajectory.status.value,
         "reason": trajectory.reason,
+        "ended_by": BUDGETS.get(trajectory.ended_by, trajectory.ended_by),
         "seconds": round(trajectory.seconds, 1),
         "model": trajectory.policy,
         "usage": usage_of(trajectory.usage, trajectory.tool_calls),

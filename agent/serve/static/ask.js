@@ -1,16 +1,12 @@
 // A question, how it is to be answered, and what it may spend.
-import { call, get, post } from "./api.js";
+import { get, post } from "./api.js";
 import { el, replace } from "./dom.js";
 import { number } from "./format.js";
 import { attempt, button, choices, failure, field, input, textarea, toggle } from "./parts.js";
+import { SourcePicker } from "./sources.js";
 
 const FORMATS = [["long", "Report"], ["short", "Short answer"], ["exact", "Exact value"]];
-const SOURCES = {
-  python: "Python documentation",
-  web: "Web",
-  scholar: "Papers",
-  auto: "Automatic",
-};
+const VERIFY = [["off", "Do not check"], ["mark", "Mark doubts"], ["repair", "Repair"]];
 const DRAFT = "draft";
 const LIMITS = [
   ["tool_calls", "Searches", { min: 1, step: 1 }],
@@ -32,7 +28,7 @@ export function show() {
   return place;
 }
 
-/** The form of a new question; in a thread it is the next of that thread. */
+/** The form of a new question; in a thread, whose name `thread` brings, it is the next of that. */
 export function composer(thread = null) {
   const question = textarea({
     rows: 3,
@@ -53,7 +49,10 @@ export function composer(thread = null) {
     const started = await attempt(
       failed,
       send,
-      () => post("/api/runs", { ...asked(question.value, options), ...(thread && { thread }) }),
+      async () => {
+        const after = thread && { thread: await thread() };
+        return post("/api/runs", { ...asked(question.value, options), ...after });
+      },
     );
     if (!started) return;
     sessionStorage.removeItem(DRAFT);
@@ -80,26 +79,21 @@ function keepDraft(question) {
 }
 
 function fields(thread) {
-  const options = { format: choices("Form of the answer", FORMATS, "long"), sources: new Map() };
-  options.approve = toggle("Show me the plan before it is followed", false);
-  options.clarify = toggle("The model may ask me one question first", false);
-  options.limits = LIMITS.map(
-    ([name, label, rules]) => [
-      name,
-      input({ type: "number", inputmode: "decimal", ...rules }),
-      label,
-    ]
-  );
-  const place = el("div", { class: "chips" });
-  const failed = el("div");
-  offered(options, place, failed);
-  const sourced = el(
-    "fieldset",
-    { class: "stack tight" },
-    el("legend", { class: "legend" }, "Sources"),
-    place,
-    failed,
-  );
+  const options = {
+    format: choices("Form of the answer", FORMATS, "long"),
+    verify: choices("Checking of the citations", VERIFY, "mark"),
+    sources: new SourcePicker(),
+    approve: toggle("Show me the plan before it is followed", false),
+    clarify: toggle("The model may ask me one question first", false),
+    limits: LIMITS.map(
+      ([name, label, rules]) => [
+        name,
+        input({ type: "number", inputmode: "decimal", ...rules }),
+        label,
+      ]
+    ),
+  };
+  offered(options);
   const limits = el(
     "details",
     { class: "fold" },
@@ -107,7 +101,7 @@ function fields(thread) {
     limitFields(options.limits),
   );
   const switches = el("div", { class: "switches" }, options.approve, options.clarify);
-  const inner = [sourced, switches, limits];
+  const inner = [options.sources.element, checking(options.verify), switches, limits];
   options.shown = thread ? el(
     "details",
     { class: "fold options" },
@@ -115,6 +109,11 @@ function fields(thread) {
     el("div", { class: "stack" }, inner),
   ) : el("div", { class: "options stack" }, inner);
   return options;
+}
+
+function checking(verify) {
+  const label = el("p", { class: "legend", "aria-hidden": "true" }, "Checking of the citations");
+  return el("div", { class: "stack tight checking" }, label, verify);
 }
 
 function limitFields(limits) {
@@ -133,67 +132,20 @@ function limitFields(limits) {
 }
 
 /** What the server offers, and what it does where nothing else is said. */
-async function offered(options, place, failed) {
+async function offered(options) {
   try {
     const { sources, source, defaults } = await get("/api/status");
-    for (const name of sources) {
-      place.append(chip(options, name, sourceName(name), source.includes(name)));
-    }
-    options.usual = chosen(options).join();
+    options.sources.offer(sources, source);
     for (const [name, control] of options.limits) {
       control.placeholder = defaults[name] ? number(defaults[name]) : "none";
     }
     options.format.querySelector(`[value="${defaults.format}"]`).checked = true;
+    options.verify.querySelector(`[value="${defaults.verify}"]`).checked = true;
     options.approve.box.checked = defaults.approve_plan;
     options.clarify.box.checked = defaults.clarify;
-    place.append(upload(options, place, failed));
   } catch (error) {
-    replace(failed, failure(error));
+    replace(options.sources.failed, failure(error));
   }
-}
-
-const sourceName = (name) => SOURCES[name] ?? name.replace(/^upload:/, "");
-
-const chosen = ({ sources }) => [...sources].filter(([, box]) => box.checked).map(([name]) => name);
-
-function chip(options, value, label, checked = false) {
-  const box = el("input", { type: "checkbox", value, checked });
-  options.sources.set(value, box);
-  return el("label", { class: "chip" }, box, label);
-}
-
-/** A button that uploads documents and adds them as a chosen source. */
-function upload(options, place, failed) {
-  const files = el(
-    "input",
-    {
-      type: "file",
-      multiple: true,
-      class: "unseen",
-      "aria-label": "Documents to search",
-      accept: ".pdf,.md,.txt,.html,.docx,.rst",
-    },
-  );
-  const press = button("Add documents", () => files.click(), { kind: "plain small", drawn: "ask" });
-  files.tabIndex = -1;
-  files.addEventListener("change", async () => {
-    if (!files.files.length) return;
-    const added = await attempt(failed, press, () => sent(files.files));
-    files.value = "";
-    if (!added) return;
-    place.insertBefore(chip(options, added.source, added.name ?? added.source, true), wrapped);
-    press.focus();
-  });
-  const wrapped = el("span", {}, press, files);
-  return wrapped;
-}
-
-function sent(files) {
-  const body = new FormData();
-  const stamp = new Date().toISOString().slice(0, 19).replaceAll(/[T:]/g, "-");
-  body.append("folder", `documents-${stamp}`);
-  for (const file of files) body.append("documents", file, file.name);
-  return call("POST", "/api/uploads", body);
 }
 
 /** The body of the request; what was left as it is, is left to the server. */
@@ -201,8 +153,9 @@ function asked(question, options) {
   const body = { question: question.trim(), format: options.format.value() };
   body.approve_plan = options.approve.box.checked;
   body.clarify = options.clarify.box.checked;
-  const source = chosen(options);
-  if (source.length && source.join() !== options.usual) body.source = source;
+  body.verify = options.verify.value();
+  const source = options.sources.changed();
+  if (source) body.source = source;
   for (const [name, control] of options.limits) {
     if (control.value !== "") body[name] = Number(control.value);
   }

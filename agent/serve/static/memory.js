@@ -1,6 +1,7 @@
 // The bank: what judged runs taught, to search and to look through.
 import { get, query } from "./api.js";
 import { el, replace } from "./dom.js";
+import { LearningPanel } from "./learning.js";
 import { button, choices, empty, failure, input, notice, view } from "./parts.js";
 import { one, row } from "./reflection.js";
 
@@ -34,11 +35,16 @@ class BankView {
       clearTimeout(timer);
       timer = setTimeout(() => this.load(), PAUSE);
     });
+    const learning = new LearningPanel(signal, () => {
+      this.load();
+      this.count();
+    });
     const tools = el("div", { class: "bank-tools" }, this.search, this.state);
     this.element = view(
       "Memory",
       "What judged runs taught. The best of it is put before similar questions; " +
         "what looks like an attack waits in quarantine.",
+      learning.element,
       tools,
       this.stats,
       this.list,

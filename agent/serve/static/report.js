@@ -34,7 +34,7 @@ export function drawReport(run, report) {
     repaired(report),
     recalled(report),
     foot(run),
-    run.thread && followUp(run.thread),
+    followUp(run),
     sheet.dialog,
   ];
 }
@@ -233,7 +233,9 @@ function rating(run) {
   );
 }
 
-function followUp(thread) {
+/** A run that was asked alone, as on the command line, gets a thread with its first follow-up. */
+function followUp(run) {
+  const thread = async () => run.thread ??= (await post("/api/threads", { run: run.run })).id;
   return el(
     "section",
     { class: "follow-up", "aria-labelledby": "follow-title" },

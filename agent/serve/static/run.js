@@ -5,6 +5,7 @@ import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
 import { drawReport } from "./report.js";
+import { largerBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
 import { RunHead } from "./run_head.js";
 
@@ -168,9 +169,29 @@ class RunView {
     say("Stopping; a report of what there is will follow.");
   }
 
-  async goOn({ currentTarget }) {
-    const resuming = () => post(path("runs", this.run.run, "resume"));
-    const resumed = await attempt(this.failed, currentTarget, resuming);
+  /** Go on; where a budget was met, with more of it. */
+  goOn({ currentTarget }) {
+    const { ended_by: name, budgets } = this.run;
+    if (!budgets?.[name]) return this.resume(currentTarget, {});
+    currentTarget.hidden = true;
+    const form = largerBudget(
+      name,
+      budgets[name],
+      (control, more) => this.resume(control, more),
+      () => {
+        replace(this.failed);
+        form.remove();
+        currentTarget.hidden = false;
+        currentTarget.focus();
+      },
+    );
+    this.failed.after(form);
+    form.querySelector("input").focus();
+  }
+
+  async resume(control, budgets) {
+    const resuming = () => post(path("runs", this.run.run, "resume"), budgets);
+    const resumed = await attempt(this.failed, control, resuming);
     if (resumed) dispatchEvent(new HashChangeEvent("hashchange"));
   }
 

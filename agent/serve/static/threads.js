@@ -99,7 +99,7 @@ class ThreadView {
       "section",
       { class: "follow-up", "aria-labelledby": "next" },
       el("h2", { id: "next" }, "Ask the next question"),
-      composer(thread.id),
+      composer(async () => thread.id),
     );
     replace(
       place,
