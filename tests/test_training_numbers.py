@@ -29,20 +29,26 @@ from training.rounds.rows import JudgedGroup, RoundRows
 from training.row_rule import CREDITS
 from training.watching.intervals import mean_interval
 from training.watching.memory_peak import memory_peak
+from training.watching.names import OF_ROUNDS, OF_UPDATES, pattern
 from training.watching.window_numbers import window_numbers
 
-_PLACES = {"stage": "plan|research|review|answer", "author": "prompt|policy|tool", "n": r"\d+",
-           "objective": "policy|reflect|judge|sft", "reason": ".+"}  # fmt: skip
+EXPLAINED = (ROOT / "docs" / "training_numbers.md").read_text(encoding="utf-8")
+
+
+def listed() -> list[str]:
+    """The names in the tables of the page."""
+    cells = (line.split("|")[1] for line in EXPLAINED.splitlines() if line.startswith("| `"))
+    return [name for cell in cells for name in re.findall(r"`(.+?)`", cell)]
 
 
 def explained() -> re.Pattern[str]:
     """What matches every name in the tables of the page, and no other."""
-    text = (ROOT / "docs" / "training_numbers.md").read_text(encoding="utf-8")
-    cells = (line.split("|")[1] for line in text.splitlines() if line.startswith("| `"))
-    names = [name for cell in cells for name in re.findall(r"`(.+?)`", cell)]
-    for place, pattern in _PLACES.items():
-        names = [name.replace(f"{{{place}}}", f"(?:{pattern})") for name in names]
-    return re.compile("|".join(names))
+    return re.compile("|".join(map(pattern, listed())))
+
+
+def test_the_names_that_there_can_be_are_those_explained():
+    of_held_out = {"reward/{stage}/low", "reward/{stage}/high", "updates"}
+    assert sorted(listed()) == sorted({*OF_UPDATES, *OF_ROUNDS, *of_held_out})
 
 
 def unexplained(names: object) -> list[str]:

@@ -236,6 +236,15 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     )
 
 
+def check_best(best_by: str | None, metrics: Mapping[str, Any]) -> None:
+    """Raise SettingsError where a step that was taken has no number of that name."""
+    if best_by is not None and best_by not in metrics and "grad_norm" in metrics:
+        raise SettingsError(
+            f"there is no metric {best_by!r} to choose the best checkpoint by.",
+            f"Set best_by to one of {', '.join(sorted(metrics))}.",
+        )
+
+
 async def _found(name: str, weights_dir: Path | None, ranks: Ranks) -> Base:
     """The weights; the first process of a machine fetches them where they are not on disk."""
     if ranks.local:

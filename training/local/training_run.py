@@ -21,7 +21,7 @@ from training.local.canary import Canary
 from training.local.comparing import compared
 from training.local.config import Method, TrainConfig, unread
 from training.local.learner import Metrics, moves
-from training.local.session import Tell, TrainingSession, open_session
+from training.local.session import Tell, TrainingSession, check_best, open_session
 from training.local.windows import Selection, Window, rate_at, read_rows, select, windows
 from training.rows import TrainRow
 from training.trl_engine.suiting import check_suits
@@ -103,7 +103,7 @@ def _steps(
         step = session.done
         on_row = partial(_row_done, watch, step + 1, total)
         metrics = session.step(plan[step], rate_at(step, total, config), on_row)
-        _check_best(config.best_by, metrics)
+        check_best(config.best_by, metrics)
         if session.done % config.save_every == 0 or session.done == total:
             session.save(serve=session.done == total)
         watch(StepTaken(session.done, total, metrics))
@@ -115,7 +115,7 @@ def _steps_by_trl(
     from training.trl_engine.steps import take_steps
 
     def on_step(metrics: Metrics) -> None:
-        _check_best(config.best_by, metrics)
+        check_best(config.best_by, metrics)
         watch(StepTaken(session.done, len(plan), metrics))
 
     take_steps(session, config, plan, on_step)
@@ -161,14 +161,6 @@ def _sha256(rows: Sequence[TrainRow]) -> str:
     for row in rows:
         digest.update(row.model_dump_json().encode())
     return digest.hexdigest()
-
-
-def _check_best(name: str | None, metrics: Metrics) -> None:
-    if name is not None and name not in metrics and "grad_norm" in metrics:
-        raise SettingsError(
-            f"there is no metric {name!r} to choose the best checkpoint by.",
-            f"Set best_by to one of {', '.join(sorted(metrics))}.",
-        )
 
 
 def _row_done(watch: Watch, step: int, steps: int, done: int, total: int) -> None:

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from time import time
 
 from memory.runs import write_atomically
 from memory.schema import Value
-from training.local.session import TrainingSession
+from training.local.session import TrainingSession, check_best
 from training.local.windows import rate_at
 from training.rounds.folders import RoundFolders
 from training.rounds.updating import Metrics
@@ -67,6 +68,7 @@ class SessionUpdates:
         return self._session.step(rows, rate, self._told)
 
     def save(self, metrics: Metrics) -> None:
+        self._check_best(metrics)
         metrics = {**metrics, SAVED_AT: time()}
         if self._session.done == self._saved:
             kept = Untrained(metrics=dict(metrics))
@@ -76,6 +78,13 @@ class SessionUpdates:
             self._saved = self._session.done
         self._done += 1
         self._tell_all()
+
+    def _check_best(self, metrics: Metrics) -> None:
+        """Some numbers come with the reflections of the round before, so not in the first."""
+        if self._done or self._rounds == 1:
+            before = (line.keys() for line in self._session.folder.metrics())
+            seen = dict.fromkeys(chain(*before))
+            check_best(self._session.config.best_by, {**seen, **metrics})
 
     def _tell_all(self) -> None:
         """A line for each round, from what is kept with the checkpoints and beside them."""

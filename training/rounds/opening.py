@@ -25,6 +25,7 @@ from training.row_rule import RowRule
 from training.run_directory import hash_of
 from training.watching.event_files import with_event_files
 from training.watching.events import Watch
+from training.watching.names import check_possible
 from training.watching.plain import PlainLines
 
 Tell = Callable[[str], None]
@@ -60,6 +61,7 @@ async def run_rounds(
     `max_run_cost` is spent, PolicyError where a server
     was away for too long, a whole round failed, or a gradient is not finite.
     """
+    check_possible(config.best_by)
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
     folders = RoundFolders(config.out, config.bank or config.out / "data")
     config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})

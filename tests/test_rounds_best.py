@@ -1,0 +1,66 @@
+"""The best of the rounds' checkpoints: by a number that there is, told as early as possible."""
+
+from pathlib import Path
+
+import pytest
+
+from memory.errors import SettingsError
+from tests.test_rounds_trained import on_server, train
+from tests.train_rows import config_of, policy_rows, quiet
+from training.local.session import open_session
+from training.rounds.engine import SessionUpdates
+from training.rounds.folders import RoundFolders
+from training.watching.names import check_possible
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("reward/answer/men", "reward/answer/mean"),
+        ("reward/anwser/mean", "reward/answer/mean"),
+        ("los", "loss"),
+        ("reward/answer/low", "reward/answer/"),  # of held-out questions, which no checkpoint has
+        ("sequence_ratio_above_x", "sequence_ratio_above_"),
+    ],
+)
+def test_a_number_that_no_round_can_have_is_told_with_the_nearest(wrong: str, near: str):
+    with pytest.raises(SettingsError, match=f"no round has a number '{wrong}'") as told:
+        check_possible(wrong)
+    assert f"Set best_by to '{near}" in told.value.remedy
+
+
+@pytest.mark.parametrize(
+    "name", [None, "loss", "plan_loss", "best_of/4", "dropped/longer than 9 tokens", "best_of/16"]
+)
+def test_a_number_that_a_round_can_have_is_not_refused(name: str | None):
+    check_possible(name)
+
+
+def test_an_unknown_number_is_refused_before_anything_is_collected(tmp_path: Path):
+    path = on_server(tmp_path, "http://127.0.0.1:9/v1")
+    path.write_text('best_by = "accuracy"\n' + path.read_text())
+    refused = train(path)
+    assert refused.exit_code == 2 and "no round has a number 'accuracy'" in refused.stderr
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+async def test_a_number_that_does_not_come_is_told_once_it_would_be_there(
+    tiny: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, tiny, policy_rows(4), best_by="novelty_median")
+    async with open_session(config, "ss-grpo", quiet) as session:
+        updates = SessionUpdates(session, RoundFolders(config.out, tmp_path), 3)
+        updates.save({"round": 1.0, **updates.update(policy_rows(4))})
+        second = {"round": 2.0, **updates.update(policy_rows(4))}
+        with pytest.raises(SettingsError, match="no metric 'novelty_median'") as told:
+            updates.save(second)
+    assert "sequence_ratio_median" in told.value.remedy
+    assert updates.done == 1, "the round is trained again with another best_by"
+    async with open_session(
+        config.model_copy(update={"best_by": "loss"}), "ss-grpo", quiet
+    ) as session:
+        updates = SessionUpdates(session, RoundFolders(config.out, tmp_path), 3)
+        updates.save({"round": 2.0, **updates.update(policy_rows(4))})
+        assert session.folder.best.exists() and updates.done == 2

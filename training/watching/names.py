@@ -1,0 +1,63 @@
+"""Which names the numbers of a training can have, before there is any.
+
+In names, {stage}, {author}, {objective} and {n} stand for what there is of each, {reason} for any
+words; docs/training_numbers.md explains them all.
+"""
+
+import re
+from difflib import get_close_matches
+
+from memory.errors import SettingsError
+from memory.schema import Author, Stage
+from training.rows import OBJECTIVES
+
+_UPDATES = """
+step round loss {objective}_loss negative_log_likelihood {stage}_loss grad_norm rate tokens
+tokens_read padding_share rows rows_without_gradient groups row_tokens/mean row_tokens/max
+prompt_tokens/mean advantage_size {stage}_advantage_size advantage/{stage}/mean
+advantage/{stage}/std advantage/{stage}/size/max advantage/{stage}/positive_share surprise ratio
+ratio_max clipped_low clipped_high clipped_dual kl_old kl_reference kl_behaviour
+{objective}_clipped_low {objective}_clipped_high {objective}_clipped_dual {objective}_kl_old
+{objective}_kl_reference importance ess importance_truncated importance_masked sampler_gap
+sampler_gap_max scaffold_gap sequence_ratio_median sequence_ratio_above_{n} novelty_median
+novelty_above_{n} seconds tokens_per_second trained_per_second memory_peak
+"""
+_ROUNDS = """
+rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage}/mean
+reward/{stage}/std reward/{stage}/min reward/{stage}/max criterion/{stage}/mean
+criterion/{stage}/min criterion/{stage}/max unscored_share judge/failed_share judge/calls
+judge/tokens_read judge/tokens_written judge/cost missing_share/{stage}
+groups_without_spread/{stage} groups/trained best_of/{n} scaffold/{n}/shown/mean
+scaffold/{n}/reward/mean diversity/words diversity/meaning rows/policy rows/reflect dropped
+dropped/{reason} staleness/mean staleness/max tokens/{author}/mean tokens/{author}/max
+tokens/{author}/{stage}/mean turns/mean tool_calls/mean tool_error_share cut_off_share
+malformed_share retokenised_share reflection/score/mean reflection/score/max
+reflection/malformed_share seconds/rollout seconds/judge seconds/reflect seconds/train
+seconds/wait
+"""
+OF_UPDATES, OF_ROUNDS = tuple(_UPDATES.split()), tuple(_ROUNDS.split())
+_PLACES = {
+    "{stage}": "|".join(Stage),
+    "{author}": "|".join(Author),
+    "{objective}": "|".join(OBJECTIVES),
+    "{n}": r"\d+",
+    "{reason}": ".+",
+}
+
+
+def check_possible(best_by: str | None) -> None:
+    """Raise SettingsError for a name that no round's checkpoint can have a number of."""
+    names = (*OF_UPDATES, *OF_ROUNDS)
+    if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
+        return
+    spelled = [name.replace("{stage}", stage) for name in names for stage in Stage]
+    near = get_close_matches(best_by, spelled, n=1, cutoff=0.0)
+    raise SettingsError(
+        f"no round has a number {best_by!r} to choose the best checkpoint by.",
+        f"Set best_by to {near[0]!r} or another name of docs/training_numbers.md, or leave it out.",
+    )
+
+
+def pattern(name: str) -> str:
+    """What matches each name that one with places in it stands for."""
+    return re.sub(r"\{\w+\}", lambda place: f"(?:{_PLACES[place[0]]})", name)
