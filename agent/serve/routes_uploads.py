@@ -14,7 +14,8 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
 from agent.serve.refusals import Refused
-from agent.serve.uploads import Uploads
+from agent.serve.upload_room import UploadRoom
+from agent.serve.uploads import ALL_BYTES, Uploads
 from agent.sources.documents import MOST_BYTES
 from agent.sources.readers import READERS
 
@@ -28,10 +29,10 @@ class _TooLarge(MultiPartException):
     """More came than is taken."""
 
 
-def router(data_dir: Path) -> APIRouter:
-    """The routes of one data directory's uploads."""
+def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
+    """The routes of one data directory's uploads; `most` bytes in all."""
     routes = APIRouter(prefix="/api/uploads")
-    desk = _UploadDesk(Uploads(data_dir))
+    desk = _UploadDesk(Uploads(data_dir, most))
     routes.get("")(desk.listed)
     routes.post("", status_code=HTTPStatus.CREATED)(desk.upload)
     routes.delete("/{name}")(desk.remove)
@@ -44,6 +45,7 @@ class _UploadDesk:
 
     def __init__(self, uploads: Uploads) -> None:
         self._uploads = uploads
+        self._room = UploadRoom(uploads)
         self._placing = asyncio.Lock()
 
     async def listed(self) -> dict[str, Any]:
@@ -57,13 +59,15 @@ class _UploadDesk:
 
     async def upload(self, request: Request) -> dict[str, Any]:
         """Take `documents` into the folder that `folder` names."""
-        form = await _form(request, await asyncio.to_thread(self._uploads.room))
-        try:
-            named, documents = _fields(form)
-            async with self._placing:
-                return await asyncio.to_thread(self._uploads.take, named, documents)
-        finally:
-            await form.close()
+        wanted = _length(request)
+        async with self._room.reserved(wanted) as most:
+            form = await _form(request, wanted, most)
+            try:
+                named, documents = _fields(form)
+                async with self._placing:
+                    return await asyncio.to_thread(self._uploads.take, named, documents)
+            finally:
+                await form.close()
 
     async def remove(self, name: str) -> dict[str, Any]:
         await asyncio.to_thread(self._uploads.remove, name)
@@ -74,12 +78,22 @@ class _UploadDesk:
         return {"removed": document}
 
 
-async def _form(request: Request, room: int) -> FormData:
-    most = min(REQUEST_BYTES, room)
+def _length(request: Request) -> int:
+    """Bytes that a request may bring: as many as it says, else as many as are taken of any.
+
+    Raises Refused (413) where it says that it brings more.
+    """
+    length = request.headers.get("content-length", "")
+    told = int(length) if length.isascii() and length.isdigit() else REQUEST_BYTES
+    if told > REQUEST_BYTES:
+        raise _too_large(REQUEST_BYTES)
+    return told
+
+
+async def _form(request: Request, wanted: int, most: int) -> FormData:
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise _malformed("it is not multipart/form-data")
-    length = request.headers.get("content-length", "")
-    if length.isascii() and length.isdigit() and int(length) > most:
+    if most < wanted and "content-length" in request.headers:
         raise _too_large(most)
     body = _at_most(request, most)
     parser = MultiPartParser(

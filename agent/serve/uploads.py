@@ -38,8 +38,10 @@ _BEGINNINGS = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
 class Uploads:
     """The uploads of one data directory. Raises Refused for what is not taken."""
 
-    def __init__(self, data_dir: Path) -> None:
+    def __init__(self, data_dir: Path, most: int = ALL_BYTES) -> None:
+        """`most`: bytes in all folders together."""
         self.folder = data_dir / UPLOADS
+        self._most = most
 
     def listed(self) -> list[dict[str, Any]]:
         return [self.shown(path.name) for path in self._folders()]
@@ -57,7 +59,7 @@ class Uploads:
     def room(self) -> int:
         """Bytes that may still come."""
         held = sum(path.stat().st_size for f in self._folders() for path in _documents(f))
-        return max(0, ALL_BYTES - held)
+        return max(0, self._most - held)
 
     def take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
         """Store documents in a folder, beside those that it has; those of the same name go."""
