@@ -14,6 +14,6 @@ async def act(run: Run, action: str) -> Found:
         return await open_page(run, wanted)
     name, _, written = action.partition(" ")
     tools = run.search_tool
-    if isinstance(tools, Equipped) and name in tools.offers:
+    if isinstance(tools, Equipped) and name in tools.allowed:
         return await call_tool(run, tools, name, written.strip())
     return await run.search(action)

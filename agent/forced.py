@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from agent.budgets import RunCut
 from agent.claims import NAME, WORD, adds, claim_grammar, holds, touches
+from agent.forced_tools import call_chosen, fitting
 from agent.formats import EXACT_LINE
 from agent.overlap import content_words
 from agent.prompting import template
@@ -53,6 +54,7 @@ NAME_CHARACTERS = 60
 """of a source's title, put before its reading"""
 MORE_WORDS = 4
 """words that the model may add to a query"""
+SEARCH, REVIEW = '<call_tool name="search">', "<review>"
 
 
 class ForcedDecoder:
@@ -97,7 +99,7 @@ class ForcedDecoder:
         await run.prompt(Stage.RESEARCH, text, Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
-        """Evaluate the evidence; return another query, or None to go on to the review."""
+        """Evaluate the evidence; return a query or a tool's call, or None to go on to review."""
         await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
         for source in self._unread(run):
             await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says:")
@@ -112,11 +114,15 @@ class ForcedDecoder:
             return None
         if missing and run.turn > run.ask.tool_calls:
             run.ended_by = run.ended_by or "tool_calls"
-        if not missing or run.turn > min(self._searches, run.ask.tool_calls):
+        fit = fitting(run)
+        spent = run.turn > min(self._searches, run.ask.tool_calls)
+        if spent or not (missing or fit.offers) or await run.runs_low():
             return None
-        if await run.runs_low():
-            return None
-        return await self._call(run, " ".join(missing))
+        if fit.offers:
+            otherwise = SEARCH if missing else REVIEW
+            if call := await call_chosen(run, fit, otherwise, self._on_slot):
+                return call
+        return await self._call(run, " ".join(missing)) if missing else None
 
     def _unread(self, run: Run) -> list[Source]:
         """Sources that no evaluation has spoken of yet."""
@@ -136,7 +142,7 @@ class ForcedDecoder:
                     await self._fill(run, READING)
 
     async def review(self, run: Run) -> None:
-        await run.prompt(Stage.REVIEW, "<review>\n<rubric_review>")
+        await run.prompt(Stage.REVIEW, f"{REVIEW}\n<rubric_review>")
         await self._fill(run, RUBRIC_REVIEW)
         await run.prompt(Stage.REVIEW, "</rubric_review>\n<writing_plan>")
         await self._fill(run, WRITING_PLAN)
@@ -209,7 +215,7 @@ class ForcedDecoder:
 
         Of the model's only words that are new are kept: small models add numbers and guesses.
         """
-        await run.prompt(Stage.RESEARCH, f'<call_tool name="search">{begin}')
+        await run.prompt(Stage.RESEARCH, f"{SEARCH}{begin}")
         sampling = replace(QUERY.sampling, max_tokens=QUERY.cap)
         written = await run.write(
             QUERY.stage, sampling, lambda text: slot_end(text, QUERY.end), live=False

@@ -27,6 +27,7 @@ from agent.budgets import RunCut
 from agent.closing import close, without_evidence
 from agent.conversations.so_far import thread_so_far
 from agent.events import StageStarted
+from agent.mcp_tools.using import look_again
 from agent.reports.report import markdown
 from agent.run import Found, Run
 from agent.verifying.stage import verify_run
@@ -85,6 +86,7 @@ Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     """Put the system prompt, what earlier runs taught, the thread and the question down."""
+    await look_again(run)
     before = await run.recall() + await thread_so_far(run)
     system, message = decoder.system(run), before + decoder.message(run)
     if text := run.ask.scaffold:

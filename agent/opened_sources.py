@@ -2,15 +2,9 @@
 
 import asyncio
 
-from agent.choice import EmbeddedChoice, choose_policy
 from agent.events import Listener, SourceProgress
 from agent.settings import Settings
 from memory.interfaces import Embedder, SearchTool
-
-NOT_CALLED = (
-    "The tools of MCP servers are left out: only a model that decodes freely calls them "
-    "(--decoding free)."
-)
 
 
 async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
@@ -23,9 +17,6 @@ async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
     tool = await asyncio.to_thread(_combined, settings, embedder, listener)
     if not settings.mcp_servers:
         return tool
-    if _is_led(settings):
-        listener(SourceProgress(NOT_CALLED))
-        return tool
     from agent.mcp_tools.equipped import Equipped
 
     return Equipped(tool, settings.mcp_servers)
@@ -37,12 +28,6 @@ async def close_sources(tool: SearchTool) -> None:
 
     if isinstance(tool, Equipped):
         await tool.aclose()
-
-
-def _is_led(settings: Settings) -> bool:
-    """Whether the policy only fills slots, so that it calls no tool by itself."""
-    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    return settings.decoding == "forced" or (settings.decoding == "auto" and embedded)
 
 
 def _combined(settings: Settings, embedder: Embedder | None, listener: Listener) -> SearchTool:

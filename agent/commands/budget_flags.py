@@ -1,10 +1,11 @@
 """The flags of what one question may take, for every command that has questions answered."""
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
 
-Command = TypeVar("Command")
+Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
 BUDGETS = (
     click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10)."),

@@ -37,10 +37,10 @@ class Offer:
 
     def line(self) -> str:
         """What the prompt says of it."""
-        required = _required(self.schema)
+        required = required_of(self.schema)
         arguments = [
             f"{name}{'' if name in required else '?'}: {_type_of(schema)}"
-            for name, schema in list(_properties(self.schema).items())[:MOST_ARGUMENTS]
+            for name, schema in list(properties_of(self.schema).items())[:MOST_ARGUMENTS]
         ]
         told = neutralise(one_line(self.description, LONGEST_DESCRIPTION)).replace('"', "'")
         takes = neutralise(one_line(", ".join(arguments), LONGEST_ARGUMENTS))
@@ -57,22 +57,27 @@ class Offer:
             value = written
         if isinstance(value, dict):
             return value
-        properties, required = _properties(self.schema), _required(self.schema)
+        properties, required = properties_of(self.schema), required_of(self.schema)
         wanted = [name for name in properties if name in required] or list(properties)
-        if len(wanted) == 1 and _type_of(properties[wanted[0]]) == "string":
+        broken = written.startswith('{"')
+        if not broken and len(wanted) == 1 and _type_of(properties[wanted[0]]) == "string":
             return {wanted[0]: written}
         named = ", ".join(wanted) or "no arguments"
-        raise SourceError(f"{self.name} takes a JSON object with {named}.")
+        is_not = ", and what was written is no valid one" if broken else ""
+        raise SourceError(f"{self.name} takes a JSON object with {named}{is_not}.")
 
 
-def _properties(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def properties_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments by name; none where a server lists them in no way that can be meant."""
     properties = schema.get("properties")
     return properties if isinstance(properties, Mapping) else {}
 
 
-def _required(schema: Mapping[str, Any]) -> Sequence[Any]:
+def required_of(schema: Mapping[str, Any]) -> Sequence[str]:
+    """The names of those that a call must have."""
     required = schema.get("required")
-    return required if isinstance(required, list) else ()
+    named = required if isinstance(required, list) else []
+    return list(dict.fromkeys(name for name in named if isinstance(name, str)))
 
 
 def _type_of(schema: object) -> str:

@@ -24,8 +24,15 @@ _ADDRESSES = ("url", "link", "href", "uri")
 _LISTS = ("results", "items", "documents", "result")
 
 
-def passages_of(result: Any, name: str) -> tuple[list[Passage], str]:
-    """Passages of a `CallToolResult` of the tool `name`, and a note on what was left out."""
+def passages_of(
+    result: Any, name: str, arguments: Mapping[str, Any] | None = None
+) -> tuple[list[Passage], str]:
+    """Passages of a `CallToolResult` of the tool `name`, and a note on what was left out.
+
+    What was asked is their place, so that equal results of two calls are two sources.
+    """
+    asked = ", ".join(f"{key}: {value}" for key, value in (arguments or {}).items())
+    place = one_line(asked, LONGEST_NAME)
     texts, left = [], set()
     for block in result.content:
         if block.type == "text":
@@ -41,7 +48,7 @@ def passages_of(result: Any, name: str) -> tuple[list[Passage], str]:
     if not texts and structured is not None:
         texts.append(json.dumps(structured, ensure_ascii=False, indent=1))
     rows = _rows(structured) or [row for text in texts for row in _rows(_json(text))]
-    found = list(_listed(rows, name)) if rows else list(_plain("\n\n".join(texts), name))
+    found = list(_listed(rows, name)) if rows else list(_plain("\n\n".join(texts), name, place))
     note = f"What {name} returned as {', '.join(sorted(left))} is left out." if left else ""
     return found, note
 
@@ -81,9 +88,9 @@ def _listed(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Passage]:
             yield Passage(title, address or _address(name), "", piece)
 
 
-def _plain(text: str, name: str) -> Iterator[Passage]:
+def _plain(text: str, name: str, place: str) -> Iterator[Passage]:
     for piece in _pieces(text):
-        yield Passage(name, _address(name), "", piece)
+        yield Passage(name, _address(name), place, piece)
 
 
 def _address(name: str) -> str:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from agent.asking import Found
+from agent.events import SourceProgress
 from agent.mcp_tools.equipped import Equipped
 from agent.pages.opening import PAGES_WORTH, nearest
 from agent.run import Run
@@ -12,10 +13,17 @@ from memory.errors import SourceError, boundary
 from memory.text import storable_fields
 
 
+async def look_again(run: Run) -> None:
+    """Have servers of tools that were missing asked again, as a question begins."""
+    if isinstance(run.search_tool, Equipped):
+        for said in await run.search_tool.look_again():
+            run.listener(SourceProgress(said))
+
+
 def tool_names(run: Run) -> frozenset[str]:
-    """The tools that the run can call beside the search and the opening of pages."""
+    """The tools that the run may call beside the search and the opening of pages."""
     tools = run.search_tool
-    return frozenset(tools.offers) if isinstance(tools, Equipped) else frozenset()
+    return tools.allowed if isinstance(tools, Equipped) else frozenset()
 
 
 def tool_lines(run: Run) -> list[str]:

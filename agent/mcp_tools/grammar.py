@@ -1,0 +1,116 @@
+"""The grammar (GBNF) of a call of a tool: its name, and arguments as its JSON schema has them.
+
+Texts, numbers, truth values, choices and lists of these are held to the schema, what is required
+comes first, and anything else is any JSON value. No text can hold `<`, so that none opens a tag.
+What a grammar does not say (lengths, patterns, ranges) the tool itself refuses.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.mcp_tools.offers import MOST_ARGUMENTS, Offer, properties_of, required_of
+
+MOST_CHOICES = 50
+"""of one argument"""
+LONGEST_CHOICES = 2000
+"""characters of them all"""
+LONGEST_NAME = 60
+DEEPEST = 2
+"""schemas inside one another; below that any JSON value will do"""
+LONGEST = 8000
+"""characters of one tool's part; a schema that takes more is not held to"""
+_RULES = r"""
+object ::= "{" (pair (", " pair)*)? "}"
+pair ::= string ": " value
+array ::= "[" (value (", " value)*)? "]"
+value ::= object | array | string | number | boolean | null
+string ::= "\"" [^"\\<\x00-\x1F\x7F]+ "\""
+integer ::= "-"? ("0" | [1-9] [0-9]*)
+number ::= integer ("." [0-9]+)?
+boolean ::= "true" | "false"
+null ::= "null"
+"""
+OPENING, NAMED, CLOSING = '<call_tool name="', '">', "</call_tool>"
+_PLAIN = frozenset({"string", "integer", "number", "boolean", "null", "object"})
+
+
+def call_grammar(offers: Sequence[Offer], otherwise: str) -> str:
+    """A call of one of the tools, or the words that stand for calling none, if there are any."""
+    calls = " | ".join(f"{_literal(offer.name + NAMED)} {_arguments(offer)}" for offer in offers)
+    call = f'{_literal(OPENING)} ({calls}) "{CLOSING}"'
+    root = f"{call} | {_literal(otherwise)}" if otherwise else call
+    return f"root ::= {root}\n{_RULES.strip()}\n"
+
+
+def _arguments(offer: Offer) -> str:
+    """The object of its arguments; any object where the schema does not list them fitly."""
+    schema = offer.schema
+    properties, required = properties_of(schema), required_of(schema)
+    names = list(dict.fromkeys([*required, *list(properties)[:MOST_ARGUMENTS]]))
+    listed = isinstance(schema.get("properties"), Mapping)
+    if not listed or len(required) > MOST_ARGUMENTS or not all(map(_fits, names)):
+        return "object"
+    pairs = [_literal(f'"{n}": ') + " " + _value(properties.get(n), schema) for n in names]
+    written = f'"{{" {_listed(pairs[: len(required)], pairs[len(required) :])} "}}"'
+    return written if len(written) <= LONGEST else "object"
+
+
+def _listed(required: Sequence[str], optional: Sequence[str]) -> str:
+    """All of the first and any of the second, in their order, with commas between."""
+    then = [" ".join(f'(", " {pair})?' for pair in optional[i:]) for i in range(len(optional) + 1)]
+    if required:
+        return ' ", " '.join(required) + f" {then[0]}"
+    begun = " | ".join(f"{pair} {then[i]}" for i, pair in enumerate(optional, start=1))
+    return f"({begun})?" if begun else ""
+
+
+def _value(schema: object, root: Mapping[str, Any], depth: int = 0) -> str:
+    """What a value may be, as an expression of the grammar."""
+    schema = _resolved(schema, root)
+    if not isinstance(schema, Mapping) or depth > DEEPEST:
+        return "value"
+    if choices := _choices(schema):
+        return choices
+    options = schema.get("anyOf", schema.get("oneOf"))
+    kinds = schema.get("type")
+    if isinstance(kinds, list):
+        options = [{**schema, "type": kind} for kind in kinds]
+    if isinstance(options, list) and 0 < len(options) <= MOST_ARGUMENTS:
+        held = dict.fromkeys(_value(option, root, depth + 1) for option in options)
+        return f"({' | '.join(held)})"
+    if kinds == "array":
+        item = _value(schema.get("items"), root, depth + 1)
+        return f'"[" ({item} (", " {item})*)? "]"'
+    return kinds if isinstance(kinds, str) and kinds in _PLAIN else "value"
+
+
+def _choices(schema: Mapping[str, Any]) -> str:
+    """The values that are listed; "" where none are, or too many to be held to."""
+    listed = [schema["const"]] if "const" in schema else schema.get("enum")
+    if not isinstance(listed, list) or len(listed) > MOST_CHOICES:
+        return ""
+    written = [json.dumps(each, ensure_ascii=False) for each in listed]
+    fit = [each for each in written if "<" not in each and each.isprintable()]
+    if not fit or sum(map(len, fit)) > LONGEST_CHOICES:
+        return ""
+    return f"({' | '.join(map(_literal, fit))})"
+
+
+def _resolved(schema: object, root: Mapping[str, Any]) -> object:
+    """The definition that a reference to the same schema names; one step, for they may go round."""
+    named = schema.get("$ref") if isinstance(schema, Mapping) else None
+    prefix, _, name = named.rpartition("/") if isinstance(named, str) else ("", "", "")
+    found = root.get("$defs") if prefix == "#/$defs" else None
+    return found.get(name) if isinstance(found, Mapping) else schema
+
+
+def _fits(name: object) -> bool:
+    """Whether an argument's name can stand in a call as it is."""
+    fit = isinstance(name, str) and name.isprintable() and not {'"', "\\", "<"} & set(name)
+    return fit and 0 < len(str(name)) <= LONGEST_NAME
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
