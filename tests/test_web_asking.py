@@ -13,9 +13,9 @@ from tests.web_pages import (
     begun,
     finished,
     has_heading,
+    is_told,
     opened,
     run_address,
-    was_told,
 )
 from tests.web_site import Site, website
 
@@ -106,7 +106,7 @@ def test_a_changed_plan_is_the_one_that_is_followed(page: Page, site: Site):
     expect(page.get_by_role("region", name="Research").locator("q").first).to_have_text(
         "measured hits", timeout=SOON
     )
-    assert was_told(site, "Names the author")
+    is_told(site, "Names the author")
 
 
 def test_a_rejected_plan_is_written_anew_and_asked_for_again(page: Page, site: Site):
@@ -117,7 +117,7 @@ def test_a_rejected_plan_is_written_anew_and_asked_for_again(page: Page, site: S
     page.get_by_role("button", name="Write another plan").click()
     expect(page.get_by_text("The plan was rejected")).to_be_visible(timeout=SOON)
     plan_panel(page)
-    assert was_told(site, "Look at the release notes too")
+    is_told(site, "Look at the release notes too")
 
 
 def test_what_the_server_refuses_is_said_and_the_question_stays(page: Page):

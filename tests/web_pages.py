@@ -1,6 +1,5 @@
 """What the tests of the web page do in a browser, in the words of who uses it."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,12 +8,13 @@ from urllib.parse import quote
 import httpx
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
+from tests.waiting import PATIENCE, wait_for
 from tests.web_site import Site
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
 QUESTION = "What does lru_cache do with maxsize None?"
 CSRF = {"X-Rubricem": "1"}
-SOON = 10_000
+SOON = 60_000
 """milliseconds: a run tells five events a second at most"""
 
 
@@ -60,7 +60,8 @@ def ask(page: Page, question: str = QUESTION) -> str:
 
 def begun(site: Site, question: str = QUESTION, **more: Any) -> dict[str, str]:
     """A run that is asked for without a page: its key and its thread's."""
-    reply = httpx.post(f"{site.url}api/runs", json={"question": question, **more}, headers=CSRF)
+    body = {"question": question, **more}
+    reply = httpx.post(f"{site.url}api/runs", json=body, headers=CSRF, timeout=PATIENCE)
     assert reply.status_code == 201, reply.text
     said: dict[str, str] = reply.json()
     return said
@@ -69,11 +70,9 @@ def begun(site: Site, question: str = QUESTION, **more: Any) -> dict[str, str]:
 def finished(site: Site, question: str = QUESTION, **more: Any) -> dict[str, str]:
     """The same, come to its end."""
     asked = begun(site, question, **more)
-    for _ in range(400):
-        if httpx.get(f"{site.url}api/runs/{asked['run']}").json()["status"]:
-            return asked
-        time.sleep(0.025)
-    raise AssertionError("the run did not end")
+    address = f"{site.url}api/runs/{asked['run']}"
+    wait_for(lambda: httpx.get(address, timeout=PATIENCE).json()["status"])
+    return asked
 
 
 def run_address(run: str, tab: str = "") -> str:
@@ -84,10 +83,6 @@ def has_heading(page: Page, text: str) -> None:
     expect(page.get_by_role("heading", level=1, name=text)).to_be_visible()
 
 
-def was_told(site: Site, words: str) -> bool:
-    """Whether the model is told these words, now or soon."""
-    for _ in range(200):
-        if any(words in str(request.body["messages"]) for request in site.model.requests):
-            return True
-        time.sleep(0.025)
-    return False
+def is_told(site: Site, words: str) -> None:
+    """The model is told these words, now or soon."""
+    wait_for(lambda: any(words in str(told.body["messages"]) for told in site.model.requests))
