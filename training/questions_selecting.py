@@ -1,13 +1,15 @@
 """Which of the questions that were read are asked: filters, duplicates, a held-out split.
 
-Duplicates are told by their text alone, whatever its spaces and case; the first one stands. A
-question is held out by the hash of that text, so the same one is held out in every run with the
-same share, whichever file it came from, and one that is held out at a share is so at a larger.
+Duplicates are told by their text alone, whatever its spaces, case and compatibility forms (Unicode
+NFKC); the first one stands. A question is held out by the hash of that text, so the same one is
+held out in every run with the same share, whichever file it came from, and one that is held out
+at a share is so at a larger.
 """
 
 import hashlib
 import operator
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -104,8 +106,8 @@ def select_questions(
 
 
 def normal(question: str) -> str:
-    """The text by which duplicates are told."""
-    return " ".join(question.split()).casefold()
+    """The text by which duplicates are told: case, spaces and compatibility forms are the same."""
+    return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
 def is_held_out(normal_text: str, share: float) -> bool:

@@ -126,7 +126,7 @@ async def train_judge(
     Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where no pair
     could be sampled, a server was away for too long, or a gradient is not finite.
     """
-    pairs, held_out = await asyncio.to_thread(_pairs, config, grpo, tell)
+    pairs, held_out, left_out = await asyncio.to_thread(_pairs, config, grpo, tell)
     _check_start(config)
     claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"grpo.{name}": value for name, value in claimed.items()}
@@ -134,6 +134,10 @@ async def train_judge(
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
         _check_alone(session)
         session.note = session.note.model_copy(update={"method": METHOD})
+        session.trained_on = {
+            "pairs": len(pairs), "pairs SHA-256": record["grpo.pairs"],
+            "pairs held out": len(held_out), "pairs left out, as held out": left_out,
+        }  # fmt: skip
         folders = RoundFolders(config.out, config.out / "data")
         updates = SessionUpdates(session, folders, grpo.rounds)
         assert config.judge is not None
@@ -186,16 +190,18 @@ def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
     }
 
 
-def _pairs(config: EngineConfig, grpo: GrpoConfig, tell: Tell) -> tuple[list[Pair], list[Pair]]:
-    """Those to learn from and those held out; what is held out is not learnt from."""
+def _pairs(
+    config: EngineConfig, grpo: GrpoConfig, tell: Tell
+) -> tuple[list[Pair], list[Pair], int]:
+    """Those to learn from, those held out, and how many of the former were left out for them."""
     found = read_pairs(grpo.pairs, grpo.limit, config.seed)
     held_out = read_pairs(grpo.held_out) if grpo.held_out else []
     left = apart_from(found, held_out)
     if not left:
         raise SettingsError("All pairs are held out.", "Name other `pairs` under [grpo].")
-    if len(left) < len(found):
-        tell(f"{len(found) - len(left)} pairs are held out, and not trained on")
-    return left, held_out
+    if left_out := len(found) - len(left):
+        tell(f"{left_out} pairs are held out, and not trained on")
+    return left, held_out, left_out
 
 
 def _check_start(config: EngineConfig) -> None:

@@ -10,6 +10,7 @@ from judge.evaluation.labelled import Pair
 from judge.evaluation.reading import read_labelled
 from judge.pairwise_parsing import Side
 from memory.errors import SettingsError
+from training.questions_selecting import normal
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,12 @@ def shown_once(pairs: Iterable[Pair], seed: int) -> list[ShownPair]:
 
 
 def apart_from(pairs: Sequence[Pair], held_out: Sequence[Pair]) -> list[Pair]:
-    """The pairs whose request is not among those held out: answers to it may be shared."""
-    asked = {pair.prompt for pair in held_out}
-    return [pair for pair in pairs if pair.prompt not in asked]
+    """The pairs whose request, however it is spaced and written, is not among those held out.
+
+    Answers to it may be shared.
+    """
+    asked = {normal(pair.prompt) for pair in held_out}
+    return [pair for pair in pairs if normal(pair.prompt) not in asked]
 
 
 def batch_of(pairs: Sequence[Pair], size: int, number: int, seed: int) -> list[Pair]:
