@@ -7,6 +7,7 @@ it; an attempt raises, and fails its test even where the code under test survive
 import asyncio
 import ipaddress
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,9 @@ def _guard(event: str, args: tuple[object, ...]) -> None:
 
 
 sys.addaudithook(_guard)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell has what it begins in the background ignore ^C, and so would all that tests begin.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
