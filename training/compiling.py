@@ -6,8 +6,9 @@ question, K = 4 stages (RubricEM, arXiv:2605.10899, sections 3.3 and 3.4).
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 
 import numpy as np
 
@@ -43,6 +44,12 @@ class Compiled:
     def __add__(self, other: "Compiled") -> "Compiled":
         dropped = Counter(self.dropped) + Counter(other.dropped)
         return Compiled(self.rows + other.rows, dict(dropped))
+
+    def each(self) -> Iterator["TrainRow | str"]:
+        """The rows, then a reason for each sequence that gave none."""
+        yield from self.rows
+        for reason, count in self.dropped.items():
+            yield from repeat(reason, count)
 
 
 def compiled(results: Iterable[TrainRow | str]) -> Compiled:

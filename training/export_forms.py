@@ -8,16 +8,17 @@ parquet   rows or trajectories as one table
 hf        the same as a folder for `datasets.load_from_disk`
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from agent.rejection import Rule
 from memory.runs import write_atomically
 from memory.schema import Value
-from training.compiling import Compiled
 from training.export_conversations import conversation
 from training.export_judged import JudgedTrajectory, judged_groups, judged_trajectories
 from training.export_pairs import By, preference_pair
@@ -26,10 +27,11 @@ from training.exporting import write_rows
 from training.row_rule import row_rule
 from training.rows import TrainRow
 from training.run_directory import RunDirectory
-from training.tokenising import compiled_run
+from training.tokenising import each_compiled
 
 Form = Literal["rows", "sft", "pairs", "jsonl", "parquet", "hf"]
 Of = Literal["rows", "trajectories"]
+Results = AsyncGenerator[TrainRow | str, None]
 NAMES: dict[Form, str] = {
     "rows": "rows.jsonl",
     "sft": "sft.jsonl",
@@ -71,7 +73,7 @@ async def export_run(folder: Path, form: Form, out: Path, options: ExportOptions
     run.manifest()
     if form == "rows" or (form in ("parquet", "hf") and options.of == "rows"):
         rule = row_rule(options.credit, options.scaffold_ratio)
-        return _rows(await compiled_run(folder, rule, options.model), form, out)
+        return await _rows(each_compiled(folder, rule, options.model), form, out)
     if form == "sft":
         return _lines(out, _conversations(run, options), "conversations")
     if form == "pairs":
@@ -82,35 +84,69 @@ async def export_run(folder: Path, form: Form, out: Path, options: ExportOptions
     return [f"{write(out, judged_trajectories(run), JudgedTrajectory)} trajectories"]
 
 
-def rows_told(compiled: Compiled) -> list[str]:
-    """What there is to train on, and what was left out."""
-    counts = Counter(row.objective for row in compiled.rows)
-    tokens = sum(sum(row.loss_mask) for row in compiled.rows)
-    rows = ", ".join(f"{count} {objective}" for objective, count in sorted(counts.items()))
-    told = [f"{len(compiled.rows)} rows ({rows or 'none'}), {tokens} trained tokens"]
-    barred = sum(not row.ratio_allowed and row.objective != "sft" for row in compiled.rows)
-    if barred:
-        told.append(
-            f"{barred} of them not sampled as they stand: no policy-gradient ratio may be formed"
-        )
-    if across := sum(row.across_prompts for row in compiled.rows):
-        told.append(f"{across} of them form their ratio to what was sampled under a scaffold")
-    if scaffolded := sum(row.recompute_logprobs for row in compiled.rows):
-        told.append(
-            f"{scaffolded} of them sampled under a scaffold: their log-probabilities without it "
-            "are to be computed"
-        )
-    return told + _dropped(compiled.dropped.items())
+@dataclass(slots=True)
+class RowCounts:
+    """What is told of rows that go by."""
+
+    objectives: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    trained_tokens: int = 0
+    barred: int = 0
+    """no ratio may be formed of them, though they are not for imitation"""
+    across: int = 0
+    scaffolded: int = 0
+
+    def passed(self, results: Iterable[TrainRow | str]) -> Iterator[TrainRow]:
+        """The rows among them, each counted as it is taken; so is each reason."""
+        for result in results:
+            if isinstance(result, str):
+                self.dropped[result] += 1
+                continue
+            self.objectives[result.objective] += 1
+            self.trained_tokens += sum(result.loss_mask)
+            self.barred += not result.ratio_allowed and result.objective != "sft"
+            self.across += result.across_prompts
+            self.scaffolded += result.recompute_logprobs
+            yield result
+
+    def told(self) -> list[str]:
+        """What there is to train on, and what was left out."""
+        rows = ", ".join(f"{count} {name}" for name, count in sorted(self.objectives.items()))
+        told = [
+            f"{self.objectives.total()} rows ({rows or 'none'}), "
+            f"{self.trained_tokens} trained tokens"
+        ]
+        for count, what in (
+            (self.barred, "not sampled as they stand: no policy-gradient ratio may be formed"),
+            (self.across, "form their ratio to what was sampled under a scaffold"),
+            (self.scaffolded, "sampled under a scaffold: their log-probabilities without it are "
+             "to be computed"),
+        ):  # fmt: skip
+            told += [f"{count} of them {what}"] if count else []
+        return told + _dropped(self.dropped.items())
 
 
-def _rows(compiled: Compiled, form: Form, out: Path) -> list[str]:
-    if form == "rows":
-        write_rows(out, compiled.rows)
-    elif form == "parquet":
-        write_parquet(out, compiled.rows, TrainRow)
-    else:
-        write_dataset(out, compiled.rows, TrainRow)
-    return rows_told(compiled)
+async def _rows(results: Results, form: Form, out: Path) -> list[str]:
+    """Write rows as they come, in a thread: tokenisers are asked in this one meanwhile."""
+    counts = RowCounts()
+    async with aclosing(results):
+        rows = counts.passed(_drawn(results, asyncio.get_running_loop()))
+        if form == "rows":
+            await asyncio.to_thread(write_rows, out, rows)
+        else:
+            write = write_parquet if form == "parquet" else write_dataset
+            await asyncio.to_thread(write, out, rows, TrainRow)
+    return counts.told()
+
+
+def _drawn(results: Results, loop: asyncio.AbstractEventLoop) -> Iterator[TrainRow | str]:
+    """For a thread: what the loop brings forth, one after another."""
+
+    async def following() -> TrainRow | str | None:
+        return await anext(results, None)
+
+    while (found := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
+        yield found
 
 
 def _conversations(run: RunDirectory, options: ExportOptions) -> Iterator[Value | str]:

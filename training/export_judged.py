@@ -40,21 +40,47 @@ class JudgedGroup:
 def judged_groups(run: RunDirectory) -> Iterator[JudgedGroup]:
     """The groups of the finished steps, in order, one in memory at a time.
 
-    Raises StoreError where a trajectory that a group names is not there.
+    Raises StoreError where a trajectory that a group names is not there, or a judgement is of
+    nothing that a group names.
     """
-    judged = {judgement.trajectory_id: judgement for judgement in run.judgements()}
     read, known = run.trajectories(), dict[str, Trajectory]()
+    judging = _Judgements(run)
     for record in run.groups():
         for name in record.trajectories:
             _read_until(name, read, known, run)
         rollouts = group_of(record, known)
+        judged = judging.of(record)
         yield JudgedGroup(record, rollouts, tuple(judged.get(name) for name in record.trajectories))
         for name in record.trajectories:
             known.pop(name, None)
+    judging.end()
 
 
 def judged_trajectories(run: RunDirectory) -> Iterator[JudgedTrajectory]:
     return (judged for group in judged_groups(run) for judged in group.each())
+
+
+class _Judgements:
+    """A run's judgements, which stand in the order of its groups; some may have none."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self._path = run.folder / "judgements.jsonl"
+        self._left = run.judgements()
+        self._next = next(self._left, None)
+
+    def of(self, record: GroupRecord) -> dict[str, Judgement]:
+        found: dict[str, Judgement] = {}
+        while self._next is not None and self._next.trajectory_id in record.trajectories:
+            found[self._next.trajectory_id] = self._next
+            self._next = next(self._left, None)
+        return found
+
+    def end(self) -> None:
+        if self._next is not None:
+            raise StoreError(
+                f"{self._path} judges {self._next.trajectory_id} out of its group's place.",
+                "It was altered after it was written; take it from a copy.",
+            )
 
 
 def _read_until(

@@ -45,12 +45,18 @@ def write_dataset(folder: Path, values: Iterable[V], kind: type[V]) -> int:
     """
     if folder.exists():
         raise SettingsError(f"{folder} exists already.", "Name another folder by --out.")
-    pyarrow, datasets = needed("pyarrow"), needed("datasets")
-    table = pyarrow.Table.from_batches(_batches(values, kind), arrow_schema(kind))
+    ipc, datasets, count = needed("pyarrow.ipc"), needed("datasets"), 0
+    schema = arrow_schema(kind)
     with _replacing(folder) as temporary:
+        # As a file, which a dataset maps into memory: values in memory would all be there at once.
+        mapped = f"{temporary}.arrow"
+        with ipc.new_stream(mapped, schema) as writer:
+            for batch in _batches(values, kind):
+                writer.write_batch(batch)
+                count += batch.num_rows
         datasets.disable_progress_bars()
-        datasets.Dataset(table).save_to_disk(temporary)
-    return int(table.num_rows)
+        datasets.Dataset.from_file(mapped).save_to_disk(temporary)
+    return count
 
 
 def read_dataset(folder: Path, kind: type[V]) -> list[V]:

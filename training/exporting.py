@@ -6,36 +6,46 @@ and transcripts of a chat-only server, need a tokeniser and are never good for a
 ratio.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
 from memory.runs import write_atomically
-from memory.schema import Decoding, Judgement, ReflectionCandidate, Trajectory
-from training.compiling import NO_IDS, Compiled, policy_rows, reflection_rows
-from training.recasting import sft_rows
+from memory.schema import Decoding, Trajectory
+from training.compiling import NO_IDS, Compiled, compiled, policy_rows, reflection_rows
+from training.export_judged import JudgedGroup, judged_groups
+from training.recasting import sft_row
 from training.row_rule import SS_GRPO, RowRule
 from training.rows import TrainRow
-from training.run_directory import RunDirectory, group_of
+from training.run_directory import RunDirectory
 from training.sequences import Tokeniser, retokenised, token_sequence
-from training.teaching import imitation_rows
+from training.teaching import imitation_row
 
 
 async def run_rows(
     run: RunDirectory, tokeniser: Tokeniser | None = None, rule: RowRule = SS_GRPO
 ) -> Compiled:
-    """All rows of the finished steps; without a tokeniser what has no ids is dropped."""
-    manifest = run.manifest()
-    if manifest.imitated:
-        traces = list(run.trajectories())
-        if tokeniser is None:
-            return Compiled(dropped={NO_IDS: len(traces)})
-        if manifest.decoding is Decoding.FREE:
-            return await imitation_rows(traces, tokeniser)
-        return await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls)
-    judged = {judgement.trajectory_id: judgement for judgement in run.judgements()}
-    rows = await _policy_rows(run, judged, tokeniser, rule)
-    return rows + _reflection_rows(run.reflections(), manifest.policy_version)
+    """All rows of the finished steps at once, as `each_row` gives them."""
+    return compiled([found async for found in each_row(run, tokeniser, rule)])
+
+
+async def each_row(
+    run: RunDirectory, tokeniser: Tokeniser | None = None, rule: RowRule = SS_GRPO
+) -> AsyncGenerator[TrainRow | str, None]:
+    """The rows of the finished steps, one group in memory at a time.
+
+    In the place of a sequence that gives no row stands the reason. Without a tokeniser what has
+    no ids is such.
+    """
+    if run.manifest().imitated:
+        async for found in _imitation_rows(run, tokeniser):
+            yield found
+        return
+    for group in judged_groups(run):
+        for found in (await _policy_rows(group, tokeniser, rule)).each():
+            yield found
+    for found in _reflection_rows(run):
+        yield found
 
 
 def needs_tokeniser(run: RunDirectory) -> bool:
@@ -50,22 +60,26 @@ def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
     write_atomically(path, (row.model_dump_json() + "\n" for row in rows))
 
 
-async def _policy_rows(
-    run: RunDirectory,
-    judged: dict[str, Judgement],
-    tokeniser: Tokeniser | None,
-    rule: RowRule,
-) -> Compiled:
-    trajectories = {trajectory.id: trajectory for trajectory in run.trajectories()}
-    rows = Compiled()
-    for record in run.groups():
-        group = group_of(record, trajectories)
-        if tokeniser is not None:
-            members = [await _with_ids(t, tokeniser) for t in group.trajectories]
-            group = group.model_copy(update={"trajectories": tuple(members)})
-        judgements = [judged[name] for name in record.trajectories if name in judged]
-        rows += policy_rows(group, judgements, rule, name=record.id)
-    return rows
+async def _imitation_rows(
+    run: RunDirectory, tokeniser: Tokeniser | None
+) -> AsyncGenerator[TrainRow | str, None]:
+    manifest = run.manifest()
+    for trace in run.trajectories():
+        if tokeniser is None:
+            yield NO_IDS
+        elif manifest.decoding is Decoding.FREE:
+            yield await imitation_row(trace, tokeniser)
+        else:
+            yield await sft_row(trace, tokeniser, manifest.tool_calls)
+
+
+async def _policy_rows(judged: JudgedGroup, tokeniser: Tokeniser | None, rule: RowRule) -> Compiled:
+    group = judged.rollouts
+    if tokeniser is not None:
+        members = [await _with_ids(t, tokeniser) for t in group.trajectories]
+        group = group.model_copy(update={"trajectories": tuple(members)})
+    judgements = [judgement for judgement in judged.judgements if judgement]
+    return policy_rows(group, judgements, rule, name=judged.record.id)
 
 
 async def _with_ids(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
@@ -74,8 +88,7 @@ async def _with_ids(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
     return await retokenised(trajectory, tokeniser)
 
 
-def _reflection_rows(candidates: Iterable[ReflectionCandidate], policy_version: str) -> Compiled:
-    rows = Compiled()
-    for _, members in groupby(candidates, key=lambda candidate: candidate.trajectory_id):
-        rows += reflection_rows(list(members), policy_version=policy_version)
-    return rows
+def _reflection_rows(run: RunDirectory) -> Iterator[TrainRow | str]:
+    version = run.manifest().policy_version
+    for _, members in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
+        yield from reflection_rows(list(members), policy_version=version).each()

@@ -44,11 +44,8 @@ class Turn:
 async def sft_rows(
     trajectories: Iterable[Trajectory], tokeniser: Tokeniser, *, tool_calls: int = 10
 ) -> Compiled:
-    """One row for each finished forced trace that breaks no rejection rule and can be re-cast.
-
-    `tool_calls` is the limit that the free system prompt names.
-    """
-    return compiled([await _sft_row(t, tokeniser, tool_calls) for t in trajectories])
+    """The rows of traces, as `sft_row` makes each."""
+    return compiled([await sft_row(t, tokeniser, tool_calls) for t in trajectories])
 
 
 def free_turns(trajectory: Trajectory) -> list[Turn]:
@@ -93,7 +90,12 @@ def _with_thought(written: str, tool_output: str) -> str:
     return f"<think>{thought}</think>\n{tag}{rest}"
 
 
-async def _sft_row(trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int) -> TrainRow | str:
+async def sft_row(
+    trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int = 10
+) -> TrainRow | str:
+    """The row of a finished forced trace that breaks no rejection rule and can be re-cast, or why
+    there is none. `tool_calls` is the limit that the free system prompt names.
+    """
     turns = free_turns(trajectory)
     if reason := unfit(trajectory, turns):
         return reason

@@ -17,14 +17,15 @@ NOTHING_WRITTEN = "nothing of it has ids"
 
 
 async def imitation_rows(traces: Iterable[Trajectory], tokeniser: Tokeniser) -> Compiled:
-    """One row for each finished free trace that breaks no rejection rule.
+    """The rows of traces, as `imitation_row` makes each."""
+    return compiled([await imitation_row(trace, tokeniser) for trace in traces])
+
+
+async def imitation_row(trace: Trajectory, tokeniser: Tokeniser) -> TrainRow | str:
+    """The row of a finished free trace that breaks no rejection rule, or why there is none.
 
     Loss stands on what the teacher wrote, on no tool output and no attempt that was refused.
     """
-    return compiled([await _row(trace, tokeniser) for trace in traces])
-
-
-async def _row(trace: Trajectory, tokeniser: Tokeniser) -> TrainRow | str:
     if reason := unaccepted(trace):
         return reason
     tokens = token_sequence((await retokenised(trace, tokeniser)).segments)

@@ -1,6 +1,6 @@
 """A collecting run compiled to rows, with the embedded model's tokeniser where text has no ids."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -10,23 +10,32 @@ from agent.events import ignore
 from agent.settings import load_settings
 from memory.errors import SettingsError
 from memory.schema import Decoding
-from training.compiling import Compiled
-from training.exporting import needs_tokeniser, run_rows
+from training.compiling import Compiled, compiled
+from training.exporting import each_row, needs_tokeniser
 from training.recasting import sft_rows
 from training.row_rule import SS_GRPO, RowRule
+from training.rows import TrainRow
 from training.run_directory import RunDirectory
 from training.sequences import Tokeniser
 from training.teaching import imitation_rows
 
 
 async def compiled_run(folder: Path, rule: RowRule = SS_GRPO, model: str | None = None) -> Compiled:
-    """The rows of a run's finished steps.
+    """All rows of a run's finished steps at once, as `each_compiled` gives them."""
+    return compiled([found async for found in each_compiled(folder, rule, model)])
+
+
+async def each_compiled(
+    folder: Path, rule: RowRule = SS_GRPO, model: str | None = None
+) -> AsyncGenerator[TrainRow | str, None]:
+    """The rows of a run's finished steps one after another, with reasons in the place of others.
 
     `model` names the embedded model that text without ids is encoded for; None: the run's own.
     """
     run = RunDirectory(folder)
     async with _tokeniser(run, model) as tokeniser:
-        return await run_rows(run, tokeniser, rule)
+        async for found in each_row(run, tokeniser, rule):
+            yield found
 
 
 async def compiled_traces(folder: Path, model: str) -> Compiled:
