@@ -13,7 +13,7 @@ from agent.servers.retrying import AttemptError
 from memory.errors import PolicyError
 from memory.interfaces import Completion, Message, Sampling
 from memory.schema import Usage
-from tests.recorded_server import RecordedServer, recorded
+from tests.recorded_server import Failure, RecordedServer, recorded
 from tests.token_servers import CHAT, http_to, maybe_opened, opened, without
 
 COMPLETIONS = {
@@ -87,6 +87,24 @@ async def test_ids_go_in_and_nothing_narrows_what_is_sampled(name: str):
     assert sent["top_k"] in (-1, 0) and not {"stop", "grammar", "json_schema"} & sent.keys()
     assert 40 in (sent.get("max_tokens"), sent.get("max_new_tokens"), sent.get("n_predict"))
     assert sent.get("repetition_penalty", sent.get("repeat_penalty")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("told", "sent"),
+    [
+        ({"enable_deterministic_inference": True, "random_seed": 42}, 3),
+        ({"enable_deterministic_inference": False}, None),
+        ({"version": "0.4.6"}, None),
+        (Failure(404), None),
+    ],
+)
+async def test_sglang_is_sent_a_seed_in_its_deterministic_mode_alone(told: Any, sent: int | None):
+    with RecordedServer({**recorded("sglang"), "GET /get_server_info": told}) as server:
+        async with opened(server) as policy:
+            await policy.complete(PROMPT, SAMPLING)
+        (body,) = server.bodies("POST /generate")
+    assert body["sampling_params"].get("sampling_seed") == sent
+    assert ("sampling_seed" in body["sampling_params"]) == (sent is not None)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,9 @@
 
 By default each event repeats the whole reply so far; with `--incremental-streaming-output` it
 brings what is new alone. The number of tokens that every event tells says which. The text lags
-behind the ids, so what each token wrote is asked for beside its log-probability. SGLang takes a
-seed in its deterministic mode alone; none is sent.
+behind the ids, so what each token wrote is asked for beside its log-probability. A server in its
+deterministic mode (`--enable-deterministic-inference`) writes each reply to one prompt alike
+unless each has a seed, so there it is sent; others heed none, and old ones refuse it.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from agent.servers.dialects import (
     text_in,
 )
 from agent.servers.model_server import Json, ModelServer
+from agent.servers.retrying import AttemptError
 from memory.interfaces import Message, Sampling, StopReason
 
 FINISHED: dict[str, StopReason] = {"stop": "eos", "length": "length"}
@@ -31,9 +33,13 @@ class SGLang:
     def __init__(self, http: ModelServer, model: str) -> None:
         self._http = http
         self._model = model
+        self._seeded = False
         self.path = f"{http.root}/generate"
 
     def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
+        seed = (
+            {"sampling_seed": sampling.seed} if self._seeded and sampling.seed is not None else {}
+        )
         return {
             "input_ids": list(prefix),
             "stream": True,
@@ -48,6 +54,7 @@ class SGLang:
                 "repetition_penalty": 1.0,
                 "skip_special_tokens": False,
                 "spaces_between_special_tokens": False,
+                **seed,
             },
         }
 
@@ -57,9 +64,19 @@ class SGLang:
     async def facts(self) -> ServedModel:
         """The model's path, with the version of its weights where they were updated."""
         info = await self._http.get(f"{self._http.root}/get_model_info")
+        self._seeded = await self._deterministic()
         parts = (info.get("model_path") or self._model, info.get("weight_version"))
         listed = [context_in(model) for model in await self._http.models()]
         return ServedModel("@".join(map(str, filter(None, parts))), next(iter(listed), None))
+
+    async def _deterministic(self) -> bool:
+        try:
+            told = await self._http.get(f"{self._http.root}/get_server_info")
+        except AttemptError as failed:
+            if failed.away:
+                raise
+            return False  # it does not tell its settings
+        return told.get("enable_deterministic_inference") is True
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return await self._tokens({"messages": as_dicts(messages)})
