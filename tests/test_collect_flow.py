@@ -17,13 +17,16 @@ from memory.schema import NO_USAGE, Usage
 from tests.collect_killed import AskingJudge
 from tests.collected import QUESTIONS, Opened, two_turns
 from tests.fakes import ScriptedPolicy
+from tests.waiting import PATIENCE
 from training.flow import Flow, Patience, RunStopped
 from training.gated_policy import GatedPolicy
 from training.meter import Meter
 from training.purse import Purse
 from training.tally import tally
 
-SHORT = Patience(longest=0.5, alone=0.1, first=0.01, most=0.05)
+PATIENT = Patience(longest=PATIENCE, alone=PATIENCE, first=0.01, most=0.05)
+SHORT = replace(PATIENT, longest=0.5, alone=0.1)
+"""where a server is to be given up"""
 WRITES = 2 * 2 * len(QUESTIONS)
 """two turns of two rollouts of each question"""
 
@@ -55,11 +58,11 @@ class Unsteady(ScriptedPolicy):
 
 
 class Gated(Opened):
-    """An opened run whose rollouts pass its gate, with short clocks."""
+    """An opened run whose rollouts pass its gate, and that soon asks a server again."""
 
     def __init__(self, folder: Path, policy: Unsteady, **changed: Any) -> None:
         super().__init__(folder, policy, **changed)
-        self.flow.patience = SHORT
+        self.flow.patience = PATIENT
         self.flow.tell = self.lines.append
         self.policy = GatedPolicy(policy, self.flow)
 
@@ -97,6 +100,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
 ):
     dying = Unsteady(lambda number, said: away() if number > 5 else None)
     opened = opened_with(dying)
+    opened.flow.patience = SHORT
     with pytest.raises(PolicyError, match=r"no model server .*; it was waited for") as ended:
         await opened.collector().collect()
     assert "The same command goes on" in ended.value.remedy
@@ -115,6 +119,7 @@ async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_wi
         return away(Usage(calls=1, cost=0.25)) if "What is two?" in said else None
 
     opened = opened_with(Unsteady(one_is_too_much), step_size=3)
+    opened.flow.patience = replace(PATIENT, alone=0.1)
     beside = asyncio.create_task(keep_answering(opened))
     await opened.collector(at_once=4).collect()
     beside.cancel()
@@ -164,7 +169,6 @@ async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
     opened_with: Callable[..., Gated],
 ):
     opened = opened_with(Unsteady(), step_size=3)
-    opened.flow.patience = replace(SHORT, longest=60.0)
     chat = DownChat(12)
     judge = judged_by(opened, chat)
     await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
@@ -181,6 +185,7 @@ async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
 ):
     policy = Unsteady()
     opened = opened_with(policy, step_size=3)
+    opened.flow.patience = SHORT
     judge = judged_by(opened, DownChat(float("inf")))
     with pytest.raises(PolicyError, match="it was waited for"):
         await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
@@ -260,7 +265,7 @@ async def test_a_group_is_judged_while_others_still_roll(
 
 async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal.jsonl")
-    flow = Flow(journal, Meter(), Purse(0.15), patience=SHORT)
+    flow = Flow(journal, Meter(), Purse(0.15), patience=replace(PATIENT, alone=0.5))
     free = asyncio.Event()
 
     async def dear() -> Completion:
@@ -277,7 +282,7 @@ async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_pa
     first = asyncio.create_task(flow.call("there", dear))
     await asyncio.sleep(0)
     waiting = asyncio.create_task(flow.call("there", cheap))
-    await asyncio.sleep(2 * SHORT.alone)
+    await asyncio.sleep(0.6)
     flow.purse.most = 1.0
     free.set()
     await first

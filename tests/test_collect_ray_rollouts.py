@@ -16,7 +16,8 @@ from memory.schema import Recollection, Trajectory, Usage
 from tests.collected import Failing, Opened, two_turns
 from tests.fakes import ScriptedPolicy
 from tests.remote import Remote, left, remote
-from tests.test_collect_flow import SHORT, WRITES, Unsteady, away
+from tests.test_collect_flow import PATIENT, WRITES, Unsteady, away
+from tests.waiting import PATIENCE
 from training.flow import RunStopped
 from training.gated_policy import GatedPolicy
 from training.run_directory import RunDirectory
@@ -28,7 +29,7 @@ UNJUDGED = {"judge": None, "reflecting": None}
 @pytest.fixture
 def opened(tmp_path: Path) -> Any:
     made = Opened(tmp_path)
-    made.flow.patience = SHORT
+    made.flow.patience = PATIENT
     yield made
     made.close()
 
@@ -133,7 +134,7 @@ async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: O
 
     async with remote(opened, policy, at_once=4, coming=never) as made:
         with pytest.raises(RunStopped, match="interrupted"):
-            await asyncio.wait_for(made.collector.collect(policy.stop), 10)
+            await asyncio.wait_for(made.collector.collect(policy.stop), PATIENCE)
         assert len(made.hired) == 1, "two rollouts had no worker"
     assert policy.asked == len(policy.calls) == opened.flow.meter.calls
 
