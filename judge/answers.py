@@ -6,8 +6,9 @@ stages have no criteria and are left out of every sum.
 
 from collections.abc import Sequence
 
+from judge.scores import unread
 from judge.scoring import NO_CRITERIA
-from judge.transcripts import cut_off, stage_text, written
+from judge.transcripts import stage_text
 from memory.schema import NO_USAGE, Judgement, Stage, StageScore, Trajectory, Usage, Verdict
 
 CHARACTERS = 60_000
@@ -20,16 +21,8 @@ def answer_text(trajectory: Trajectory) -> str:
 
 
 def settled_answer(trajectory: Trajectory) -> StageScore | None:
-    """The score of an answer that nobody has to read, or None where one has to.
-
-    It is unscored where others ended it, and 0 where the policy ended without it.
-    """
-    if reason := cut_off(trajectory, Stage.ANSWER):
-        return unscored(reason)
-    if not written(trajectory, Stage.ANSWER):
-        said = "The policy ended without this stage."
-        return StageScore(stage=Stage.ANSWER, score=0.0, missing=True, justification=said)
-    return None
+    """The score of an answer that nobody has to read, or None where one has to."""
+    return unread(trajectory, Stage.ANSWER)
 
 
 def unscored(reason: str) -> StageScore:

@@ -23,7 +23,6 @@ from judge.pairwise_groups import GroupwisePairs
 from judge.reflection_judge import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from judge.relative import RelativeJudge
 from judge.relative_groups import RelativeGroups
-from judge.relative_stages import RelativeStages
 from judge.repeating import TEMPERATURE, RepeatedScorer
 from judge.stage_judge import Proposer, StageJudge
 from memory.errors import SettingsError
@@ -74,8 +73,7 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     _refuse(wanted)
     if wanted.kind in ("relative", "relative-stages"):
         judge = relative_judge(model, wanted.rubric, 2 if wanted.both_orders else 1)
-        by_stage = wanted.kind == "relative-stages"
-        return (RelativeStages if by_stage else RelativeGroups)(judge, wanted.seed)
+        return RelativeGroups(judge, wanted.seed, by_stage=wanted.kind == "relative-stages")
     if wanted.kind == "pairwise":
         order: Order = "flip" if wanted.flip else "both"
         return GroupwisePairs(PairwiseJudge(pair_comparer(model, wanted.chain), order, wanted.seed))

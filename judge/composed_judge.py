@@ -18,8 +18,9 @@ from typing import Any, Protocol
 
 from judge.rubrics.base import Rubric
 from judge.rubrics.llm_client import noted
+from judge.scores import unread
 from judge.stage_judge import GroupJudgement
-from judge.transcripts import cut_off, stage_text, written
+from judge.transcripts import stage_text
 from memory.asking import told
 from memory.errors import JudgeError, RubricemError, boundary
 from memory.rubrics import RubricBuffer
@@ -29,7 +30,6 @@ Compositions = Mapping[Stage, Callable[[], Rubric]]
 """A new rubric for each trajectory's stage, as rubrics keep state; a stage left out is `Judged`."""
 ROUNDING = 1e-6
 """how far outside 0 to 1 a reward may lie and still count as 0 or 1"""
-NOT_WRITTEN = "The policy ended without this stage."
 
 
 class GroupJudge(Protocol):
@@ -120,13 +120,14 @@ class ComposedJudge:
 
     async def _score(self, asking: _Asking) -> StageScore:
         trajectory, stage = asking.trajectory, asking.stage
-        if reason := cut_off(trajectory, stage):
-            return StageScore(stage=stage, unscored_reason=reason)
+        known = unread(trajectory, stage)
+        if known is not None and not known.missing:
+            return known
         compose = self._compositions.get(stage)
         if compose is None:
             return await asking.judged()
-        if not written(trajectory, stage):
-            return StageScore(stage=stage, score=0.0, missing=True, justification=NOT_WRITTEN)
+        if known is not None:
+            return known
         try:
             with (
                 boundary(JudgeError, f"The rubric composed for the stage {stage}"),

@@ -2,7 +2,8 @@
 
 from pydantic import Field
 
-from memory.schema import NO_USAGE, Usage, Value
+from judge.transcripts import cut_off, written
+from memory.schema import NO_USAGE, Stage, StageScore, Trajectory, Usage, Value
 
 
 class TrajectoryScore(Value):
@@ -26,3 +27,16 @@ class GroupScores(Value):
     """what did not work, and what limits the scores, in sentences"""
     usage: Usage = NO_USAGE
     """of all calls, failed ones included"""
+
+
+def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
+    """The score of a stage that nobody has to read, or None where one has to.
+
+    It is unscored where others ended it, and 0 where the policy ended without it.
+    """
+    if reason := cut_off(trajectory, stage):
+        return StageScore(stage=stage, unscored_reason=reason)
+    if not written(trajectory, stage):
+        said = "The policy ended without this stage."
+        return StageScore(stage=stage, score=0.0, missing=True, justification=said)
+    return None

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from judge.transcripts import cut_off, written
+from judge.scores import unread
+from judge.transcripts import cut_off
 from memory.rubrics import RubricBuffer
 from memory.schema import NO_USAGE, Criterion, Stage, StageScore, Trajectory, Usage, Verdict
 
@@ -52,14 +53,9 @@ def stage_reward(verdicts: Sequence[Verdict]) -> float:
 
 def settled(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
     """The score of a stage that no scorer has to read, or None where one has to."""
-    if reason := cut_off(trajectory, stage):
-        return StageScore(stage=stage, unscored_reason=reason)
-    if not buffer.criteria(stage):
+    if not cut_off(trajectory, stage) and not buffer.criteria(stage):
         return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
-    if not written(trajectory, stage):
-        said = "The policy ended without this stage."
-        return StageScore(stage=stage, score=0.0, missing=True, justification=said)
-    return None
+    return unread(trajectory, stage)
 
 
 def stage_scores(

@@ -1,6 +1,7 @@
 """`rubricem judge score`: threads, files and collected runs, over a scripted server."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,24 @@ def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(data_dir: Path
     version, _, seed = kept[0]["rubric_version"].split()
     assert seed == "5"
     assert (data_dir / "standards" / f"{version}.md").read_text() == "- LRU wins."
+
+
+def by_place(body: dict[str, Any], number: int) -> str:
+    """Each attempt that is shown is worth 0.5."""
+    shown = dict.fromkeys(re.findall(r"Attempt (\d+)", body["messages"][1]["content"]))
+    given = [{"id": i, "explanation": "so it is", "score": 0.5} for i in shown]
+    return json.dumps({"scores": given})
+
+
+def test_a_relative_judge_scores_stage_by_stage_as_it_does_in_collecting(
+    data_dir: Path, tmp_path: Path
+):
+    with ScriptedServer(by_place) as server:
+        done = score(server, two_runs(tmp_path), "--judge", "relative-stages")
+    assert done.exit_code == 0, done.output
+    assert len(server.requests) == 4, "a call for each stage"
+    kept = json.loads((tmp_path / "judgement.json").read_text())
+    assert [[stage["score"] for stage in j["stages"]] for j in kept] == [[0.5] * 4] * 2
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from judge.building import Wanted, group_judge
 from judge.relative import Attempts, Read, RelativeJudge
-from judge.relative_stages import RelativeStages
+from judge.relative_groups import RelativeGroups
 from memory.errors import JudgeError
 from memory.rubrics import RubricBuffer
 from memory.schema import Stage, Status, TrajectoryGroup, Usage
@@ -47,14 +47,16 @@ def marked(name: str, *marks: float, **more: object) -> object:
 
 
 async def scores(group: TrajectoryGroup, reader: MarkReader) -> list[list[float | None]]:
-    judged = await RelativeStages(RelativeJudge(reader)).judge(group, BUFFER)
+    judged = await RelativeGroups(RelativeJudge(reader), by_stage=True).judge(group, BUFFER)
     return [[stage.score for stage in one.stages] for one in judged.judgements]
 
 
 async def test_each_stage_has_a_list_of_its_own():
     group = group_of(marked("a", 0.1, 0.2, 0.3, 0.4), marked("b", 0.9, 0.8, 0.7, 0.6))  # type: ignore[arg-type]
     reader = MarkReader()
-    judged = await RelativeStages(RelativeJudge(reader), seed=3).judge(group, BUFFER, step=2)
+    judged = await RelativeGroups(RelativeJudge(reader), seed=3, by_stage=True).judge(
+        group, BUFFER, step=2
+    )
     assert [[s.score for s in one.stages] for one in judged.judgements] == [
         [0.1, 0.2, 0.3, 0.4],
         [0.9, 0.8, 0.7, 0.6],
@@ -97,7 +99,7 @@ async def test_the_lists_become_advantages_stage_by_stage():
         )}
     )  # fmt: skip
     group = TrajectoryGroup(question="q", trajectories=(one, two))
-    judged = await RelativeStages(RelativeJudge(MarkReader())).judge(group, BUFFER)
+    judged = await RelativeGroups(RelativeJudge(MarkReader()), by_stage=True).judge(group, BUFFER)
     row, _ = policy_rows(group, judged.judgements, CREDITS["identity"]).rows
     trained = [a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on]
     np.testing.assert_allclose(trained, [1, -1, 1, -1], atol=1e-4)
@@ -108,7 +110,19 @@ async def test_runs_can_be_collected_under_it():
     with ScriptedServer(lambda body, number: "") as server:
         async with client(server.base_url) as chat:
             judge = group_judge(chat, Wanted("relative-stages", both_orders=True))
-    assert isinstance(judge, RelativeStages) and judge.name == chat.name
+    assert isinstance(judge, RelativeGroups) and judge.name == chat.name
+
+
+async def test_what_the_order_did_is_told_for_each_stage_and_of_whole_runs_without_one():
+    class Leaning(MarkReader):
+        async def read(self, attempts: Attempts, seed: int) -> Read:
+            return Read(((0.8, "first"), (0.4, "second")), Usage(calls=1))
+
+    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))  # type: ignore[arg-type]
+    told = "The order shown moved scores by 0.40."
+    for by_stage, expected in ((True, [f"{stage}: {told}" for stage in Stage]), (False, [told])):
+        both = RelativeGroups(RelativeJudge(Leaning(), 2), by_stage=by_stage)
+        assert list((await both.judge(group, BUFFER)).notes) == expected
 
 
 @pytest.mark.parametrize("stage", list(Stage))

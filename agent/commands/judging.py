@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
@@ -16,7 +16,7 @@ from memory.errors import SettingsError
 if TYPE_CHECKING:
     from judge.building import Wanted
 
-Kind = Literal["stage", "relative", "pairwise", "checklist"]
+Kind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]
 
 
 @click.group()
@@ -33,10 +33,10 @@ judge.add_command(rubrics)
 @click.option(
     "--judge",
     "kind",
-    type=click.Choice(["stage", "relative", "pairwise", "checklist"]),
+    type=click.Choice(get_args(Kind)),
     default="stage",
     show_default=True,
-    help="Stages; or runs against one another, all at once or in pairs; or answers by items.",
+    help="Stages; or runs, or their stages, against one another; or answers in pairs, or by items.",
 )
 @click.option(
     "--rubric",
