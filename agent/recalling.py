@@ -72,19 +72,26 @@ class BankRecaller:
         floor: float | None = None,
         characters: int = MORE_CHARACTERS,
         generation: int | None = None,
+        own: bool = True,
         listener: Listener = ignore,
     ) -> None:
-        """`characters` is of the whole block, `floor` the least similarity (None: 0.4)."""
+        """`characters` is of the whole block, `floor` the least similarity (None: 0.4).
+
+        Without `own` nothing is recalled of the question itself, only of similar ones.
+        """
         self._bank = bank
         self._k = k
         self._floor = FLOOR if floor is None else floor
         self._characters = characters
         self._generation = generation
+        self._own = own
         self._listener = listener
 
     async def recall(self, question: str) -> Recall:
         try:
-            found = await self._bank.recall(question, self._k, self._floor, self._generation)
+            found = await self._bank.recall(
+                question, self._k, self._floor, self._generation, own=self._own
+            )
         except RubricemError as error:
             found = Recalled(fault=error)
         if found.fault:

@@ -143,25 +143,27 @@ class RubricBank:
         k: int = NEAREST,
         floor: float = FLOOR,
         generation: int | None = None,
+        *,
+        own: bool = True,
     ) -> Recalled:
         """At most k items that are worth knowing before a question.
 
-        Its own comes first. Of the others no two are about the same question, and each adds to
+        Its own comes first, or is left out. Of the others no two are about the same question, and each adds to
         those before it.
         """
         at = _at(generation)
-        own = await self.within(question, generation) if k > 0 else None
-        left = k - (own is not None)
+        itself = await self.within(question, generation) if own and k > 0 else None
+        left = k - (itself is not None)
         try:
             if not await self._has_others(left, question_key(question), at):
-                return Recalled(own)
+                return Recalled(itself)
             search = await self._search()
             similar = await asyncio.to_thread(
-                search.diverse, question, left, floor, at, own is not None
+                search.diverse, question, left, floor, at, itself is not None
             )
         except RubricemError as error:
-            return Recalled(own, fault=error)
-        return Recalled(own, tuple(similar))
+            return Recalled(itself, fault=error)
+        return Recalled(itself, tuple(similar))
 
     async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
         """A new version in a person's words, written at `by`; the old one goes to the history."""

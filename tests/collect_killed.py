@@ -86,7 +86,7 @@ class LoggedPolicy(Failing):
 
 
 class PinnedBank(RubricBank):
-    def pin(self, generation: int) -> None:
+    def pin(self, generation: int, *, own: bool = True) -> None:
         pass
 
     async def put(self, reflection: Reflection) -> bool:

@@ -145,12 +145,14 @@ class ListMemory:
     def __init__(self) -> None:
         self.items: list[Reflection] = []
         self.pinned: list[int] = []
+        self.own: list[bool] = []
 
     async def generation(self) -> int:
         return len(self.items)
 
-    def pin(self, generation: int) -> None:
+    def pin(self, generation: int, *, own: bool = True) -> None:
         self.pinned.append(generation)
+        self.own.append(own)
 
     async def put(self, reflection: Reflection) -> bool:
         if any(reflection.id == item.id for item in self.items):

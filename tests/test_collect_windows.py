@@ -25,6 +25,22 @@ WINDOWED = [
 ]  # fmt: skip
 
 
+async def test_without_windows_every_step_recalls_its_questions_own_reflections(tmp_path: Path):
+    opened = Opened(tmp_path, step_size=1)
+    await opened.collector().collect()
+    assert opened.memory.own == [True, True, True]
+    opened.close()
+
+
+async def test_a_fresh_batch_of_rounds_recalls_nothing_of_its_own_questions(tmp_path: Path):
+    opened = Opened(tmp_path, step_size=3)
+    collector = opened.collector()
+    collector.fresh = True
+    await collector.collect()
+    assert opened.memory.own == [False]
+    opened.close()
+
+
 async def test_steps_of_a_window_come_again_under_names_of_their_own(tmp_path: Path):
     opened = Opened(tmp_path, step_size=1, windows=2)
     await opened.collector().collect()
@@ -46,6 +62,7 @@ async def test_rubrics_grow_over_both_passes_and_the_second_sees_what_the_first_
     ]
     assert [opened.buffers.load(q.question).version for q in QUESTIONS] == [2, 2, 2]
     assert opened.memory.pinned == [0, 1, 2, 3, 4, 5]
+    assert opened.memory.own == [replay is not None for _, _, replay in WINDOWED]
     opened.close()
 
 

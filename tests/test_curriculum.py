@@ -72,6 +72,14 @@ def test_a_step_follows_from_its_number_alone(
         assert step - batch.replay_of <= window
 
 
+def test_a_batch_is_fresh_where_its_window_asks_it_again():
+    windowed, plain = Curriculum(asked("abc"), 1, window=2), Curriculum(asked("abc"), 1)
+    assert [windowed.batch(step).fresh for step in range(8)] == [
+        True, True, False, False, True, False, True, True,
+    ]  # fmt: skip
+    assert not any(plain.batch(step).fresh for step in range(4))
+
+
 def test_no_questions_make_no_curriculum():
     with pytest.raises(ValueError, match="0 questions make no batches"):
         Curriculum([], 2)

@@ -47,6 +47,8 @@ async def test_the_questions_own_comes_first_then_the_nearest_and_no_more_than_k
     other = await BankRecaller(bank, k=2).recall("cache\ncache")
     assert (other.ids, other.own) == (("own", "near"), False)
     assert (await BankRecaller(bank, k=1).recall("cache")).ids == ("own",)
+    without = await BankRecaller(bank, own=False).recall("cache")
+    assert (without.ids, without.own) == (("near",), False)
     assert await BankRecaller(bank).recall("rome") == Recall()
 
 

@@ -63,6 +63,8 @@ class Collector:
     judged_at_once: int | None = None
     """groups being judged and reflected upon at the same time; None: they take the places of
     rollouts, since one model in this process does both"""
+    fresh: bool = False
+    """its questions are those of a fresh batch, in a curriculum that the run does not know"""
     tell: Callable[[str], None] = lambda line: None
     reached: Callable[[Milestone, str], None] = lambda milestone, group: None
     """told of every group's milestones, also of those that were reached before a kill"""
@@ -100,7 +102,7 @@ class Collector:
                 self.tell(f"step {step + 1} of {self._steps.steps} is kept")
 
     async def _step(self, step: int, batch: Batch) -> None:
-        await self._pin(step)
+        await self._pin(step, batch)
         groups = await self._groups(step, batch)
         if not any(group.members for group in groups):
             reasons = [reason for group in groups for reason in group.failures]
@@ -111,14 +113,14 @@ class Collector:
         groups = [await self._applied(step, group) for group in groups]
         await asyncio.to_thread(self._commit, step, batch, groups)
 
-    async def _pin(self, step: int) -> None:
+    async def _pin(self, step: int, batch: Batch) -> None:
         if self.memory is None:
             return
         snapshot = self.run.part(step, "snapshot", Snapshot)
         if snapshot is None:
             snapshot = Snapshot(generation=await self.memory.generation())
             self.run.save_part(step, "snapshot", snapshot)
-        self.memory.pin(snapshot.generation)
+        self.memory.pin(snapshot.generation, own=not (batch.fresh or self.fresh))
 
     async def _groups(self, step: int, batch: Batch) -> list[Group]:
         """All groups of a step, in the order of the questions; raises what ended the run."""

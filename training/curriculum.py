@@ -2,8 +2,8 @@
 
 A window is K batches of questions that are new, then the same K batches again: the first time a
 question is met with what similar ones taught, the second time with what it taught itself
-(RubricEM, arXiv:2605.10899, section 3.4 and appendix D, with K = 3). The bank recalls a
-question's own reflection before those of others, so the order of the steps is all there is to it.
+(RubricEM, arXiv:2605.10899, section 3.4 and appendix D, with K = 3). So a fresh batch of a window
+recalls nothing of its own questions, even where the bank holds it from an earlier pass or run.
 
 A step's batch follows from its number alone: whoever goes on at a step, collecting or training,
 needs no other state than that number.
@@ -23,6 +23,8 @@ class Batch:
     questions: tuple[Question, ...]
     replay_of: int | None = None
     """the step that asked them before in its window; None: they are new there"""
+    fresh: bool = False
+    """they are to be met with what others taught alone, since the window asks them again"""
 
 
 class Curriculum:
@@ -65,7 +67,8 @@ class Curriculum:
             fresh, first = batches[start : start + width], len(self._steps)
             self._steps += fresh
             if self._window:
-                self._steps += [replace(b, replay_of=first + n) for n, b in enumerate(fresh)]
+                replays = [replace(b, replay_of=first + n) for n, b in enumerate(fresh)]
+                self._steps[first:] = [*(replace(b, fresh=True) for b in fresh), *replays]
         self._passes += 1
 
 

@@ -76,8 +76,8 @@ class Memory(Protocol):
     """The bank, as a step needs it."""
 
     async def generation(self) -> int: ...
-    def pin(self, generation: int) -> None:
-        """Recall from now on as the bank stood then."""
+    def pin(self, generation: int, *, own: bool = True) -> None:
+        """Recall from now on as the bank stood then; without `own`, nothing of a question itself."""
         ...
 
     async def put(self, reflection: Reflection) -> bool: ...

@@ -34,13 +34,14 @@ class StepMemory:
     async def generation(self) -> int:
         return await self.bank.generation()
 
-    def pin(self, generation: int) -> None:
+    def pin(self, generation: int, *, own: bool = True) -> None:
         small = self._researcher.policy.context_tokens is not None
         self._researcher.recaller = BankRecaller(
             self.bank,
             floor=self._floor,
             characters=CHARACTERS if small else MORE_CHARACTERS,
             generation=generation,
+            own=own,
             listener=self._listen,
         )
 

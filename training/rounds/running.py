@@ -129,6 +129,7 @@ class Rounds:
         at, run = self._at[number], self.folders.round(number)
         before = self._at.get(number - 1)
         collector.reached = at.reached
+        collector.fresh = self.curriculum.batch(number).fresh
         seen = self._bank_seen_by(number)
         if collector.memory is not None and seen is not None:
             run.save_part(0, "snapshot", seen)

@@ -84,8 +84,8 @@ class InTurn:
     async def generation(self) -> int:
         return await self._memory.generation()
 
-    def pin(self, generation: int) -> None:
-        self._memory.pin(generation)
+    def pin(self, generation: int, *, own: bool = True) -> None:
+        self._memory.pin(generation, own=own)
 
     async def put(self, reflection: Reflection) -> bool:
         self._idle.set()
