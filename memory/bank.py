@@ -148,8 +148,8 @@ class RubricBank:
     ) -> Recalled:
         """At most k items that are worth knowing before a question.
 
-        Its own comes first, or is left out. Of the others no two are about the same question, and each adds to
-        those before it.
+        Its own comes first, or is left out. Of the others no two are about the same question, and
+        each adds to those before it.
         """
         at = _at(generation)
         itself = await self.within(question, generation) if own and k > 0 else None
