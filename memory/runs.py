@@ -11,9 +11,10 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,12 @@ class RunStore:
                 f"the trajectory of {thread!r} cannot be read: {error.errors()[0]['msg']}",
                 f"Run it again from its journal with --resume {thread}.",
             ) from error
+
+    def discard(self, thread: str) -> None:
+        """Remove the run with all that is in its folder."""
+        path = self._folder_of(thread)
+        with writable(path), suppress(FileNotFoundError):
+            shutil.rmtree(path)
 
     def asked_at(self, thread: str) -> datetime:
         """When the run was asked for."""

@@ -99,6 +99,7 @@ async def judge(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     from agent.judged_runs import find_run
     from agent.judging import open_group_judge
     from agent.judging_runs import check_scored, judged_groups, tell_bank
+    from agent.learning import local_model
     from agent.reports.judged import print_judgement
     from judge.building import Wanted
 
@@ -106,7 +107,8 @@ async def judge(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     settings = talk.conversing.settings
     found = find_run(trajectory.thread, settings.data_dir)
     with talk.terminal.waiting("judging"):
-        async with open_group_judge(settings, Wanted()) as judging:
+        shared = local_model(talk.conversing.researcher.policy)
+        async with open_group_judge(settings, Wanted(), shared=shared) as judging:
             judged = await judged_groups(judging, found, settings.data_dir)
     check_scored(judged)
     found.save(judged[0].judgements)

@@ -130,8 +130,13 @@ class Conversing:
 
     def _write_down(self, run: str, request: Mapping[str, Any]) -> None:
         self.researcher.store.create(run, request)
-        thread = self.thread or self.conversations.create()
-        self.thread = self.conversations.add_run(thread.id, run)
+        try:
+            thread = self.thread or self.conversations.create()
+            self.thread = self.conversations.add_run(thread.id, run)
+        except RubricemError:
+            # Its thread was deleted elsewhere: the question would wait and never begin.
+            self.researcher.store.discard(run)
+            raise
 
     def _read(self) -> tuple[str, ...]:
         """Take up the thread's ended runs."""

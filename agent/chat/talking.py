@@ -25,10 +25,10 @@ LATEST = "-"
 """in the place of a thread: the one that was changed last"""
 
 
-async def talk_with(flags: dict[str, Any], thread: str, *, quiet: bool) -> int:
+async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bool) -> int:
     """Talk until the person leaves or the input ends; the exit status.
 
-    `thread`: the one to begin in, `LATEST`, or "" for a new one.
+    `thread`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run to go on after.
     """
     from agent.checkpointing import open_saver
     from agent.clients import open_researcher
@@ -38,6 +38,10 @@ async def talk_with(flags: dict[str, Any], thread: str, *, quiet: bool) -> int:
     settings = with_default_source(load_settings(flags))
     conversations = ConversationStore(settings.data_dir)
     begin_in = _begun(conversations, thread) if thread else ""
+    if after:
+        # A run that is not there is told, before a thread is made for it.
+        RunStore(settings.data_dir).request(after)
+        begin_in = conversations.after(after).id
     terminal = Terminal(quiet=quiet)
     async with AsyncExitStack() as stack:
         with terminal.waiting("opening"):

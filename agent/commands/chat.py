@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from agent.commands.ask import ask
+from memory.errors import SettingsError
 
 LATEST = "-"
 _OF_ONE_QUESTION = ("question", "best_of", "out", "as_json", "thread", "resume", "debug")
@@ -20,7 +21,14 @@ _OF_ONE_QUESTION = ("question", "best_of", "out", "as_json", "thread", "resume",
     metavar="[THREAD]",
     help="Go on in a thread; in the latest without a name.",
 )
-def chat(resume: str, quiet: bool, **flags: Any) -> None:
+@click.option(
+    "--from",
+    "after",
+    default="",
+    metavar="RUN",
+    help="Go on after a run, such as one of rubricem ask.",
+)
+def chat(resume: str, after: str, quiet: bool, **flags: Any) -> None:
     """Ask questions in a thread: each knows the reports and sources before it.
 
     Without a terminal, standard input is read line by line: a question or a slash command each.
@@ -28,5 +36,9 @@ def chat(resume: str, quiet: bool, **flags: Any) -> None:
     """
     from agent.chat.talking import talk_with
 
-    if status := asyncio.run(talk_with(flags, resume, quiet=quiet)):
+    if resume and after:
+        raise SettingsError(
+            "--resume goes on with a thread and --from with a run.", "Give one of them."
+        )
+    if status := asyncio.run(talk_with(flags, resume, after, quiet=quiet)):
         raise SystemExit(status)

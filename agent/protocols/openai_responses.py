@@ -49,7 +49,7 @@ def router(desk: RunDesk) -> APIRouter:
         await _known(desk, run, identifier, 404)
         began = await asyncio.to_thread(desk.store.asked_at, run)
         events = ResponseEvents(identifier, began.timestamp(), None)
-        if run in desk.live:
+        if run in desk.live and not desk.live[run].heard.over:
             return events.response("in_progress")
         try:
             return events.ended(await runs.answer(run, None))

@@ -49,16 +49,18 @@ class Runs:
         try:
             yield
         finally:
-            if work.run in self._desk.live and not self._desk.closing.is_set():
+            if not work.heard.over and not self._desk.closing.is_set():
                 await asyncio.shield(self._let_go(work.run))
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
         """Lines on what is done, as it is done; "" where nothing was for a while."""
-        async for told in self._desk.follow(work.run):
+        async for told in work.heard.follow():
+            if self._desk.closing.is_set():
+                return
             if not told:
                 yield ""
-            for event in told:
-                if line := line_of(event.name, event.data):
+            for name, held in told:
+                if line := line_of(name, held):
                     yield line
 
     async def answer(self, run: str, conversation: str | None) -> Answer:
@@ -75,11 +77,17 @@ class Runs:
 
     async def _finished(self, run: str) -> tuple[str, str]:
         """How a run ended of which no trajectory is kept, as its events tell it."""
-        log = await self._desk.log(run)
-        if not log.ended:
+        work = self._desk.live.get(run)
+        if work is not None and not work.heard.over:
             raise Refused(503, "This server ends; the run goes on when it starts again.")
-        last = [e for e in await log.read(max(log.last - 8, 0)) if e.name == "finished"]
-        return (last[-1].data["status"], last[-1].data["reason"]) if last else ("failed", "")
+        told = work.heard.said if work is not None else await self._logged(run)
+        last = [held for name, held in told if name == "finished"]
+        return (last[-1]["status"], last[-1]["reason"]) if last else ("failed", "")
+
+    async def _logged(self, run: str) -> list[Event]:
+        """The last events of a run that this process does not work on."""
+        log = await self._desk.log(run)
+        return [(event.name, event.data) for event in await log.read(max(log.last - 8, 0))]
 
     async def _let_go(self, run: str) -> None:
         try:

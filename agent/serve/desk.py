@@ -29,13 +29,14 @@ from agent.serve.resuming import asked_before
 from agent.serve.telling import Said, ended, finished
 from agent.serve.work import Place, Work
 from agent.settings import Settings
-from memory.errors import RubricemError
+from memory.errors import RubricemError, StoreError
 from memory.runs import RunStore
 from memory.schema import Status
 
 HEARTBEAT = 15.0
 """seconds after which a watcher of a quiet run is told that the connection stands"""
 STOPPED = "it was stopped before anything was found; resume it to go on"
+DELETED = "The folder of this run was deleted while it went on; nothing of it is kept."
 _OVER = (Status.FINISHED, Status.NO_EVIDENCE)
 
 
@@ -91,7 +92,12 @@ class RunDesk:
     def close(self) -> None:
         """Let every watcher go; runs go on."""
         self.closing.set()
+        self._wake()
+
+    def _wake(self) -> None:
         self.logs.wake()
+        for work in self.live.values():
+            work.heard.wake()
 
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or have it wait; raises what cannot be asked, with nothing kept."""
@@ -102,8 +108,14 @@ class RunDesk:
         settings = await settled(settings)
         run = new_thread()
         ask = await asyncio.to_thread(reserve, settings, run, question, earlier)
-        name = name or (await asyncio.to_thread(self.conversations.create)).id
-        await asyncio.to_thread(self.conversations.add_run, name, run)
+        try:
+            name = name or (await asyncio.to_thread(self.conversations.create)).id
+            with unknown_thread():
+                await asyncio.to_thread(self.conversations.add_run, name, run)
+        except RubricemError:
+            # Its thread was deleted meanwhile: the question would wait and never begin.
+            await asyncio.to_thread(self.store.discard, run)
+            raise
         return await self._begin(run, ask, settings, name)
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
@@ -160,6 +172,8 @@ class RunDesk:
 
     async def known(self, run: str) -> None:
         """Raise Refused (404) where no run has this key."""
+        if run in self.live:
+            return
         try:
             held = await asyncio.to_thread(self.store.holds, run)
         except RubricemError as error:
@@ -242,10 +256,14 @@ class RunDesk:
         await work.place.take()
         async with self.researchers.of(settings) as researcher:
             work.state = "running"
-            work.trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
-        return await asyncio.to_thread(ended, work.trajectory)
+            trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
+        if not await asyncio.to_thread(self.store.holds, work.run):
+            await asyncio.to_thread(self.store.discard, work.run)
+            raise StoreError(DELETED, "Ask the question anew.")
+        work.trajectory = trajectory
+        return await asyncio.to_thread(ended, trajectory)
 
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(HEARTBEAT)
-            self.logs.wake()
+            self._wake()

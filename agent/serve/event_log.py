@@ -28,6 +28,7 @@ TAIL = 128
 """events of a run in memory; readers who are further behind read the file"""
 BATCH = 512
 """events read at once"""
+GONE = "this event is not on disk any more"
 AGAIN = 1.0
 """seconds after which a file that could not be written is tried again"""
 
@@ -54,6 +55,8 @@ class EventLog:
         self.begins = 1
         """the first event of the last time that it was begun; what is before is history"""
         self.ended = False
+        self.lost = False
+        """the run's folder is not there any more: nothing of it is written"""
         self._executor = executor
         self._offsets = array("q")
         self._size = 0
@@ -142,7 +145,8 @@ class EventLog:
                 while left:
                     left = left[file.write(left) :]
         except OSError:
-            return False
+            self.lost = not self.path.parent.exists()
+            return self.lost
         return True
 
     def _load(self) -> None:
@@ -155,9 +159,13 @@ class EventLog:
         self.last = self.told
 
     def _read(self, after: int, last: int) -> list[Told]:
-        with self.path.open("rb") as file:
-            file.seek(self._offsets[after])
-            return [_parsed(number, file.readline()) for number in range(after + 1, last + 1)]
+        numbers = range(after + 1, last + 1)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offsets[after])
+                return [_parsed(number, file.readline()) for number in numbers]
+        except OSError:
+            return [_told(number, "note", {"message": GONE}) for number in numbers]
 
 
 def _told(number: int, name: str, data: Mapping[str, Any]) -> Told:

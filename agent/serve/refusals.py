@@ -16,7 +16,7 @@ class Refused(RubricemError):
 
 
 def unknown_run(run: str) -> Refused:
-    message = f"There is no run {run[:80]!r}."
+    message = f"There is no run {run[:80]!r}, or its folder was deleted."
     return Refused(HTTPStatus.NOT_FOUND, message, "GET /api/runs lists those that there are.")
 
 

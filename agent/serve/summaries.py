@@ -1,10 +1,13 @@
 """A run in a few words, for lists and for its page; read off the desk, its log and its folder."""
 
 import asyncio
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from agent.conversations.store import ConversationStore
 from agent.serve.desk import RunDesk
+from agent.serve.refusals import Refused, unknown_run
 from agent.serve.resuming import BUDGETS, limits_of
 from agent.serve.telling import usage_of
 from agent.serve.work import Work
@@ -20,7 +23,12 @@ async def listed(desk: RunDesk, limit: int, before: str | None) -> list[dict[str
     runs = (await asyncio.to_thread(desk.store.threads))[::-1]
     start = runs.index(before) + 1 if before in runs else 0
     told = await asyncio.to_thread(conversations, desk)
-    return [await summary(desk, run, told) for run in runs[start : start + limit]]
+    found = []
+    for run in runs[start : start + limit]:
+        # One that is deleted meanwhile is not listed.
+        with suppress(Refused):
+            found.append(await summary(desk, run, told))
+    return found
 
 
 def conversations(desk: RunDesk) -> dict[str, str]:
@@ -30,7 +38,10 @@ def conversations(desk: RunDesk) -> dict[str, str]:
 
 
 async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, Any]:
-    """The run with what it took so far; what cannot be read of it is left out."""
+    """The run with what it took so far; what cannot be read of it is left out.
+
+    Raises Refused (404) where its folder is gone and nobody works on it.
+    """
     kept, trajectory = await asyncio.to_thread(_kept, desk, run)
     work = desk.live.get(run)
     head = {"run": run, "thread": told.get(run), **kept}
@@ -49,7 +60,7 @@ def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
         "question": "",
         "status": "",
         "reason": "",
-        "started_at": desk.store.asked_at(run).isoformat(timespec="milliseconds"),
+        "started_at": _began(desk, run).isoformat(timespec="milliseconds"),
         "seconds": None,
         "model": None,
     }
@@ -62,6 +73,15 @@ def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
         return head, desk.store.load(run) if desk.store.ended(run) else None
     except (RubricemError, KeyError, TypeError):
         return head, None
+
+
+def _began(desk: RunDesk, run: str) -> datetime:
+    if (work := desk.live.get(run)) is not None:
+        return datetime.fromtimestamp(work.began, UTC)
+    try:
+        return desk.store.asked_at(run)
+    except OSError as error:
+        raise unknown_run(run) from error
 
 
 def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:

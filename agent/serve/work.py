@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from agent.events import BudgetSet, Event
 from agent.serve.event_log import RESTART, EventLog
+from agent.serve.heard import Heard
 from agent.serve.pacing import Pacer
 from agent.serve.person import DeskPerson
 from agent.serve.telling import Said, Telling
@@ -50,6 +51,7 @@ class Work:
         self.state: State = "waiting"
         self.stop = asyncio.Event()
         self.telling = Telling()
+        self.heard = Heard()
         self.limits: list[str] = []
         self.task: asyncio.Task[None] | None = None
         self.trajectory: Trajectory | None = None
@@ -92,6 +94,7 @@ class Work:
 
     async def end(self, said: list[Said]) -> None:
         """Tell the last events; returns once they are in the file."""
+        self.heard.end(said)
         for name, data in [*said, ("end", {})]:
             self._pacer.put(name, data)
         await self._pacer.drained()
@@ -100,8 +103,12 @@ class Work:
     def _hear(self, event: Event) -> None:
         if isinstance(event, BudgetSet):
             self.limits = list(event.limits)
-        for name, data in self.telling.of(event):
-            self._pacer.put(name, data)
+        for said in self.telling.of(event):
+            self.heard.add(said)
+            self._pacer.put(*said)
 
     def _tell(self, name: str, data: dict[str, Any]) -> None:
         self.log.append(name, {"t": round(self.seconds, 3), **data})
+        if self.log.lost:
+            # Whoever deleted its folder does not want it to go on.
+            self.stop.set()
