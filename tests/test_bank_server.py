@@ -2,8 +2,8 @@
 
 import socket
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -16,7 +16,7 @@ from memory.bank import RubricBank
 from memory.bank_server import ServerChroma
 from memory.errors import SettingsError, StoreError
 from tests.bank_parts import WordEmbedder, bank_in, ids, reflection
-from tests.waiting import Process
+from tests.waiting import Process, wait_for
 
 RUN = "from chromadb.cli.cli import app; app()"
 
@@ -26,6 +26,12 @@ def free_port() -> int:
         held.bind(("127.0.0.1", 0))
         port: int = held.getsockname()[1]
     return port
+
+
+def answers(url: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/api/v2/heartbeat").is_success
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +44,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        for _ in range(300):
-            try:
-                httpx.get(f"{url}/api/v2/heartbeat").raise_for_status()
-                break
-            except httpx.HTTPError:
-                assert process.poll() is None, (folder / "log").read_text()
-                time.sleep(0.1)
+        wait_for(lambda: answers(url) or process.poll() is not None)
+        assert process.poll() is None, (folder / "log").read_text()
         yield url
     finally:
         process.terminate()

@@ -178,9 +178,9 @@ async def test_a_server_over_http_answers_the_same(here: Path) -> None:
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         accept = {"accept": "application/json, text/event-stream"}
         foreign = {**accept, "origin": "https://evil.example"}
-        assert httpx.post(address, json=body, headers=foreign).status_code == 403
+        assert httpx.post(address, json=body, headers=foreign, timeout=PATIENCE).status_code == 403
         renamed = {**accept, "host": "evil.example"}
-        assert httpx.post(address, json=body, headers=renamed).status_code == 421
+        assert httpx.post(address, json=body, headers=renamed, timeout=PATIENCE).status_code == 421
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(here: Path) -> None:

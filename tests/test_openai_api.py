@@ -248,12 +248,13 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
         body = {"model": "rubricem", "messages": ASKED}
         foreign = {"Origin": "https://evil.example"}
         url = f"{address}/chat/completions"
-        assert httpx.post(url, json=body, headers=foreign).status_code == 403
+        assert httpx.post(url, json=body, headers=foreign, timeout=PATIENCE).status_code == 403
         form = {"content-type": "text/plain"}
-        reply = httpx.post(url, content=b"{}", headers=form)
+        reply = httpx.post(url, content=b"{}", headers=form, timeout=PATIENCE)
         assert reply.status_code == 415
         assert reply.json()["error"]["type"] == "invalid_request_error"
-        bad = httpx.post(url, content=b"{", headers={"content-type": "application/json"})
+        form = {"content-type": "application/json"}
+        bad = httpx.post(url, content=b"{", headers=form, timeout=PATIENCE)
         assert bad.status_code == 400
         assert bad.json()["error"]["message"] == "The body must be a JSON object."
         assert desk.store.threads() == []

@@ -16,6 +16,7 @@ from agent.serve.token import FILE_NAME, kept_token
 from memory.errors import StoreError
 from tests.run_site import CHANGING, QUESTION, Site, settings, site
 from tests.scripted_server import ScriptedServer
+from tests.waiting import PATIENCE
 
 TOKEN = "t0ken-" * 6
 HERE = {"host": "localhost:8421"}
@@ -241,7 +242,7 @@ async def test_what_is_not_there_is_said_to_be_so(open_here: Site, method: str, 
 
 async def test_no_cross_site_request_is_carried_out_on_a_real_server(open_here: Site):
     url = str(open_here.http.base_url)
-    async with httpx.AsyncClient() as plain:
+    async with httpx.AsyncClient(timeout=PATIENCE) as plain:
         tries = [
             {"headers": {"content-type": "text/plain"}},
             {"headers": {**CHANGING, "origin": "https://evil.example"}},

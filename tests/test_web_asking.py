@@ -6,6 +6,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
+from tests.waiting import PATIENCE
 from tests.web_pages import (
     QUESTION,
     SOON,
@@ -137,7 +138,7 @@ def test_a_run_that_is_not_there_is_said_to_be_so(browser: Browser, site: Site):
 
 def test_a_stream_that_breaks_off_is_taken_up_where_it_was(browser: Browser, site: Site):
     run = finished(site)["run"]
-    whole = httpx.get(f"{site.url}api/runs/{run}/events").text.split("\n\n")
+    whole = httpx.get(f"{site.url}api/runs/{run}/events", timeout=PATIENCE).text.split("\n\n")
     asked: list[str] = []
 
     def break_off(route: Route) -> None:
