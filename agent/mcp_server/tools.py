@@ -13,7 +13,6 @@ from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
 from pydantic import Field
 
-from agent.events import Event, Listener, SourceProgress, StageStarted, ToolCalled, ToolReturned
 from agent.mcp_server.values import (
     FoundPassage,
     FoundPassages,
@@ -23,7 +22,7 @@ from agent.mcp_server.values import (
     NearReflections,
     Researched,
 )
-from agent.mcp_server.workbench import Workbench
+from agent.mcp_server.workbench import Tell, Workbench
 from agent.reports.printable import one_line
 from memory.errors import RubricemError
 from memory.schema import AnswerFormat
@@ -66,9 +65,9 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
         format: Literal["long", "short", "exact"] = "long",
     ) -> Annotated[CallToolResult, Researched]:
         """Research a question; returns a report whose citations were checked."""
-        async with _progress(context.report_progress) as listener:
+        async with _progress(context.report_progress) as tell:
             with told():
-                trajectory = await bench.research(question, AnswerFormat(format), listener)
+                trajectory = await bench.research(question, AnswerFormat(format), tell)
         found = Researched.of(trajectory)
         return CallToolResult(
             content=[TextContent(text=found.report)],
@@ -133,13 +132,13 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 @asynccontextmanager
-async def _progress(report: Report) -> AsyncIterator[Listener]:
-    """A listener whose events are reported as progress, in their order, while they come."""
+async def _progress(report: Report) -> AsyncIterator[Tell]:
+    """What is told is reported as progress, in its order, while it comes, from any thread."""
     lines: asyncio.Queue[str | None] = asyncio.Queue()
 
-    def hear(event: Event) -> None:
-        if line := line_of(event):
-            loop.call_soon_threadsafe(lines.put_nowait, line)
+    def tell(line: str) -> None:
+        if line:
+            loop.call_soon_threadsafe(lines.put_nowait, one_line(line, 300))
 
     async def send() -> None:
         number = 0
@@ -150,22 +149,7 @@ async def _progress(report: Report) -> AsyncIterator[Listener]:
     loop = asyncio.get_running_loop()
     sending = asyncio.create_task(send())
     try:
-        yield hear
+        yield tell
     finally:
         loop.call_soon_threadsafe(lines.put_nowait, None)
         await asyncio.gather(sending, return_exceptions=True)
-
-
-def line_of(event: Event) -> str:
-    """An event as a line of progress; "" for what is none."""
-    match event:
-        case StageStarted(stage):
-            return f"stage: {stage.value}"
-        case ToolCalled(name, query, number):
-            return one_line(f"call {number}: {name}: {query}", 300)
-        case ToolReturned(sources, _, error):
-            return one_line(error, 300) or f"found {len(sources)} passages"
-        case SourceProgress(message):
-            return one_line(message, 300)
-        case _:
-            return ""

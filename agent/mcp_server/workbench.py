@@ -5,11 +5,12 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from types import TracebackType
 
+from agent.auto_source import settled
 from agent.banking import open_bank
 from agent.building import built
 from agent.choice import choose_policy
 from agent.clients import choices_of, decoding_of, open_policy, reserve, template_of
-from agent.events import Listener, SourceProgress
+from agent.events import Event, SourceProgress, StageStarted, ToolCalled, ToolReturned
 from agent.judged_runs import find_run
 from agent.opened_sources import close_sources, open_sources
 from agent.pages.opening import nearest
@@ -17,6 +18,7 @@ from agent.pages.reader import open_pages
 from agent.question import checked
 from agent.researcher import Researcher, new_thread
 from agent.settings import Settings
+from judge.building import LocalModel
 from memory.errors import RubricemError, SettingsError
 from memory.interfaces import Passage, SearchTool
 from memory.items import BankItem, Match
@@ -29,10 +31,14 @@ AT_ONCE = 16
 """questions researched at the same time"""
 
 
+Tell = Callable[[str], None]
+"""hears a line on what is done"""
+
+
 class Workbench:
     """Everything that the tools do; closed at the end of the server."""
 
-    def __init__(self, settings: Settings, tell: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, tell: Tell) -> None:
         """`tell` is given sentences on what cannot be used, for whoever runs the server."""
         self._settings = settings
         self._tell = tell
@@ -55,10 +61,8 @@ class Workbench:
     ) -> None:
         await self._stack.aclose()
 
-    async def research(
-        self, question: str, answer_format: AnswerFormat, listener: Listener
-    ) -> Trajectory:
-        """Answer a question. Raises RubricemError for a run that failed."""
+    async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
+        """Answer a question, telling what is done. Raises RubricemError for a run that failed."""
         settings = self._settings.model_copy(
             update={"answer_format": answer_format, "approve_plan": False, "clarify": False}
         )
@@ -67,7 +71,7 @@ class Workbench:
             researcher = await self._opened()
             run = new_thread()
             ask = await asyncio.to_thread(reserve, settings, run, question)
-            trajectory = await researcher.ask(ask, run, listener)
+            trajectory = await researcher.ask(ask, run, lambda event: tell(line_of(event)))
         if trajectory.status is Status.FAILED:
             raise RubricemError(trajectory.reason, f"Go on with: rubricem ask --resume {run}")
         return trajectory
@@ -91,7 +95,8 @@ class Workbench:
 
         data_dir = self._settings.data_dir
         found = await asyncio.to_thread(find_run, await self._folder_of(run), data_dir)
-        async with open_group_judge(self._settings, Wanted("stage")) as judge:
+        shared = self._shared_model()
+        async with open_group_judge(self._settings, Wanted("stage"), shared=shared) as judge:
             judged = await judged_groups(judge, found, data_dir)
         check_scored(judged)
         await asyncio.to_thread(found.save, [j for group in judged for j in group.judgements])
@@ -113,6 +118,10 @@ class Workbench:
             )
         return exact[0]
 
+    def _shared_model(self) -> LocalModel | None:
+        """A model that is open already and can judge."""
+        return None
+
     async def _folder_of(self, run: str) -> str:
         """The folder of a run by its name: a client names no path of this machine."""
         store = RunStore(self._settings.data_dir)
@@ -121,7 +130,7 @@ class Workbench:
 
     async def _sources(self) -> SearchTool:
         if self._tool is None:
-            tool = await open_sources(self._settings, self._hear)
+            tool = await open_sources(await settled(self._settings), self._hear)
             self._stack.push_async_callback(close_sources, tool)
             for problem in await tool.prepare():
                 self._tell(problem)
@@ -147,3 +156,18 @@ class Workbench:
     def _hear(self, event: object) -> None:
         if isinstance(event, SourceProgress) and not event.message.startswith("reading"):
             self._tell(event.message)
+
+
+def line_of(event: Event) -> str:
+    """An event as a line of progress; "" for what is none."""
+    match event:
+        case StageStarted(stage):
+            return f"stage: {stage.value}"
+        case ToolCalled(name, query, number):
+            return f"call {number}: {name}: {query}"
+        case ToolReturned(sources, _, error):
+            return error or f"found {len(sources)} passages"
+        case SourceProgress(message):
+            return message
+        case _:
+            return ""

@@ -16,6 +16,7 @@ from agent.protocols import openai_completions, openai_responses
 from agent.serve import (
     inspection,
     routes_learning,
+    routes_mcp,
     routes_runs,
     routes_status,
     routes_threads,
@@ -34,6 +35,7 @@ ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
     routes_learning.router,
     openai_completions.router,
     openai_responses.router,
+    routes_mcp.router,
 )
 """what is served over the desk alone; a new module of routes is added here"""
 

@@ -1,0 +1,110 @@
+"""`/mcp`: the agent's tools for MCP clients, by streamable HTTP, over the runs of the desk.
+
+The SDK is loaded, and the tools are opened, by the first who asks for them. The guard before all
+routes has checked host, origin and token by then.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from http import HTTPStatus
+from importlib.util import find_spec
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agent.serve.desk import RunDesk
+from agent.serve.refusals import Refused
+
+PATH = "/mcp"
+EXTRA = "mcp"
+"""the package of the SDK, and the extra that brings it"""
+
+
+def router(desk: RunDesk, package: str = EXTRA) -> APIRouter:
+    """The route; `package` is what must be installed for it."""
+    tools = Tools(desk, package)
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        yield
+        await tools.aclose()
+
+    routes = APIRouter(lifespan=lifespan)
+    routes.routes.append(Route(PATH, tools, include_in_schema=False))
+    return routes
+
+
+class Tools:
+    """An ASGI application that opens the tools of a desk when they are asked for."""
+
+    def __init__(self, desk: RunDesk, package: str) -> None:
+        self._desk = desk
+        self._package = package
+        self._lock = asyncio.Lock()
+        self._app: ASGIApp | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = await self._opened()
+        await app(scope, receive, send)
+
+    async def aclose(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _opened(self) -> ASGIApp:
+        if find_spec(self._package) is None:
+            raise Refused(
+                HTTPStatus.NOT_IMPLEMENTED,
+                "This server lacks the extra `mcp`, which its MCP tools need.",
+                'Install it where rubricem serve runs: pip install "rubricem[mcp]"',
+            )
+        async with self._lock:
+            if self._app is None and not self._desk.closing.is_set():
+                opened: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+                self._task = asyncio.create_task(self._hold(opened))
+                either: list[asyncio.Future[Any]] = [opened, self._task]
+                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+                if not opened.done():
+                    # It says why the tools could not be opened.
+                    self._task.result()
+                self._app = opened.result()
+        if self._app is None:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "This server ends.", "Come back later.")
+        return self._app
+
+    async def _hold(self, opened: "asyncio.Future[ASGIApp]") -> None:
+        """Keep the tools open until the server ends, in the one task that may close them."""
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from agent.mcp_server.desk_bench import DeskBench
+        from agent.mcp_server.tools import server_of
+
+        async with DeskBench(self._desk) as bench:
+            with _logging_kept():
+                server = server_of(bench)
+            unguarded = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+            app = server.streamable_http_app(
+                streamable_http_path=PATH, transport_security=unguarded
+            )
+            async with server.session_manager.run():
+                opened.set_result(app)
+                await self._desk.closing.wait()
+                self._app = None
+
+
+@contextmanager
+def _logging_kept() -> Iterator[None]:
+    """The SDK sets up the logging of the whole process; what that was comes back."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
