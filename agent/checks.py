@@ -156,9 +156,11 @@ def check_disk(
 
 
 def without_password(url: str) -> str:
-    """The address as it may be shown to anyone."""
+    """The address as it may be shown to anyone: a query may hold a key as well."""
     parsed = httpx.URL(url)
-    return str(parsed.copy_with(username="***", password="")) if parsed.userinfo else url
+    if parsed.userinfo:
+        parsed = parsed.copy_with(username="***", password="")
+    return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)
 
 
 async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) -> Check:

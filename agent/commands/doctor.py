@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,7 @@ from pydantic import SecretStr
 
 from agent.check import Check, fault_of
 from agent.checks import check_python, run_checks, without_password
+from agent.mcp_tools.config import ToolServer
 from agent.settings import Settings, load_settings
 from agent.sources.names import SEARXNG
 from memory.errors import SettingsError
@@ -53,6 +55,10 @@ def shown(value: object) -> object:
         return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"
     if isinstance(value, tuple):
         return tuple(map(shown, value))
+    if isinstance(value, ToolServer):
+        value = value.told()
+    if isinstance(value, Mapping):
+        return {name: shown(held) for name, held in value.items()}
     if isinstance(value, str) and value.startswith(SEARXNG):
         return SEARXNG + str(shown(value.removeprefix(SEARXNG)))
     return without_password(value) if isinstance(value, str) and "://" in value else value
@@ -92,4 +98,6 @@ def _as_text(settings: Settings | None, checks: list[Check]) -> str:
 def _plain(value: object) -> str:
     if value is None:
         return "-"
+    if isinstance(value, dict):
+        return json.dumps(value, default=str, ensure_ascii=False)
     return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

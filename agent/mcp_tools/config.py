@@ -55,6 +55,11 @@ class ToolServer(BaseModel):
             raise ValueError("a header has no such name")
         return self
 
+    def told(self) -> dict[str, object]:
+        """What was said of it, but for a program's arguments, among which may be a key."""
+        said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+        return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})
+
 
 def refuse_programs(servers: Mapping[str, ToolServer], local: bool) -> None:
     """Raise SettingsError where a file of the working directory names a program to start.
