@@ -58,6 +58,9 @@ class StoreError(RubricemError, OSError):
 class JudgeError(RubricemError):
     """A judge gave no usable score."""
 
+    away = False
+    """the model that it asks serves nobody now: the same call can succeed later"""
+
 
 @contextmanager
 def boundary(error: type[RubricemError], what: str) -> Iterator[None]:

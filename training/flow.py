@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import NoReturn, TypeVar
 
-from memory.errors import PolicyError, RubricemError
+from memory.errors import JudgeError, PolicyError, RubricemError
 from memory.interfaces import Completion
 from memory.journal import Journal
 from training.meter import Meter, keep_lost
@@ -120,7 +120,7 @@ class Flow:
             try:
                 made = await self._made(server, make)
                 return made
-            except PolicyError as error:
+            except (PolicyError, JudgeError) as error:
                 tried += 1
                 self._bear(error, server, began)
             finally:
@@ -168,7 +168,7 @@ class Flow:
             self.tell(f"{server} answers again")
         return made
 
-    def _bear(self, error: PolicyError, server: str, began: float) -> None:
+    def _bear(self, error: PolicyError | JudgeError, server: str, began: float) -> None:
         """Raise the error, end the run by it, or return where the server is to be waited for."""
         gone = time.monotonic() - began
         answers = self._answered.get(server, began) > began

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from agent.journaled import Calls
+from judge.rubrics.llm_client import asking_through
 from judge.stage_judge import GroupJudgement
 from memory.buffers import BufferStore
 from memory.errors import RubricemError
@@ -32,6 +33,7 @@ from training.groups import (
     thread_of,
 )
 from training.meter import usage_of
+from training.rubric_calls import RubricCalls
 from training.run_directory import Question, RunDirectory
 from training.scaffolding import Scaffold
 
@@ -108,7 +110,7 @@ class GroupWork:
     ) -> GroupJudgement:
         part = judged_part(group.name)
         buffer = await asyncio.to_thread(self.buffers.load, runs.question)
-        with self.calls.scope(part):
+        with self.calls.scope(part), asking_through(RubricCalls(self.flow).once):
             judged = await judge.judge(runs, buffer, step)
         await asyncio.to_thread(self.run.save_part, step, part, judged)
         self.calls.forget(part)

@@ -2,13 +2,15 @@
 
 Each counts what it used, also for calls that failed. They hold no cache and no limit on how
 many calls are in flight; a `ChatClient` has the limits and retries of the model it stands on.
+Whoever scores with them can have what an `LLMJudge` asks pass through something that keeps the
+replies: `asking_through`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Protocol
 
 from memory.asking import counted
 from memory.errors import JudgeError, RubricemError, SettingsError, boundary
@@ -19,7 +21,18 @@ MOST_TOKENS = 256
 """of one reply"""
 HOSTS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
 """by provider; both speak OpenAI's protocol under /v1"""
+Reply = dict[str, Any]
+"""`text` and `usage`"""
+Through = Callable[[str, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
+"""Gives the reply to a call, which is named by all that it depends on, or makes it."""
 _noted: ContextVar[list[Usage] | None] = ContextVar("noted", default=None)
+_through: ContextVar[Through | None] = ContextVar("through", default=None)
+
+
+class Completer(Protocol):
+    """What a judge asks: an `LLMClient`, or anything with its one method."""
+
+    async def complete(self, prompt: str, **kwargs: Any) -> str: ...
 
 
 @contextmanager
@@ -33,6 +46,45 @@ def noted() -> Iterator[list[Usage]]:
         _noted.reset(outside)
 
 
+@contextmanager
+def asking_through(through: Through) -> Iterator[None]:
+    """Have what is asked inside, by whichever client, pass through it, in tasks begun inside."""
+    outside = _through.set(through)
+    try:
+        yield
+    finally:
+        _through.reset(outside)
+
+
+async def asked(client: Completer, prompt: str) -> str:
+    """The client's reply, from what keeps replies where there is something."""
+    if (through := _through.get()) is None:
+        return await client.complete(prompt)
+
+    async def ask() -> Reply:
+        with noted() as used:
+            try:
+                text = await client.complete(prompt)
+            except RubricemError as error:
+                error.usage = error.usage or sum(used, NO_USAGE)
+                raise
+        return {"text": text, "usage": sum(used, NO_USAGE).model_dump(mode="json")}
+
+    identity = getattr(client, "identity", type(client).__qualname__)
+    try:
+        reply = await through(f"rubric\0{identity}\0{prompt}", ask)
+    except RubricemError as error:
+        _note(error.usage or NO_USAGE)
+        raise
+    _note(Usage.model_validate(reply["usage"]))
+    return str(reply["text"])
+
+
+def _note(used: Usage) -> None:
+    if (notes := _noted.get()) is not None:
+        notes.append(used)
+
+
 class _Counting:
     """Counts what its calls use."""
 
@@ -41,8 +93,7 @@ class _Counting:
 
     def _count(self, used: Usage) -> None:
         self.usage += used
-        if (notes := _noted.get()) is not None:
-            notes.append(used)
+        _note(used)
 
 
 class LLMClient(ABC):
@@ -62,7 +113,8 @@ class LLMClient(ABC):
 
 
 class OpenAIClient(LLMClient, _Counting):
-    """Any server that speaks OpenAI's chat protocol. Raises JudgeError when it gives no reply.
+    """Any server that speaks OpenAI's chat protocol. Raises JudgeError when it gives no reply,
+    which says whether the server is away.
 
     What its calls cost is not known.
     """
@@ -87,6 +139,11 @@ class OpenAIClient(LLMClient, _Counting):
         key = "not-needed" if api_key is None else api_key
         self._server = AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key)
 
+    @property
+    def identity(self) -> str:
+        """What a reply depends on beside the prompt; not where the server is."""
+        return f"{self.model}\0{self.system_prompt}\0{self.temperature}\0{self.max_tokens}"
+
     async def complete(self, prompt: str, **kwargs: Any) -> str:
         settings = {"temperature": self.temperature, "max_tokens": self.max_tokens, **kwargs}
         messages = [{"role": "user", "content": prompt}]
@@ -102,6 +159,9 @@ class OpenAIClient(LLMClient, _Counting):
                     prompt_tokens=reply.usage.prompt_tokens,
                     completion_tokens=reply.usage.completion_tokens,
                 )
+        except JudgeError as error:
+            error.away = _is_away(error.__cause__)
+            raise
         finally:
             self._count(used)
         if not reply.choices:
@@ -122,6 +182,11 @@ class ChatClient(_Counting):
         self._before = [] if system_prompt is None else [Message("system", system_prompt)]
         self._max_tokens = max_tokens
 
+    @property
+    def identity(self) -> str:
+        """As an `OpenAIClient` has it."""
+        return f"{self._model.name}\0{self._before}\0{self._max_tokens}"
+
     async def complete(self, prompt: str, **kwargs: Any) -> str:
         settings = {"temperature": 0.0, "max_tokens": self._max_tokens, **kwargs}
         messages = [*self._before, Message("user", prompt)]
@@ -132,6 +197,12 @@ class ChatClient(_Counting):
             raise
         self._count(used)
         return reply.text
+
+
+def _is_away(cause: BaseException | None) -> bool:
+    from openai import APIConnectionError, InternalServerError, RateLimitError
+
+    return isinstance(cause, APIConnectionError | InternalServerError | RateLimitError)
 
 
 def create_llm_client(

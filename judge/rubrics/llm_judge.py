@@ -4,23 +4,19 @@ The template holds {action} and {observation}. Without a pattern of one's own th
 as people write scores: with a sign, a percent sign, a denominator, a decimal comma.
 """
 
+import copy
 import re
 from collections.abc import Mapping
 from string import Formatter
-from typing import Any, Protocol
+from typing import Any
 
 from judge.rubrics.base import Rubric
+from judge.rubrics.llm_client import Completer, asked
 from judge.rubrics.score_reading import score_in
 from memory.text import without_markers
 
 _FIELDS = ("action", "observation")
 _FIELD = re.compile(r"\{(action|observation)\}")
-
-
-class Completer(Protocol):
-    """What a judge asks: an `LLMClient`, or anything with its one method."""
-
-    async def complete(self, prompt: str, **kwargs: Any) -> str: ...
 
 
 class LLMJudge(Rubric):
@@ -52,11 +48,19 @@ class LLMJudge(Rubric):
 
     async def forward(self, action: Any, observation: Any) -> float:
         prompt = _filled(self.prompt_template, {"action": action, "observation": observation})
-        score = self._read(await self._client.complete(prompt))
+        score = self._read(await asked(self._client, prompt))
         if score is None:
             return self.default_score
         score /= self.scale
         return min(max(score, 0.0), 1.0) if self.normalize else score
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LLMJudge":
+        # A client is a connection, which copies share.
+        memo[id(self._client)] = self._client
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
 
     def _read(self, reply: str) -> float | None:
         if self._score_pattern is None:
