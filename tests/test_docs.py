@@ -11,6 +11,8 @@ import click
 import pytest
 
 from agent.cli import main
+from agent.commands.serve import PORT
+from agent.serve.routes_mcp import PATH
 from agent.settings import load_settings
 
 ROOT = Path(__file__).parent.parent
@@ -178,7 +180,9 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert set(PAGES) <= reached
 
 
-def test_a_client_is_told_a_command_that_there_is() -> None:
-    [block] = JSON.findall((DOCS / "recipes.md").read_text(encoding="utf-8"))
-    [server] = json.loads(block)["mcpServers"].values()
-    check(shlex.join([server["command"], *server["args"]]))
+def test_a_client_is_told_a_command_that_there_is_and_an_address_that_is_served() -> None:
+    blocks = JSON.findall((DOCS / "recipes.md").read_text(encoding="utf-8"))
+    started, served = (json.loads(block)["mcpServers"]["rubricem"] for block in blocks)
+    check(shlex.join([started["command"], *started["args"]]))
+    assert served["url"].endswith(f":{PORT}{PATH}")
+    assert served["headers"]["Authorization"].startswith("Bearer ")
