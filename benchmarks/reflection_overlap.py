@@ -1,6 +1,7 @@
 """What reflections cost in time: rounds with them against rounds without, on a slow server.
 
     python -m benchmarks.reflection_overlap [--quick | --full] [--rounds R] [--candidates M]
+        [--out FILE]
 
 Rounds of `rubricem train ss-grpo` on a tiny random model, whose rollouts, judge and reflections
 are a loopback server's (`benchmarks.rounds_server`) that takes at least three times as long for
@@ -9,7 +10,8 @@ while the next rollouts and updates go on, and trained a round later. Runs with 
 are taken in turn, in pairs whose order alternates. Wall clock is from the third update, when all
 models are loaded (the bank's embedder too), to the last (`rounds`, which has the target); from
 the beginning to the last update (`updates`); and to the end of everything, the last round's
-reflections included (`whole`).
+reflections included (`whole`). `--full` keeps the report and every run in benchmarks/results; run
+it on an idle machine.
 """
 
 import argparse
@@ -21,14 +23,14 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.judged import buffer_of
-from benchmarks.report import emit
+from benchmarks.report import RESULTS, emit
 from benchmarks.rounds_server import serving
 from memory.buffers import BufferStore
 from tests.tiny_model import write_tiny
@@ -122,7 +124,9 @@ def once(delay: float, rounds: int, candidates: int) -> Timed:
         return timed(Path(folder), address, rounds, candidates)
 
 
-def report(pairs: Sequence[tuple[Timed, Timed]], delay: float, rounds: int) -> None:
+def report(
+    pairs: Sequence[tuple[Timed, Timed]], delay: float, rounds: int, load: str, out: Path | None
+) -> None:
     steady = [one.rounds / other.rounds for one, other in pairs]
     updates = [one.updates / other.updates for one, other in pairs]
     whole = [one.whole / other.whole for one, other in pairs]
@@ -150,7 +154,10 @@ def report(pairs: Sequence[tuple[Timed, Timed]], delay: float, rounds: int) -> N
          "reflection_rows_trained": "> 0"},
         met,
         f"tiny random model, {QUESTIONS} question x {GROUP} a round, policy, judge and search on "
-        f"loopback; interleaved pairs, order alternating; {os.cpu_count()} cores, one for torch",
+        f"loopback; interleaved pairs, order alternating; {os.cpu_count()} cores, one for torch, "
+        f"{load}",
+        out,
+        [[asdict(run) for run in pair] for pair in pairs],
     )  # fmt: skip
 
 
@@ -161,7 +168,10 @@ def main() -> None:
     size.add_argument("--full", action="store_true", help=f"{PAIRS} pairs of longer runs")
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--candidates", type=int)
+    parser.add_argument("--out", type=Path, help="where to write the report and every run (JSON)")
     asked = parser.parse_args()
+    out = asked.out or (RESULTS / "reflection_overlap.json" if asked.full else None)
+    load = f"load {os.getloadavg()[0]:.1f} at the beginning"
     rounds = asked.rounds or (ROUNDS if asked.full else QUICK_ROUNDS)
     candidates = asked.candidates or (CANDIDATES if asked.full else QUICK_CANDIDATES)
     torch.set_num_threads(1)
@@ -174,7 +184,7 @@ def main() -> None:
         runs = {count: once(delay, rounds, count) for count in arms}
         pairs.append((runs[candidates], runs[0]))
         print(f"pair {number + 1}: {pairs[-1]}", file=sys.stderr, flush=True)
-    report(pairs, delay, rounds)
+    report(pairs, delay, rounds, load, out)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,11 @@ with which seed and on how many cores it was measured.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
+RESULTS = Path(__file__).parent / "results"
+"""where what was measured at length is kept, and committed"""
 Value = float | int | str | bool | None
 
 
@@ -19,8 +22,13 @@ def emit(
     targets: Mapping[str, str],
     holds: bool,
     how: str,
+    out: Path | None = None,
+    raw: Sequence[object] = (),
 ) -> None:
-    """Print the report as one line, the last one of the program."""
+    """Print the report as one line, the last one of the program.
+
+    `out`: a file that is written anew with the report and `raw`, what was measured one by one.
+    """
     report = {
         "name": name,
         "values": dict(values),
@@ -28,4 +36,7 @@ def emit(
         "holds": holds,
         "how": how,
     }
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps({**report, "raw": list(raw)}, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(report), flush=True)

@@ -1,7 +1,7 @@
 """How fast the local engine takes a step, and in how much memory, beside TRL on the same rows.
 
     python -m benchmarks.train_speed [--quick | --full] [--pairs N] [--even]
-        [--adaptation lora|full]
+        [--adaptation lora|full] [--out FILE]
 
 Both engines train a random Qwen2 on one window of rows of uneven lengths; the objective's
 importance weight is off, for which TRL would need a pass of its own. Each engine runs in a process
@@ -10,6 +10,8 @@ order alternating; the first pair is not counted. A step's time is also given in
 process alone, which what else the machine does hardly changes. Memory is the peak of the process's
 resident set over what it held when the model was loaded. Then the local engine alone: packed
 against padded and one by one, and how a step grows with the rows' length and with their number.
+`--full` keeps the report and every step in benchmarks/results, by adaptation and kind of rows; run
+it on an idle machine.
 """
 
 import argparse
@@ -22,7 +24,7 @@ import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from benchmarks.report import Value, emit
+from benchmarks.report import RESULTS, Value, emit
 from benchmarks.train_speed_arm import Arm, Measured, Step, write_model
 
 QUICK = Arm(hidden=256, layers=4, words=4096, rows=6, shortest=120, longest=400, steps=6)
@@ -154,7 +156,11 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, help=f"at least {PAIRS} for the targets to count")
     parser.add_argument("--adaptation", choices=("lora", "full"), default="lora")
     parser.add_argument("--even", action="store_true", help="rows of one length: no padding")
+    parser.add_argument("--out", type=Path, help="where to write the report and every step (JSON)")
     asked = parser.parse_args()
+    rows = "even" if asked.even else "uneven"
+    kept = RESULTS / f"train_speed_{asked.adaptation}_{rows}.json" if asked.full else None
+    load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
         base = FULL if asked.full else QUICK
         arm = replace(base, adaptation=asked.adaptation, model=str(Path(folder) / "model"))
@@ -163,7 +169,8 @@ def main() -> None:
         write_model(Path(arm.model), arm)
         local, trl = pairs(arm)
         values = beside_trl(local, trl) | layouts(arm, local) | growth(arm)
-    report(arm, values, _met(values))
+    met = _met(values)
+    report(arm, values, met, f"load {load:.1f} at the beginning", asked.out or kept, (local, trl))
 
 
 def _met(values: dict[str, Value]) -> bool:
@@ -172,7 +179,14 @@ def _met(values: dict[str, Value]) -> bool:
     return time <= TIME and memory <= MEMORY and counted >= PAIRS
 
 
-def report(arm: Arm, values: dict[str, Value], met: bool) -> None:
+def report(
+    arm: Arm,
+    values: dict[str, Value],
+    met: bool,
+    load: str,
+    out: Path | None = None,
+    runs: tuple[Run, ...] = (),
+) -> None:
     emit(
         "train_speed",
         {"adaptation": arm.adaptation, **values},
@@ -184,7 +198,9 @@ def report(arm: Arm, values: dict[str, Value], met: bool) -> None:
         met,
         f"random qwen2 of hidden {arm.hidden}, {arm.layers} layers, {arm.words} words, float32; "
         f"{arm.rows} rows of {arm.shortest} to {arm.longest} tokens a step, none counted of the "
-        f"first, seed 0; one thread each, {os.cpu_count()} cores, no GPU",
+        f"first, seed 0; one thread each, {os.cpu_count()} cores, no GPU, {load}",
+        out,
+        [asdict(run) for run in runs],
     )
 
 
