@@ -72,6 +72,8 @@ class GroupJudgement(Value):
     """what did not work, in sentences"""
     usage: Usage = NO_USAGE
     """of proposing alone; that of scoring stands in each judgement"""
+    version_before: int | None = None
+    """of the rubrics that the judge was handed, where whoever keeps this has noted it"""
 
 
 class StageJudge:

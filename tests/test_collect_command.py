@@ -157,7 +157,7 @@ def test_what_is_asked_what_is_dropped_and_what_is_held_out_is_kept_with_the_run
     assert done.stderr.startswith(
         f"10 questions read, 1 filtered out, 1 duplicates dropped, {len(held)}"
     )
-    assert other.exit_code == 2 and "another questions_sha256, selection" in other.stderr
+    assert other.exit_code == 2 and "another list of questions, selection" in other.stderr
 
 
 def banked_ever(folder: Path) -> list[Reflection]:
@@ -204,12 +204,21 @@ def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path
     assert other.exit_code == 2 and "with another policy, settings" in other.stderr
 
 
+def test_what_is_said_of_a_scaffold_that_there_is_not_is_refused(folder: Path):
+    with ScriptedServer(scripted) as server:
+        for flag in ("--progress", "0.5"), ("--scaffold-decay", "linear"):
+            done = collect(folder, server, *flag)
+            assert done.exit_code == 2 and "none is asked for" in done.stderr
+        assert server.requests == []
+    assert not (folder / "run").exists()
+
+
 def test_other_settings_are_refused(folder: Path):
     with ScriptedServer(scripted) as server:
         collect(folder, server, "--group-size", "2", "--judge", "none")
         other = collect(folder, server, "--group-size", "3", "--judge", "none", "--tool-calls", "2")
     assert other.exit_code == 2
-    assert "holds a run with another group_size, tool_calls" in other.stderr
+    assert "holds a run with another group size, tool calls" in other.stderr
 
 
 def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):

@@ -181,7 +181,7 @@ def test_a_run_is_not_gone_on_with_under_another_judge(here: Path):
         collect(here, "rubric:own_rubrics:Long", server)
         other = collect(here, "checklist", server)
     assert other.exit_code == 2
-    assert "holds a run with another judge_kind." in other.stderr
+    assert "holds a run with another judge kind." in other.stderr
 
 
 def test_a_judge_that_there_is_not_is_told_before_anything_is_begun(here: Path):

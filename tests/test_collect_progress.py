@@ -21,6 +21,12 @@ def test_rates_are_of_this_process_and_counts_of_the_whole_run():
     )
 
 
+def test_rollouts_that_have_all_ended_leave_no_time_to_be_told():
+    progress = begun(60, rollouts=2, done=1, meter=Meter())
+    progress.ended()
+    assert progress.line().endswith("0 tokens/s, the last are being judged")
+
+
 def test_long_waits_are_told_in_hours_and_no_rate_gives_none():
     progress = begun(60, rollouts=500, done=0, meter=Meter())
     assert progress.line() == "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"

@@ -51,17 +51,23 @@ def test_the_column_of_questions_can_be_another(tmp_path: Path):
     ("name", "text", "told"),
     [
         ("q.jsonl", '{"question": "a?"}\n{"text": "b"}', "line 2 of .* has no 'question'; .*text"),
-        ("q.jsonl", "What?", "line 1 of .*Expecting value"),
+        ("q.jsonl", "What?", "line 1 of .* is no JSON object: Expecting value at"),
         ("q.jsonl", '{"question": "a?"}\n\n{"question": "hal', "line 3 of .*Unterminated string"),
         ("q.jsonl", "[1]", "line 1 of .*no JSON object"),
         ("q.jsonl", "[" * 100_000, "line 1 of "),
         ("q.jsonl", '{"question": " "}', "line 1 of .*no question"),
-        ("q.jsonl", '{"question": null}', "line 1 of .*its question is no text but nothing"),
-        ("q.jsonl", '{"question": 3}', "line 1 of .*its question is no text but a int"),
-        ("q.jsonl", '{"question": "a?", "criteria": "b"}', "line 1 of .*criteria: "),
+        ("q.jsonl", '{"question": null}', "line 1 of .*its question is empty instead of a text"),
+        ("q.jsonl", '{"question": 3}', "line 1 of .*its question is a number instead of a text"),
+        (
+            "q.jsonl",
+            '{"question": "a?", "criteria": "b"}',
+            "line 1 of .*: its criteria are no list of texts",
+        ),
         ("q.txt", "\n \n", "holds no question"),
         ("q.txt", "", "holds no question"),
         ("q.txt", "a?\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
+        ("q.jsonl", '{"question": ["a?"]}', "its question is a list or an object instead"),
+        ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
         ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),
     ],
 )
@@ -71,6 +77,20 @@ def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
     with pytest.raises(SettingsError, match=told) as raised:
         read(written(tmp_path, name, text))
     assert raised.value.remedy and len(str(raised.value)) < 400
+
+
+def test_a_suffix_in_capitals_is_the_same(tmp_path: Path):
+    path = written(tmp_path, "Q.JSONL", '{"question": "What is one?"}')
+    assert read(path) == [Question(id="0", question="What is one?")]
+
+
+@pytest.mark.parametrize(
+    ("named", "told"), [("", "What is named is not a .txt"), ("hf:", "'hf:' names no dataset")]
+)
+def test_a_name_that_is_empty_is_told(named: str, told: str):
+    with pytest.raises(SettingsError, match=told) as raised:
+        read(named)
+    assert "hf:org/name" in raised.value.remedy
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path):

@@ -101,7 +101,7 @@ def test_a_wrong_parquet_file_is_told(tmp_path: Path):
     path = parquet_of(tmp_path, text=["What?"])
     with pytest.raises(SettingsError, match="has no 'question'; it has text"):
         asked(path)
-    with pytest.raises(SettingsError, match=r"row 2 of .* its question is no text but nothing"):
+    with pytest.raises(SettingsError, match=r"row 2 of .* its question is empty instead of a text"):
         asked(parquet_of(tmp_path, question=["What?", None]))
     whole = Path(path).read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], b"question\nWhat?"):

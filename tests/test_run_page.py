@@ -68,6 +68,8 @@ def test_a_page_tells_the_numbers(folder: Path):
         "step 1: answer score", "Best, plan 0.50", "Worst, review unscored",
     ):  # fmt: skip
         assert fact.replace(" ", "") in told.replace(" ", ""), fact
+    variety = run_numbers(RunDirectory(folder)).variety.told()
+    assert variety and all(line[1:] in told for line in variety)
 
 
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path):

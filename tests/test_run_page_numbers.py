@@ -1,5 +1,6 @@
 """The numbers of a collected run, worked by hand."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,25 @@ def test_changes_of_another_runs_step_are_not_this_ones(run: RunNumbers):
     assert [c.criterion.title for _, c in run.steps[0].changes] == ["new", "of no use"]
     assert (run.steps[0].changed("added"), run.steps[0].changed("retired")) == (1, 1)
     assert run.steps[1].changes == []
+
+
+def test_changes_count_from_the_version_that_the_judge_was_handed(tmp_path: Path):
+    folder = written_run(tmp_path / "run").folder
+    path = folder / "steps" / "000" / "a-judged.json"
+    judged = json.loads(path.read_text())
+    for before, titles in ((4, []), (3, ["of no use"]), (2, ["new", "of no use"])):
+        path.write_text(json.dumps(judged | {"version_before": before}))
+        changes = run_numbers(RunDirectory(folder)).steps[0].changes
+        assert [change.criterion.title for _, change in changes] == titles
+
+
+def test_a_judge_that_leaves_rubrics_alone_changed_none(tmp_path: Path):
+    folder = written_run(tmp_path / "run").folder
+    groups = folder / "groups.jsonl"
+    kept = groups.read_text()
+    assert '"rubric_version":"3-' in kept
+    groups.write_text(kept.replace('"rubric_version":"3-', '"rubric_version":"r-'))
+    assert run_numbers(RunDirectory(folder)).steps[0].changes == []
 
 
 def test_the_best_and_worst_are_compared_by_what_both_have(run: RunNumbers):

@@ -218,7 +218,12 @@ class Collector:
     async def _telling(self) -> None:
         while True:
             await asyncio.sleep(TOLD_EVERY)
-            self.tell(self._progress.line())
+            ending = self.flow.ended_by is not None
+            self.tell(
+                f"{self.flow.in_flight} calls are in flight, and the run ends with them"
+                if ending
+                else self._progress.line()
+            )
 
     async def _stopping(self, stop: asyncio.Event | None) -> None:
         if stop is not None:

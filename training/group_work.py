@@ -112,6 +112,7 @@ class GroupWork:
         buffer = await asyncio.to_thread(self.buffers.load, runs.question)
         with self.calls.scope(part), asking_through(RubricCalls(self.flow).once):
             judged = await judge.judge(runs, buffer, step)
+        judged = judged.model_copy(update={"version_before": buffer.version})
         await asyncio.to_thread(self.run.save_part, step, part, judged)
         self.calls.forget(part)
         self.tell(f"{group.name}: judged, {means(judged)}")

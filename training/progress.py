@@ -38,7 +38,9 @@ class Progress:
         ]
         if self.meter.cost:
             parts.append(f"{self.meter.cost:.2f} US dollars so far")
-        if a_second:
+        if self.done >= self.rollouts:
+            parts.append("the last are being judged")
+        elif a_second:
             parts.append(f"about {_lasting((self.rollouts - self.done) / a_second)} left")
         return ", ".join(parts)
 

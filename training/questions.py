@@ -40,7 +40,7 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
     text, identifier = row.fields[column], row.fields.get("id")
     if not isinstance(text, str):
         raise SettingsError(
-            f"{row.place}: its {column} is no text but {_kind(text)}.",
+            f"{row.place}: its {column} is {_kind(text)} instead of a text.",
             "Correct it, or leave it out with --filter.",
         )
     fields = {
@@ -51,32 +51,33 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
     try:
         return Question.model_validate(fields)
     except ValidationError as cause:
-        first = cause.errors()[0]
-        where = ".".join(map(str, first["loc"]))
         raise SettingsError(
-            f"{row.place}: {where}: {first['msg']}.", 'Write criteria as ["says ...", "names ..."].'
+            f"{row.place}: its criteria are no list of texts.",
+            'Write them as ["says ...", "names ..."].',
         ) from cause
 
 
 def _rows(named: str, column: str) -> Iterator[Row]:
     path = Path(named)
-    if named.startswith(HUB) or path.is_dir():
+    kind = path.suffix.lower()
+    if named.startswith(HUB) or (named and path.is_dir()):
         from training.questions_tables import dataset_rows
 
         yield from dataset_rows(named, column)
-    elif path.suffix == ".parquet":
+    elif kind == ".parquet":
         from training.questions_tables import parquet_rows
 
         yield from parquet_rows(path, column)
-    elif path.suffix == ".csv":
+    elif kind == ".csv":
         from training.questions_tables import csv_rows
 
         yield from csv_rows(path, column)
-    elif path.suffix in KINDS:
+    elif kind in KINDS:
         yield from _line_rows(path, column)
     else:
         raise SettingsError(
-            f"{named} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, nor a dataset.",
+            f"{named or 'What is named'} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, "
+            "nor a dataset.",
             "Name such a file, a folder saved by datasets, or hf:org/name.",
         )
 
@@ -85,18 +86,23 @@ def _line_rows(path: Path, column: str) -> Iterator[Row]:
     number = 0
     for place, line in utf8_lines(path):
         if line.strip():
-            fields = _object(line, place) if path.suffix == ".jsonl" else {column: line}
+            fields = _object(line, place) if path.suffix.lower() == ".jsonl" else {column: line}
             yield Row(number, place, fields)
             number += 1
 
 
 def _object(line: str, place: str) -> dict[str, Any]:
+    fault = ""
     try:
         fields = json.loads(line)
-        if not isinstance(fields, dict):
-            raise ValueError("it is no JSON object")
-    except (ValueError, RecursionError) as cause:
-        raise SettingsError(f"{place}: {cause}.", 'Write it as {"question": "..."}.') from cause
+    except json.JSONDecodeError as cause:
+        fields, fault = None, f": {cause.msg} at character {cause.pos + 1}"
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise SettingsError(
+            f"{place} is no JSON object{fault}.", 'Write it as {"question": "..."}.'
+        )
     return fields
 
 
@@ -114,8 +120,12 @@ def _checked(text: str, place: str) -> str:
     try:
         return checked(text)
     except SettingsError as cause:
-        raise SettingsError(f"{place}: {cause}", cause.remedy) from cause
+        raise SettingsError(f"{place}: {cause}", "Correct it, or leave the row out.") from cause
 
 
 def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    return "a number" if isinstance(value, int | float) else "a list or an object"

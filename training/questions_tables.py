@@ -6,6 +6,7 @@ of text, numbers, truth values and lists of text are read: a picture says nothin
 
 import csv
 import io
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,12 @@ def dataset_rows(named: str, column: str) -> Iterator[Row]:
     """Rows of `hf:org/name[:split]`, or of a folder that `save_to_disk` wrote."""
     datasets = needed("datasets")
     name, _, split = named.removeprefix(HUB).partition(":")
+    if not name:
+        raise SettingsError(
+            f"{named!r} names no dataset.", "Write it as hf:org/name or hf:org/name:split."
+        )
+    # What the hub's client writes of each of its tries is told in a sentence at the end.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
     try:
         if Path(name).is_dir():
             found = _split_of(datasets.load_from_disk(name), name, split)

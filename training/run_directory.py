@@ -137,7 +137,7 @@ class RunDirectory:
         if self.exists:
             if fields := _differing(self.manifest(), manifest):
                 raise SettingsError(
-                    f"{self.folder} holds a run with another {', '.join(fields)}.",
+                    f"{self.folder} holds a run with another {', '.join(map(_in_words, fields))}.",
                     "Go on with the flags it was begun with, or name another --out.",
                 )
         else:
@@ -260,6 +260,10 @@ def _shape(manifest: Manifest) -> dict[str, Any]:
     settings = {**manifest.settings, "base_url": bool(manifest.settings.get("base_url"))}
     models = {name: identity(shape[name]) for name in ("policy", "teacher", "judge")}
     return {**shape, **models, "settings": settings}
+
+
+def _in_words(field: str) -> str:
+    return {"questions_sha256": "list of questions"}.get(field, field.replace("_", " "))
 
 
 def _append(path: Path, values: Iterable[Value]) -> int:

@@ -39,6 +39,7 @@ def page(run: RunNumbers, title: str) -> str:
         work=work_charts(run.steps),
         rubrics=rubric_changes(run.steps),
         scaffold=scaffold_means(run),
+        variety=run.variety.told(),
         extremes=[_side_by_side(found) for found in run.extremes],
         usage=run.usage(),
         notes=[(step.step + 1, note) for step in run.steps for note in step.notes],

@@ -181,10 +181,15 @@ def _add_record(step: StepNumbers, record: GroupRecord, run: RunDirectory) -> No
     if judged is None:
         return
     step.judging += judged.usage
-    # A buffer outlives runs: its history may tell of a step of the same number in another one.
-    first = int(found[0]) if (found := re.match(r"\d+", record.rubric_version)) else 0
-    step.changes += [
-        (record.question, change)
-        for change in judged.buffer.history
-        if change.step == record.step and change.version >= first
-    ]
+    step.changes += [(record.question, change) for change in _changes(judged, record)]
+
+
+def _changes(judged: GroupJudgement, record: GroupRecord) -> list[RubricChange]:
+    """What this judging did to the rubrics; their history is also of other runs."""
+    if (before := judged.version_before) is not None:
+        return [change for change in judged.buffer.history if change.version > before]
+    # An older run did not note it: the version it scored under, if it was of these rubrics.
+    if (found := re.match(r"(\d+)-", record.rubric_version)) is None:
+        return []
+    same_step = (change for change in judged.buffer.history if change.step == record.step)
+    return [change for change in same_step if change.version >= int(found[1])]

@@ -71,6 +71,10 @@ class Interrupts:
         if self._last_resort:
             self._last_resort.cancel()
 
+    def _leave(self) -> None:
+        self.tell("Stopped at once; what had finished is kept.")
+        os._exit(INTERRUPTED)
+
     def _heard(self, task: "asyncio.Task[object]") -> None:
         if self._ignored:
             return
@@ -79,7 +83,7 @@ class Interrupts:
             self.stop.set()
             return
         if self._last_resort is None:
-            self._last_resort = threading.Timer(GRACE, os._exit, (INTERRUPTED,))
+            self._last_resort = threading.Timer(GRACE, self._leave)
             self._last_resort.daemon = True
             self._last_resort.start()
         task.cancel()

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from training.opening import CollectOptions
     from training.questions_selecting import Selected
     from training.ray_workers import RayOptions
+    from training.scaffolding import ScaffoldRule
 
 
 PARTIAL = 3
@@ -22,7 +23,13 @@ PARTIAL = 3
 
 @click.command()
 @click.argument("questions")
-@click.option("--out", type=Path, required=True, metavar="RUN", help="The run's folder.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="RUN",
+    help="The run's folder.",
+)
 @click.option(
     "--column", default="question", metavar="NAME", help="What holds the question (question)."
 )
@@ -127,14 +134,12 @@ PARTIAL = 3
 )
 @click.option(
     "--scaffold-decay",
-    default="sigmoid",
     metavar="DECAY",
     help="Over the training: sigmoid[:ALPHA[:T0]], linear, power:N or constant (sigmoid:125:0.2).",
 )
 @click.option(
     "--progress",
     type=click.FloatRange(0, 1),
-    default=0.0,
     metavar="T",
     help="How far the training is, for the scaffold's decay (0).",
 )
@@ -179,15 +184,16 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     from agent.settings import load_settings
     from training.opening import CollectOptions
     from training.questions_selecting import select_questions
-    from training.scaffold_flags import scaffold_rule
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
            "windows", "max_run_cost")  # fmt: skip
-    rule = scaffold_rule(flags.pop("scaffold"), flags.pop("scaffold_decay"), flags.pop("progress"))
     taught = _taught(flags)
     options = CollectOptions(
-        scaffold=rule, taught=taught, ray=_ray(flags), **{name: flags.pop(name) for name in own}
+        scaffold=_scaffold(flags),
+        taught=taught,
+        ray=_ray(flags),
+        **{name: flags.pop(name) for name in own},
     )
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
@@ -196,6 +202,20 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     for line in _run(settings, options, asked, out, quiet):
         click.echo(printable(line))
     click.echo(f"in {out}")
+
+
+def _scaffold(flags: dict[str, Any]) -> "ScaffoldRule | None":
+    """What rollouts are shown of their rubric; None: nothing."""
+    from memory.errors import SettingsError
+    from training.scaffold_flags import scaffold_rule
+
+    share, decay, progress = (flags.pop(n) for n in ("scaffold", "scaffold_decay", "progress"))
+    if share is None and (decay, progress) != (None, None):
+        raise SettingsError(
+            "--scaffold-decay and --progress are of a scaffold, and none is asked for.",
+            "Add --scaffold linear, or leave them out.",
+        )
+    return scaffold_rule(share, decay or "sigmoid", progress or 0.0)
 
 
 def _ray(flags: dict[str, Any]) -> "RayOptions | None":
