@@ -99,15 +99,25 @@ async def test_a_file_that_cannot_be_written_delays_events_and_loses_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("agent.serve.event_log.AGAIN", 0.01)
-    folder = tmp_path / "gone"
+    blocked = tmp_path / FILE_NAME
+    blocked.mkdir()
     with ThreadPoolExecutor(1) as executor:
-        log = EventLog(folder / FILE_NAME, executor)
+        log = EventLog(blocked, executor)
         log.append("note", {"n": 1})
         await asyncio.sleep(0.05)
-        assert await log.read(0) == []
-        folder.mkdir()
+        assert await log.read(0) == [] and not log.lost
+        blocked.rmdir()
         await asyncio.wait_for(log.changed(0), PATIENCE)
         assert await whole(log) == [1]
+
+
+async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(tmp_path: Path):
+    with ThreadPoolExecutor(1) as executor:
+        log = EventLog(tmp_path / "gone" / FILE_NAME, executor)
+        log.append("note", {"n": 1})
+        await asyncio.wait_for(log.written(), PATIENCE)
+    assert log.lost and [event.data for event in await log.read(0)] == [{"n": 1}]
+    assert not (tmp_path / "gone").exists()
 
 
 @pytest.mark.parametrize("characters", [3000, 9000, 20_000])

@@ -6,16 +6,22 @@ from typing import Any
 
 import pytest
 
+from agent.clients import choices_of
 from agent.learnable import queued
 from agent.learning_queue import LearningQueue
 from agent.lessons import Lesson, failed
+from agent.serve.lessons import Lessons
+from agent.serve.researchers import Researchers
 from agent.settings import Settings
 from memory.bank import RubricBank
 from memory.errors import PolicyError
+from memory.runs import RunStore
 from memory.schema import Reflection
 from tests.learning import Server
 from tests.run_site import Site, settings, site
 from tests.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.trajectories import trajectory
+from tests.waiting import PATIENCE
 
 SECOND = "And in Python 3.12?"
 
@@ -33,12 +39,12 @@ class Failing(Server):
 
 async def learnt(here: Site, waiting: int = 0) -> dict[str, Any]:
     """The state of learning once nothing is learnt from, and so many runs wait."""
-    for _ in range(1200):
-        state: dict[str, Any] = (await here.http.get("/api/learning")).json()
-        if not state["now"] and state["waiting"] == waiting and state["lessons"]:
-            return state
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"it was never learnt from: {state}")
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            state: dict[str, Any] = (await here.http.get("/api/learning")).json()
+            if not state["now"] and state["waiting"] == waiting and state["lessons"]:
+                return state
+            await asyncio.sleep(0.05)
 
 
 async def asked(script: Server, kind: str) -> None:
@@ -61,7 +67,7 @@ async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_
             run = await here.ask()
             told = await here.ended(run)
             assert told[-2].data["status"] == "finished"
-            await asyncio.wait_for(asked(script, "criteria"), 60)
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
             # The judge hangs; the answer stands.
             report = (await here.http.get(f"/api/runs/{run}/report")).json()
             assert "unbounded" in report["html"]
@@ -93,7 +99,7 @@ async def test_a_follow_up_is_learnt_from_with_its_thread(tmp_path: Path):
             await here.ended(first)
             thread = (await here.one(first))["thread"]
             await here.ended(await here.ask(SECOND, thread=thread))
-            await asyncio.wait_for(asked(script, "criteria"), 60)
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
             await here.http.post("/api/learning/stop")
             script.script = None
             await here.http.post("/api/learning")
@@ -138,7 +144,7 @@ async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path:
         chosen = settings(tmp_path, model, memory="on")
         async with site(chosen) as here:
             run = await here.ask()
-            await asyncio.wait_for(asked(script, "criteria"), 60)
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
         assert queued(here.desk.store) == [run]
         script.script = None
         async with site(chosen) as here:
@@ -157,7 +163,7 @@ async def test_stopping_leaves_what_waits_waiting(tmp_path: Path):
             runs = [await here.ask(), await here.ask("And what does maxsize 0 do?")]
             for run in runs:
                 await here.ended(run)
-            await asyncio.wait_for(asked(script, "criteria"), 60)
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
             stopped = await here.http.post("/api/learning/stop")
             assert stopped.json()["now"] is None and stopped.json()["waiting"] == 2
             assert sorted(queued(here.desk.store)) == sorted(runs)
@@ -173,6 +179,23 @@ async def test_runs_of_another_model_are_left_to_the_command(tmp_path: Path):
         async with site(chosen) as here:
             state = (await here.http.post("/api/learning")).json()
     assert (state["waiting"], state["others"], state["now"]) == (0, 1, None)
+
+
+async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learnt(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"), memory="on")
+    lessons, run = Lessons(settings, Researchers(settings)), trajectory("It is.")
+    store = RunStore(tmp_path)
+    store.create(run.thread, {"ask": {"question": run.question}, "choices": choices_of(settings)})
+    store.save(run)
+    await lessons.after(run)
+    state = await lessons.state()
+    assert (state["at_once"], state["waiting"], state["now"]) == (False, 1, None)
+    await lessons.begin()
+    while (state := await lessons.state())["now"] or not state["lessons"]:
+        await asyncio.sleep(0.02)
+    await lessons.aclose()
+    # The weights are not there, which is a note; the run still waits.
+    assert state["waiting"] == 1 and "none.gguf" in state["lessons"][0]["said"]
 
 
 async def _nothing(trajectory: object) -> None:

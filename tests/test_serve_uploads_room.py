@@ -9,6 +9,7 @@ import pytest
 
 from agent.serve.routes_uploads import router
 from tests.serve_apps import served
+from tests.waiting import PATIENCE
 
 MOST = 3000
 BODY = b"x" * 900
@@ -53,7 +54,7 @@ async def test_what_is_on_its_way_has_its_room_reserved_and_gives_it_back(
 
     # It does not say how much it brings, so all that is left is kept for it.
     slow = asyncio.create_task(client.post("/api/uploads", content=slowly(), headers=BOUNDARY))
-    await asyncio.wait_for(reading.wait(), 60)
+    await asyncio.wait_for(reading.wait(), PATIENCE)
     assert await sent(client, 1) == 413
     go.set()
     assert (await slow).status_code == 201
@@ -71,7 +72,7 @@ async def test_an_upload_that_is_refused_or_broken_off_gives_its_room_back(
         await asyncio.Event().wait()
 
     gone = asyncio.create_task(client.post("/api/uploads", content=never(), headers=BOUNDARY))
-    await asyncio.wait_for(reading.wait(), 60)
+    await asyncio.wait_for(reading.wait(), PATIENCE)
     gone.cancel()
     await asyncio.gather(gone, return_exceptions=True)
     assert await sent(client, 1, b"\0") == 422

@@ -14,7 +14,7 @@ from tests.web_pages import PHONE, QUESTION, finished, opened
 from tests.web_scripts import reply
 from tests.web_site import Site, website
 
-LONG = 60_000
+LONG = 120_000
 """milliseconds for a run to be judged and reflected on"""
 
 
