@@ -80,6 +80,27 @@ def test_a_judge_is_no_model_to_ask():
     assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
 
 
+def test_a_judges_held_out_pairs_are_told_with_their_intervals():
+    share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
+    pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
+    card = model_card(note(method="judge-grpo", judge="full"), KeptNumbers(pairs=pairs), {}, {})
+    assert "## Held-out pairs" in card and "## Held-out questions" not in card
+    assert "| 2 | 0.75 of 4 (0.30 to 0.95) | none | 0.75 of 4 (0.30 to 0.95) |" in card
+
+
+def test_imitation_tells_no_setting_of_the_policy_gradient():
+    kept = KeptNumbers(record={"passes": 1, "objective": {"clip": [0.2], "aggregation": "token"}})
+    card = model_card(note(method="sft"), kept, {}, {})
+    assert "objective.aggregation" in card
+    assert "objective.clip" not in card and "passes" not in card
+    assert "objective.clip" in model_card(note(method="ss-grpo"), kept, {}, {})
+
+
+def test_rounding_is_told_as_0_and_large_numbers_whole():
+    card = model_card(note(), KeptNumbers(), {}, {"a": -5.5e-17, "b": 486355000.0, "saved_at": 1.0})
+    assert "| a | 0 |" in card and "| b | 486,355,000 |" in card and "saved_at" not in card
+
+
 def test_markup_of_a_name_stays_text():
     card = model_card(note(base="<img src=x>|`.gguf"), KeptNumbers(), {}, {})
     assert "<img" not in card.split("---\n", 2)[2]

@@ -9,8 +9,10 @@ import pytest
 from benchmarks.rounds_server import serving
 from memory.schema import Usage
 from tests.test_rounds_trained import calls, metrics, on_server, train
+from tests.test_training_numbers import unexplained
 from training.rounds.config import RoundsConfig
 from training.rounds.folders import RoundFolders
+from training.watching.model_card import CARD
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LIMIT = "max_run_cost under [rounds]"
@@ -52,7 +54,15 @@ def test_money_ends_all_rounds_at_its_limit_and_more_goes_on_elsewhere(
             assert done.exit_code == 0, done.output
             made = calls(address) + calls(moved)
     assert f"the rounds have cost {spent:.2f} of 1000 US dollars so far" in done.stderr
-    assert [line["round"] for line in metrics(tmp_path / "out")] == [1, 2]
+    lines = metrics(tmp_path / "out")
+    assert [line["round"] for line in lines] == [1, 2]
+    assert [unexplained(line) for line in lines] == [[], []]
+    card = (tmp_path / "out" / "last" / CARD).read_text()
+    assert "Not compared" not in card and "differ by" in card
+    asked = card.split("## Held-out questions")[1].split("##")[0].splitlines()
+    assert [line.split("|")[1].strip() for line in asked if line.startswith("| ")][2:] == [
+        "0", "1", "2",
+    ], "also what was asked of the last checkpoint"  # fmt: skip
     found = replies(tmp_path / "out")
     assert len(found) == made, "no finished call was made again"
     assert json.loads(done.stdout)["cost"] == pytest.approx(sum(one.cost or 0.0 for one in found))

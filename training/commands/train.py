@@ -155,6 +155,8 @@ def _rounds_told(done: "RoundsDone") -> str:
         lines.append(f"calls cost {done.cost:.2f} US dollars")
     if done.checkpoint is None:
         return "\n".join([*lines, "no round had anything to train on"])
+    if done.canary is not None:
+        lines.append(done.canary.sentence())
     return "\n".join([*lines, f'answer with it: rubricem ask --model {done.checkpoint} "..."'])
 
 
@@ -176,8 +178,7 @@ def _told(trained: "Trained") -> str:
     if (canary := trained.canary) is None:
         return "\n".join([*lines, f"trained for torch alone: {trained.checkpoint}"])
     lines += [
-        f"canary row: sampler and trainer differ by {canary.mean:.4f} nats a token "
-        f"(largest {canary.max:.4f}); the training moved them by {canary.moved:.4f}",
+        canary.sentence(),
         f'answer with it: rubricem ask --model {trained.checkpoint} "..."',
     ]
     return "\n".join(lines)

@@ -147,6 +147,8 @@ def _rounds_told(done: "JudgeTrained") -> str:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
     if done.checkpoint is None:
         return "\n".join([*lines, "no round had anything to train on"])
+    if done.canary is not None:
+        lines.append(done.canary.sentence())
     return "\n".join([*lines, _use(done.checkpoint)])
 
 

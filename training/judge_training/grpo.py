@@ -30,7 +30,7 @@ from training.judge_training.pairs import apart_from, batch_of, read_pairs, show
 from training.judge_training.rows import SampledPair, judge_rows
 from training.judge_training.sampling import JudgeSampler
 from training.local.canary import Canary
-from training.local.comparing import compared
+from training.local.comparing import compare_once
 from training.local.config import EngineConfig
 from training.local.learner import moves
 from training.local.session import Tell, TrainingSession, open_session
@@ -55,7 +55,7 @@ class JudgeTrained:
     """on the held-out pairs; None: there are none"""
     after: PairReport | None
     canary: Canary | None
-    """None: nothing was trained just now, or llama.cpp cannot serve it"""
+    """None: it was not compared, as where llama.cpp cannot serve what was trained"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +144,7 @@ async def train_judge(
         sampler = JudgeSampler(config, grpo, config.judge, tell, stop)
         rounds = JudgeRounds(config, grpo, pairs, held_out, sampler, updates, folders)
         before, after = await rounds.run()
-        row = updates.last if session.base.gguf is not None else None
-        canary = None if row is None else await compared(session, row)
+        canary = await compare_once(session, updates.last)
         return JudgeTrained(updates.checkpoint, updates.done, before, after, canary)
 
 

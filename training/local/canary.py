@@ -51,6 +51,12 @@ class Canary:
         told_apart = self.moved <= 2 * self.base_mean or self.mean < self.without_adapter
         return self.mean <= MOST and told_apart
 
+    def sentence(self) -> str:
+        return (
+            f"canary row: sampler and trainer differ by {self.mean:.4f} nats a token (largest "
+            f"{self.max:.4f}); the training moved them by {self.moved:.4f}"
+        )
+
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
 

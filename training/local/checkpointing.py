@@ -26,7 +26,7 @@ from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import writable, write_atomically
 from training.local.checkpoint_files import Saved, fault, read_step, sync, write_files
 from training.local.stepped_bank import SteppedBank
-from training.watching.kept import kept_numbers
+from training.watching.kept import CANARY, kept_numbers
 from training.watching.model_card import CARD, model_card
 
 KEPT = 2
@@ -40,6 +40,8 @@ class TrainingFolder:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.newest, self.best = folder / "last", folder / "best"
+        self.canary = folder / CANARY
+        """how far llama.cpp is from the trainer, of the newest checkpoint where it is compared"""
 
     @contextmanager
     def begun(self, record: Mapping[str, Any]) -> Iterator[None]:
@@ -99,6 +101,7 @@ class TrainingFolder:
             if memory is not None:
                 memory.keep(temporary)
             write_files(temporary, saved)
+            self.canary.unlink(missing_ok=True)
             self.write_card(temporary)
             shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)

@@ -1,12 +1,14 @@
 """A finished training beside what was exported of it, by the canary row."""
 
 import asyncio
+import json
 from contextlib import AbstractContextManager
 
 import torch
 
 from agent.weights.checkpoints import ADAPTER, MODEL
 from memory.errors import PolicyError
+from memory.runs import write_atomically
 from training.local.base_model import load_base
 from training.local.canary import Canary, Compared, canary
 from training.local.checkpoint_files import read_weights
@@ -18,11 +20,27 @@ from training.local.session import TrainingSession
 from training.rows import TrainRow
 
 
-async def compared(session: TrainingSession, row: TrainRow) -> Canary:
-    """The canary row of the newest checkpoint; its model is one that llama.cpp can serve.
+async def compare_once(session: TrainingSession, row: TrainRow | None) -> Canary | None:
+    """The canary of the newest checkpoint, which is compared once, and told on its card.
 
-    Raises PolicyError where llama.cpp does not sample from what was trained.
+    `row`: one that was trained; None: there is none at hand. Returns what was compared now or
+    before, None where nothing was. Raises PolicyError where llama.cpp does not sample from what
+    was trained.
     """
+    folder = session.folder
+    if session.ranks.first and session.done:
+        if row is not None and session.base.gguf is not None and not folder.canary.exists():
+            found = await _compared(session, row)
+            write_atomically(folder.canary, json.dumps(found.as_dict(), indent=1))
+        await asyncio.to_thread(folder.write_card, folder.newest)
+    await asyncio.to_thread(session.ranks.wait)
+    if not folder.canary.exists():
+        return None
+    return Canary(**json.loads(folder.canary.read_text(encoding="utf-8")))
+
+
+async def _compared(session: TrainingSession, row: TrainRow) -> Canary:
+    """Of a model that llama.cpp can serve."""
     session.tell("comparing the canary row")
     config, folder, gguf = session.config, session.folder.newest, session.base.gguf
     assert gguf is not None

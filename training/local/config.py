@@ -25,6 +25,8 @@ Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
 Parallel = Literal["ddp", "fsdp"]
 Device = Literal["auto", "cpu", "cuda"]
+READ_BY_IMITATION = {"aggregation", "token_budget"}
+"""what of `[objective]` imitation looks at"""
 Engine = Literal["local", "trl"]
 """`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl_engine`)"""
 
@@ -174,7 +176,7 @@ def unread(config: EngineConfig, method: Method) -> list[str]:
     """The settings that were given and that the method never looks at."""
     if method != "sft":
         return []
-    objective = config.objective.model_fields_set - {"aggregation", "token_budget"}
+    objective = config.objective.model_fields_set - READ_BY_IMITATION
     return sorted((config.model_fields_set & {"passes"}) | {f"objective.{n}" for n in objective})
 
 

@@ -6,7 +6,6 @@ ended. When the last step is done the canary row is compared.
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from memory.errors import SettingsError
-from memory.runs import write_atomically
 from training.extra_packages import needed
 from training.local.base_model import give_back
 from training.local.canary import Canary
-from training.local.comparing import compared
+from training.local.comparing import compare_once
 from training.local.config import Method, TrainConfig, unread
 from training.local.learner import Metrics, moves
 from training.local.session import Tell, TrainingSession, check_best, open_session
@@ -74,21 +72,25 @@ async def train(
         with with_event_files(shown, config.out, config.tensorboard and first) as told:
             if session.done < len(plan):
                 await asyncio.to_thread(_go_on, session, config, plan, told)
-        await _compare(session, selection.rows[0])
+        if not session.base.gguf:
+            session.tell(
+                f"llama.cpp cannot serve what was trained of {session.base.path.name}, a folder of "
+                f"safetensors: load {session.folder.newest} by transformers or peft."
+            )
+        found = await compare_once(session, selection.rows[0])
         newest, steps = session.folder.newest, tuple(session.folder.metrics())
     give_back()
     return Trained(
         checkpoint=newest,
         steps=steps,
         dropped=selection.dropped,
-        canary=_read_canary(config.out),
+        canary=found,
     )
 
 
 def _go_on(
     session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
 ) -> None:
-    _canary(config.out).unlink(missing_ok=True)
     session.go_back()
     take = _steps_by_trl if config.engine == "trl" else _steps
     take(session, config, plan, watch)
@@ -119,30 +121,6 @@ def _steps_by_trl(
         watch(StepTaken(session.done, len(plan), metrics))
 
     take_steps(session, config, plan, on_step)
-
-
-async def _compare(session: TrainingSession, row: TrainRow) -> None:
-    """Compare the canary row once, where llama.cpp can serve what was trained."""
-    base, path = session.base, _canary(session.config.out)
-    if not base.gguf:
-        session.tell(
-            f"llama.cpp cannot serve what was trained of {base.path.name}, a folder of "
-            f"safetensors: load {session.folder.newest} by transformers or peft."
-        )
-    elif session.ranks.first and not path.exists():
-        found = await compared(session, row)
-        write_atomically(path, json.dumps(found.as_dict(), indent=1))
-        session.folder.write_card(session.folder.newest)
-    await asyncio.to_thread(session.ranks.wait)
-
-
-def _canary(out: Path) -> Path:
-    return out / "canary.json"
-
-
-def _read_canary(out: Path) -> Canary | None:
-    path = _canary(out)
-    return Canary(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def _selected(config: TrainConfig, method: Method) -> Selection:

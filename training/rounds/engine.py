@@ -14,10 +14,9 @@ from training.rounds.folders import RoundFolders
 from training.rounds.updating import Metrics
 from training.rows import TrainRow
 from training.watching.events import RowsDone, Watch, unwatched
+from training.watching.summary import SAVED_AT
 
 ROUND, UNTRAINED, TOLD = "round", "untrained", "rounds.jsonl"
-SAVED_AT = "saved_at"
-"""the metric that says when a round was saved, in seconds since 1970"""
 
 
 class Untrained(Value):

@@ -135,9 +135,9 @@ async def with_rows(config: TrainConfig, rule: RowRule, method: Method, tell: Te
     """The same with files of rows alone: runs that were collected are compiled into OUT/rows.
 
     What is left out is told with its count by reason. Raises SettingsError for a folder that
-    holds no run, or whose run does not fit the method.
+    holds no run, whose run does not fit the method, or where all of them come to no row.
     """
-    files: list[Path] = []
+    files, every = list[Path](), Compiled()
     for number, path in enumerate(config.rows):
         if not _is_run(path):
             files.append(path)
@@ -147,8 +147,15 @@ async def with_rows(config: TrainConfig, rule: RowRule, method: Method, tell: Te
         else:
             found = await compiled_run(path, rule, config.model)
         tell(_told(path, found))
+        every += found
         files.append(config.out / "rows" / f"{number}.jsonl")
         write_rows(files[-1], _apart(found, number, len(config.rows)))
+    if not every.rows and all(map(_is_run, config.rows)):
+        why = _left_out(every) or "no step is finished, or none has a rollout"
+        raise SettingsError(
+            f"no rollout of the runs gives a row for {method}: {why}.",
+            "Collect more, or groups whose stages are scored differently.",
+        )
     return config.model_copy(update={"rows": tuple(files)})
 
 
@@ -165,6 +172,9 @@ def _apart(found: Compiled, number: int, runs: int) -> Sequence[Any]:
 
 
 def _told(path: Path, found: Compiled) -> str:
+    return "; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found))))
+
+
+def _left_out(found: Compiled) -> str:
     left = sorted(found.dropped.items(), key=lambda item: -item[1])
-    out = "; ".join(f"{count} left out, {reason}" for reason, count in left)
-    return f"{path}: {len(found.rows)} rows{f'; {out}' if out else ''}"
+    return "; ".join(f"{count} left out, {reason}" for reason, count in left)

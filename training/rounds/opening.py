@@ -9,7 +9,7 @@ from typing import Any
 from memory.errors import SettingsError
 from training.curriculum import Curriculum
 from training.local.canary import Canary
-from training.local.comparing import compared
+from training.local.comparing import compare_once
 from training.local.config import EngineConfig
 from training.local.session import TrainingSession, open_session
 from training.purse import Purse
@@ -39,7 +39,7 @@ class RoundsDone:
     """None: no round had anything to train"""
     rounds: int
     canary: Canary | None
-    """None: nothing was trained just now, or llama.cpp cannot serve it"""
+    """None: it was not compared, as where llama.cpp cannot serve what was trained"""
     cost: float | None = None
     """US dollars of all calls so far; None: no limit was set, and none was counted"""
 
@@ -97,8 +97,7 @@ async def run_rounds(
                 watch=told,
                 stop=stop,
             ).run()
-        row = updates.last if session.base.gguf is not None else None
-        canary = None if row is None else await compared(session, row)
+        canary = await compare_once(session, updates.last)
         cost = None if purse.most is None else purse.spent
         return RoundsDone(updates.checkpoint, updates.done, canary, cost)
 

@@ -4,6 +4,7 @@
     metrics.jsonl                   a line for each update
     rounds.jsonl                    a line for each round, where the policy collects by itself
     held_out/NNN/numbers.json       the held-out questions after NNN rounds
+    held_out/NNN.json               of a judge: the held-out pairs after NNN rounds
     canary.json                     how far llama.cpp's log-probabilities are from the trainer's
 
 A training in rounds is counted in rounds, since those are what is collected, judged and kept.
@@ -30,6 +31,8 @@ class KeptNumbers:
     steps: Numbered = field(default_factory=list)
     held_out: Numbered = field(default_factory=list)
     """each under the number of rounds before it"""
+    pairs: Numbered = field(default_factory=list)
+    """of a judge: what its held-out pairs came to, likewise"""
     canary: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -52,6 +55,7 @@ def kept_numbers(folder: Path) -> KeptNumbers:
         unit=unit,
         steps=[(int(line.get(unit, place)), line) for place, line in enumerate(lines, start=1)],
         held_out=_held_out(folder / HELD_OUT),
+        pairs=_pairs(folder / HELD_OUT),
         canary=object_of(folder / CANARY),
     )
 
@@ -59,3 +63,9 @@ def kept_numbers(folder: Path) -> KeptNumbers:
 def _held_out(folder: Path) -> Numbered:
     paths = sorted(folder.glob(f"[0-9]*/{NUMBERS}"))
     return [(int(path.parent.name), object_of(path)) for path in paths]
+
+
+def _pairs(folder: Path) -> Numbered:
+    """The measures of `judge.evaluation.report.PairReport`, by their names."""
+    paths = sorted(folder.glob("[0-9]*.json"))
+    return [(int(path.stem), dict(object_of(path).get("measures", {}))) for path in paths]

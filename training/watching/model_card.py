@@ -14,9 +14,10 @@ from agent.reports.printable import one_line
 from agent.weights.catalogue import CATALOGUE, Weights
 from agent.weights.checkpoints import Checkpoint
 from memory.schema import Stage
+from training.local.config import READ_BY_IMITATION
 from training.watching.figures import number
 from training.watching.kept import KeptNumbers
-from training.watching.summary import asked_rows, settings, shown_numbers
+from training.watching.summary import PAIR_HEADS, asked_rows, pair_rows, settings, shown_numbers
 
 CARD = "MODEL_CARD.md"
 UNKNOWN = "unknown"
@@ -53,10 +54,10 @@ def model_card(
     sections = {
         "What it is": _about(note, weights),
         "Data": _table(("", ""), settings(trained_on)),
-        "Objective and hyper-parameters": _table(("setting", "value"), _settings(kept)),
+        "Objective and hyper-parameters": _table(("setting", "value"), _settings(note, kept)),
         "Lineage": _lineage(note),
-        f"Numbers of step {note.step}": _table(("metric", "value"), shown_numbers(metrics)),
-        "Held-out questions": _held_out(kept),
+        f"Numbers of step {note.step}": _numbers(note, metrics),
+        "Held-out pairs" if note.judge else "Held-out questions": _held_out(note, kept),
         "Canary": _canary(kept),
         "How to use it": _usage(note, weights),
         "Limits": (_AS_JUDGE if note.judge else _AS_POLICY) + _LIMITS,
@@ -105,8 +106,23 @@ def _about(note: Checkpoint, weights: Weights | None) -> str:
     return _table(("", ""), rows)
 
 
-def _settings(kept: KeptNumbers) -> list[tuple[str, str]]:
-    return settings({n: value for n, value in kept.record.items() if n not in _IN_TEXT})
+def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
+    told = settings({n: value for n, value in kept.record.items() if n not in _IN_TEXT})
+    if note.method != "sft":
+        return told
+    return [one for one in told if one[0] != "passes" and not _unread_by_imitation(one[0])]
+
+
+def _numbers(note: Checkpoint, metrics: Mapping[str, Any]) -> str:
+    pages = "docs/training_numbers.md and docs/judge_training.md say"
+    told = pages if note.judge else "docs/training_numbers.md says"
+    table = _table(("metric", "value"), shown_numbers(metrics))
+    return f"In the project, {told} what each is, and its unit.\n\n{table}"
+
+
+def _unread_by_imitation(name: str) -> bool:
+    table, _, key = name.rpartition(".")
+    return table == "objective" and key not in READ_BY_IMITATION
 
 
 def _lineage(note: Checkpoint) -> str:
@@ -116,7 +132,11 @@ def _lineage(note: Checkpoint) -> str:
     return f"Training began with {began}, from the base model."
 
 
-def _held_out(kept: KeptNumbers) -> str:
+def _held_out(note: Checkpoint, kept: KeptNumbers) -> str:
+    if note.judge:
+        if not kept.pairs:
+            return "No pair was held out, or none has been judged yet."
+        return "In both orders, with 95% intervals.\n\n" + _table(PAIR_HEADS, pair_rows(kept))
     if not kept.held_out:
         return "No question was held out, or none has been asked yet."
     heads = ("after rounds", "questions", *Stage, "unscored", "malformed")
@@ -143,7 +163,11 @@ def _usage(note: Checkpoint, weights: Weights | None) -> str:
         load = 'model = AutoModelForCausalLM.from_pretrained("PATH/TO/THIS/FOLDER")'
         parts.append(f"```python\nfrom transformers import AutoModelForCausalLM\n\n{load}\n```")
         return "\n\n".join(parts)
-    base = f'"{weights.repo}", gguf_file="{weights.files[0].path}"' if weights else '"THE BASE"'
+    base = '"FOLDER/OF/THE/BASE"'
+    if weights:
+        base = f'"{weights.repo}", gguf_file="{weights.files[0].path}"'
+    elif note.base.lower().endswith(".gguf"):
+        base += f", gguf_file={json.dumps(_name(note, weights))}"
     parts.append(
         "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n"
         f"base = AutoModelForCausalLM.from_pretrained({base})\n"

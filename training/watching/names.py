@@ -27,7 +27,7 @@ rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage
 reward/{stage}/std reward/{stage}/min reward/{stage}/max criterion/{stage}/mean
 criterion/{stage}/min criterion/{stage}/max unscored_share judge/failed_share judge/calls
 judge/tokens_read judge/tokens_written judge/cost missing_share/{stage}
-groups_without_spread/{stage} groups/trained best_of/{n} scaffold/{n}/shown/mean
+groups_without_spread/{stage} groups/trained best_of/{n} best_of/groups scaffold/{n}/shown/mean
 scaffold/{n}/reward/mean diversity/words diversity/meaning rows/policy rows/reflect dropped
 dropped/{reason} staleness/mean staleness/max tokens/{author}/mean tokens/{author}/max
 tokens/{author}/{stage}/mean turns/mean tool_calls/mean tool_error_share cut_off_share

@@ -13,7 +13,15 @@ from training.watching.charts import (
     held_out_charts,
 )
 from training.watching.kept import KeptNumbers
-from training.watching.summary import about, asked_rows, facts, settings, shown_numbers
+from training.watching.summary import (
+    PAIR_HEADS,
+    about,
+    asked_rows,
+    facts,
+    pair_rows,
+    settings,
+    shown_numbers,
+)
 
 
 def write_training_page(path: Path, kept: KeptNumbers, title: str) -> None:
@@ -32,6 +40,8 @@ def training_page(kept: KeptNumbers, title: str) -> str:
         kept=kept,
         stages=[stage.value for stage in Stage],
         asked=asked_rows(kept),
+        pair_heads=PAIR_HEADS,
+        pairs=pair_rows(kept),
         held_out=held_out_charts(kept),
         rewards=charts(REWARDS, kept),
         updates=charts(UPDATES, kept),

@@ -9,6 +9,9 @@ from memory.schema import Stage
 from training.watching.figures import GIGABYTE, number
 from training.watching.kept import KeptNumbers
 
+SAVED_AT = "saved_at"
+"""the metric that says when a round was saved, in seconds since 1970"""
+ROUNDING = 1e-12
 Fact = tuple[str, str, str]
 """name, value, and what is said below it"""
 
@@ -16,9 +19,12 @@ Fact = tuple[str, str, str]
 def about(kept: KeptNumbers) -> str:
     """What is trained by which method, in a sentence."""
     record = kept.record
+    method = f"{record.get('method', 'trained')}"
+    if form := record.get("judge"):
+        method = f"a judge of pairs ({form}), {'imitation' if method == 'sft' else 'GRPO'}"
     how = record.get("adaptation", "")
     how = f"LoRA of rank {record.get('rank')}" if how == "lora" else "all weights"
-    parts = [f"{record.get('method', 'trained')}", f"{record.get('model', 'a model')}", how]
+    parts = [method, f"{record.get('model', 'a model')}", how]
     if rate := number(record, "learning_rate"):
         parts.append(f"learning rate {rate:g}, {record.get('schedule', 'constant')}")
     return ", ".join(parts) + "."
@@ -32,6 +38,7 @@ def facts(kept: KeptNumbers) -> list[Fact]:
         ("Loss", "loss", ".4g"),
         ("Mean answer reward", "reward/answer/mean", ".2f"),
         ("Unscored stages", "unscored_share", ".0%"),
+        ("Right verdicts", "right", ".0%"),
     ):
         if (value := number(last, metric)) is not None:
             found.append((name, format(value, form), _since(kept, metric, form)))
@@ -41,6 +48,9 @@ def facts(kept: KeptNumbers) -> list[Fact]:
         told = with_interval(asked, "reward/answer").removeprefix(mean).strip(" ()")
         more = f"{told}, after {updates} rounds" if told else f"after {updates} rounds"
         found.append(("Held-out answer score", mean, more))
+    if kept.pairs:
+        after, right, _, _ = pair_rows(kept)[-1]
+        found.append(("Held-out pairs right", right, f"after {after} rounds"))
     tokens = _total(kept, "tokens")
     if tokens:
         found.append(("Tokens trained", f"{tokens:,.0f}", ""))
@@ -65,6 +75,28 @@ def asked_rows(kept: KeptNumbers) -> list[list[str]]:
         ]
         for updates, found in kept.held_out
     ]
+
+
+PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a verdict")
+
+
+def pair_rows(kept: KeptNumbers) -> list[list[str]]:
+    """A line for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
+    return [
+        [
+            f"{updates}",
+            *(_share(found.get(name)) for name in ("accuracy", "consistent", "unparsed")),
+        ]
+        for updates, found in kept.pairs
+    ]
+
+
+def _share(found: Any) -> str:
+    """A share of so many, with the ends of its interval."""
+    if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
+        return "none"
+    low, high = (number(found, end) or 0.0 for end in ("low", "high"))
+    return f"{value:.2f} of {found.get('n')} ({low:.2f} to {high:.2f})"
 
 
 def with_interval(found: Mapping[str, Any], name: str) -> str:
@@ -93,8 +125,15 @@ def shown(value: float | None, form: str) -> str:
 
 def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Every number of a step by its name, in order."""
-    known = ((name, number(metrics, name)) for name in sorted(metrics))
-    return [(name, f"{value:.6g}") for name, value in known if value is not None]
+    known = ((name, number(metrics, name)) for name in sorted(metrics) if name != SAVED_AT)
+    return [(name, _figure(value)) for name, value in known if value is not None]
+
+
+def _figure(value: float) -> str:
+    """Sums that come to nothing but rounding are 0, and large numbers have all their digits."""
+    if abs(value) < ROUNDING:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
 
 
 def training_json(kept: KeptNumbers) -> dict[str, Any]:
@@ -104,6 +143,7 @@ def training_json(kept: KeptNumbers) -> dict[str, Any]:
         "unit": kept.unit,
         "steps": [_finite(metrics) for _, metrics in kept.steps],
         "held_out": [_finite(metrics) for _, metrics in kept.held_out],
+        "pairs": [metrics for _, metrics in kept.pairs],
         "canary": kept.canary or None,
     }
 

@@ -11,7 +11,7 @@ from memory.schema import Stage
 from training.run_page_terminal import LAST, PIPED_WIDTH
 from training.watching.figures import GIGABYTE, number
 from training.watching.kept import KeptNumbers
-from training.watching.summary import about, asked_rows, facts, shown
+from training.watching.summary import PAIR_HEADS, about, asked_rows, facts, pair_rows, shown
 
 _COLUMNS = (
     ("loss", "loss", ".4g"),
@@ -22,6 +22,8 @@ _COLUMNS = (
     ("clipped", "clipped", ".1%"),
     *((stage.value, f"reward/{stage}/mean", ".2f") for stage in Stage),
     ("unscored", "unscored_share", ".0%"),
+    ("right", "right", ".0%"),
+    ("malformed", "malformed", ".0%"),
     ("written", "tokens/policy/mean", ",.0f"),
     ("stale", "staleness/mean", ".1f"),
     ("tokens/s", "tokens_per_second", ",.0f"),
@@ -43,6 +45,8 @@ def print_training(kept: KeptNumbers, title: str, console: Console | None = None
     if kept.held_out:
         heads = ("after", "questions", *Stage, "unscored", "malformed")
         console.print(_table("held-out questions, mean scores (95%)", heads, asked_rows(kept)))
+    if kept.pairs:
+        console.print(_table("held-out pairs, shares (95%)", PAIR_HEADS, pair_rows(kept)))
 
 
 def _steps(kept: KeptNumbers) -> Table:
