@@ -24,7 +24,7 @@ from agent.events import (
     ignore,
 )
 from agent.evidence import Evidence
-from agent.graph import Decoder, build_graph, recursion_limit
+from agent.graph import Decoder, build_graph, build_unattended_graph, recursion_limit
 from agent.pages.addresses import addresses_in
 from agent.person import Nobody, Person
 from agent.policy import Policy, TokenWriter
@@ -72,9 +72,8 @@ class Researcher:
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        # For runs that nobody takes part in; those that ask a person have one of their own.
-        verified = self.verifier is not None
-        self._graph = build_graph(self, attended=False, verified=verified)
+        # Those that ask a person have one of their own.
+        self._graph = build_unattended_graph(self)
         self._places = asyncio.Semaphore(STARTING)
 
     async def ask(

@@ -22,6 +22,8 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import uvloop
+
 from agent.free import FreeDecoder
 from agent.journaled import Calls, JournaledChat
 from agent.policy import ChatWriter
@@ -159,7 +161,7 @@ def main() -> None:
         tempfile.TemporaryDirectory(prefix="collect_throughput.", dir=Path.cwd()) as folder,
         serving(DELAY, CHUNKS) as address,
     ):
-        values = asyncio.run(all_measured(address, Path(folder), waves))
+        values = uvloop.run(all_measured(address, Path(folder), waves))
     share, cpu, memory = (
         values[f"{name}_{MANY}"] for name in ("share_of_ideal", "cpu_ms_per_turn", "mb_per_rollout")
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.graph import NODES, build_graph, recursion_limit
+from agent.graph import NODES, build_graph, build_unattended_graph, recursion_limit
 from agent.run import Ask
 from tests.fakes import QUESTION, FixedSearch
 from tests.flow import answer, plan, researching, search
@@ -27,14 +27,17 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
     assert "research -.-> tools" in drawn and "research -.-> review" in drawn
 
 
-async def test_a_graph_without_people_and_checks_has_no_nodes_for_them(tmp_path: Path):
-    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        graph = build_graph(researcher, attended=False, verified=False).get_graph()
-    drawn = graph.draw_mermaid()
-    assert set(NODES) - set(graph.nodes) == {"clarify", "approve", "verify"}
-    assert all(
-        edge in drawn for edge in ("recall --> plan", "plan --> tools", "answer --> __end__")
-    )
+async def test_runs_that_ask_nobody_go_the_same_way_in_fewer_nodes(tmp_path: Path):
+    steps = [name for name in NODES if name not in ("clarify", "approve")]
+    with ScriptedServer([plan(), answer()]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            graph = build_unattended_graph(researcher)
+            ended = await graph.ainvoke({"question": QUESTION})
+    assert ended["path"] == steps
+    assert ended["status"] == "finished" and "an unbounded cache [1]" in ended["report"]
+    drawn = graph.get_graph()
+    assert set(drawn.nodes) == {"__start__", "plan", "research", "answer", "__end__"}
+    assert ("research", "research") in {(edge.source, edge.target) for edge in drawn.edges}
 
 
 @pytest.mark.parametrize("budget", [1, 10, 60])

@@ -9,8 +9,9 @@ held: what is in memory does not grow with the step.
 """
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -44,6 +45,10 @@ from training.scaffolded_groups import scaffolds
 
 TOLD_EVERY = 60.0
 """seconds between two lines of progress"""
+
+SWEPT_EVERY = 50_000
+"""objects made before the youngest are looked through for garbage; Python's own 700 fit no
+process that holds hundreds of rollouts, whose objects are looked through again and again"""
 
 
 @dataclass
@@ -96,10 +101,11 @@ class Collector:
             for step in range(self._steps.steps)
         ]
         self._progress = Progress(sum(sizes), sum(sizes[:finished]), self.flow.meter)
-        async with _beside(self._telling(), self._stopping(stop)):
-            for step in range(finished, self._steps.steps):
-                await self._step(step, self._steps.batch(step))
-                self.tell(f"step {step + 1} of {self._steps.steps} is kept")
+        with _seldom_swept():
+            async with _beside(self._telling(), self._stopping(stop)):
+                for step in range(finished, self._steps.steps):
+                    await self._step(step, self._steps.batch(step))
+                    self.tell(f"step {step + 1} of {self._steps.steps} is kept")
 
     async def _step(self, step: int, batch: Batch) -> None:
         await self._pin(step, batch)
@@ -243,3 +249,16 @@ async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@contextmanager
+def _seldom_swept() -> Iterator[None]:
+    """Garbage is looked for seldom, and never among what is loaded by now: it stays."""
+    before = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(SWEPT_EVERY, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()

@@ -251,10 +251,12 @@ def _run(
     settings: "Settings", options: "CollectOptions", asked: "Selected", out: Path, quiet: bool
 ) -> list[str]:
     """What the finished run brought; exits where it was ended before."""
+    import uvloop
+
     from training.flow import GO_ON, RunStopped
 
     try:
-        return asyncio.run(_collected(settings, options, asked, out, quiet))
+        return uvloop.run(_collected(settings, options, asked, out, quiet))
     except asyncio.CancelledError:
         click.echo(f"\nStopped at once. {GO_ON}", err=True)
         raise SystemExit(INTERRUPTED) from None
