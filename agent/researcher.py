@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agent.budgets import Budgets, Spending
-from agent.conversations.background import background_of
+from agent.conversations.background import NOTHING, background_of
 from agent.events import (
     BudgetSet,
     Event,
@@ -205,7 +205,9 @@ class Researcher:
         journal = self.journal
         if journal is None:
             journal = await asyncio.to_thread(self.store.journal, thread)
-        background = await asyncio.to_thread(background_of, self.store, thread, ask.earlier)
+        background = NOTHING
+        if ask.earlier:
+            background = await asyncio.to_thread(background_of, self.store, thread, ask.earlier)
         for note in background.notes:
             listener(SourceProgress(note))
         asked = "\n".join([*background.questions, ask.question])

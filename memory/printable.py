@@ -20,6 +20,8 @@ _UNSEEN = re.compile(
 
 def printable(text: str) -> str:
     """The text with nothing in it that a terminal or browser would act on, save markup."""
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
     return _UNSEEN.sub("", _LINE_END.sub("\n", _ESCAPE_SEQUENCE.sub("", text)))
 
 

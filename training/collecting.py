@@ -158,8 +158,9 @@ class Collector:
         """The rollouts of a question, each begun as soon as there is a place for it."""
         rollouts: list[asyncio.Future[Rollout]] = []
         shown = await scaffolds(self.run, self.buffers, step, name, question)
-        for member, scaffold in enumerate(shown):
-            if (ended := await self._work.ended(name, member)) is not None:
+        before = await self._work.ended(name, len(shown))
+        for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
+            if ended is not None:
                 rollouts.append(asyncio.get_running_loop().create_future())
                 rollouts[-1].set_result(ended)
                 self._progress.done += 1

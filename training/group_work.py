@@ -53,9 +53,10 @@ class GroupWork:
     tell: Callable[[str], None] = lambda line: None
     reached: Callable[[Milestone, str], None] = lambda milestone, group: None
 
-    async def ended(self, group: str, member: int) -> Rollout | None:
-        """A rollout that ended before; one that failed goes on from its journal."""
-        return await asyncio.to_thread(self._ended, thread_of(group, member))
+    async def ended(self, group: str, members: int) -> list[Rollout | None]:
+        """The rollouts that ended before; one that failed goes on from its journal."""
+        threads = [thread_of(group, member) for member in range(members)]
+        return await asyncio.to_thread(lambda: [self._ended(thread) for thread in threads])
 
     async def rollout(
         self, group: str, question: Question, member: int, scaffold: Scaffold

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 import httpx
@@ -60,6 +61,7 @@ def parsed(address: str) -> httpx.URL:
     return url.copy_with(fragment=None, path=url.path or "/")
 
 
+@lru_cache(maxsize=1024)  # every passage that a search brings is asked for more than once
 def normal(address: str) -> str:
     """What two spellings of one address have in common; "" for what is no web address."""
     try:
