@@ -2,7 +2,7 @@
 
 Two more nodes hold only an interrupt, for runs that a person takes part in: `clarify` before the
 plan, `approve` after it. Runs that nobody takes part in go through a graph whose nodes take
-several steps each: what a superstep costs is otherwise a fifth of what a turn costs.
+several steps each: with a superstep for each step, LangGraph took a quarter of a turn's CPU time.
 
 The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position

@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from memory.schema import Stage, Status
 from tests.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.fakes import ScriptedPolicy
 from tests.flow import answer, plan
+from training.collecting import SWEPT_EVERY
 from training.groups import rollout_seed
 from training.tally import tally
 
@@ -65,6 +67,17 @@ async def test_without_judge_and_memory_there_are_rollouts_alone(opened: Opened)
     await opened.collector(judge=None, reflecting=None, memory=None).collect()
     assert tally(opened.run).finished == 6
     assert not list(opened.run.judgements()) and not list(opened.run.reflections())
+
+
+async def test_garbage_is_sought_seldom_while_collecting_and_as_before_afterwards(opened: Opened):
+    before, during = gc.get_threshold(), set[int]()
+
+    def reached(milestone: str, group: str) -> None:
+        during.add(gc.get_threshold()[0])
+
+    await opened.collector(reached=reached).collect()
+    assert during == {SWEPT_EVERY}
+    assert gc.get_threshold() == before and not gc.get_freeze_count()
 
 
 async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(tmp_path: Path):
