@@ -129,7 +129,7 @@ async def test_a_finished_run_asks_for_nothing_more(opened: Opened):
 
 async def test_a_run_is_not_gone_on_with_under_other_settings(opened: Opened, tmp_path: Path):
     opened.close()
-    with pytest.raises(SettingsError, match=r"another group_size, seed"):
+    with pytest.raises(SettingsError, match=r"another group size, seed"):
         Opened(tmp_path, group_size=3, seed=8)
 
 
