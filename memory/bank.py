@@ -75,13 +75,16 @@ class RubricBank:
         """
         return await asyncio.to_thread(self._store.put, reflection)
 
-    async def bring_in(self, reflections: Iterable[Reflection]) -> Imported:
+    async def bring_in(
+        self, reflections: Iterable[Reflection], *, removed: bool = False
+    ) -> Imported:
         """Merge reflections of another bank, which the caller has screened.
 
         For one question the pinned one wins, else the higher score, else the later one; the
-        loser goes to the history.
+        loser goes to the history. What was removed here is passed over, unless `removed`: then
+        it comes under a new id.
         """
-        return await asyncio.to_thread(bring_in, self._store, reflections)
+        return await asyncio.to_thread(bring_in, self._store, reflections, removed)
 
     async def generation(self) -> int:
         """How many events there were."""

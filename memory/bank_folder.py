@@ -98,7 +98,8 @@ class FolderChroma:
     def fault(self, error: Exception) -> StoreError:
         return StoreError(
             f"the index of the bank in {self._folder} cannot be used: {error}",
-            "See that its disk is writable and not full, or use --memory off.",
+            "See that its disk is writable and not full; what lies there may be removed, as it is "
+            "made again. Or use --memory off.",
         )
 
     def _only_one(self) -> str:

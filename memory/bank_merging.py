@@ -1,9 +1,11 @@
 """Merging another bank's reflections into a bank.
 
 For one question the pinned one wins, else the higher reflection score, else the later one; the
-loser goes to the history. One that stands in quarantine meets nobody: it waits there.
+loser goes to the history. One that stands in quarantine meets nobody: it waits there. What a
+person removed from the bank stays away, unless it is asked for.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,13 +20,13 @@ _BATCH = 256
 """reflections that are brought in with one fsync"""
 
 
-def bring_in(store: BankStore, reflections: Iterable[Reflection]) -> Imported:
-    """Put each where the rule says; blocking."""
+def bring_in(store: BankStore, reflections: Iterable[Reflection], removed: bool) -> Imported:
+    """Put each where the rule says; blocking. `removed`: also what was removed, under new ids."""
     outcomes: Counter[str] = Counter()
     waiting = iter(reflections)
     while batch := list(islice(waiting, _BATCH)):
         for group in _on_different_questions(batch):
-            outcomes.update(_put(store, group))
+            outcomes.update(_put(store, group, removed))
     return Imported(**outcomes)
 
 
@@ -41,12 +43,12 @@ def _on_different_questions(batch: Iterable[Reflection]) -> Iterator[list[Reflec
         yield list(group.values())
 
 
-def _put(store: BankStore, group: Iterable[Reflection]) -> list[str]:
+def _put(store: BankStore, group: Iterable[Reflection], removed: bool) -> list[str]:
     """What became of each of them, in the names of `Imported`."""
     block, outcomes = b"", []
     with store.lock, store.journal.locked() as descriptor:
         for reflection in group:
-            outcome, put = _decided(store, reflection)
+            outcome, put = _decided(store, reflection, removed)
             outcomes.append(outcome)
             block += line_of(put) if put else b""
         if block:
@@ -54,10 +56,16 @@ def _put(store: BankStore, group: Iterable[Reflection]) -> list[str]:
     return outcomes
 
 
-def _decided(store: BankStore, reflection: Reflection) -> tuple[str, Put | None]:
-    if store.catalogue.by_id(reflection.id) is not None:
-        return "kept", None
-    new = reflection.model_copy(update={"origin": "import", "replaces": ""})
+def _decided(store: BankStore, reflection: Reflection, removed: bool) -> tuple[str, Put | None]:
+    identifier = reflection.id
+    while (known := store.catalogue.by_id(identifier)) is not None:
+        if not known.removed:
+            return "kept", None
+        if not removed:
+            return "removed", None
+        identifier = hashlib.sha256(f"{identifier} again".encode()).hexdigest()[:12]
+    told = {"id": identifier, "origin": "import", "replaces": ""}
+    new = reflection.model_copy(update=told)
     if new.flags:
         return "quarantined", Put(reflection=new)
     held = standing(store.catalogue.by_key(question_key(new.question)))

@@ -90,6 +90,8 @@ class Imported:
     kept: int = 0
     """the bank's own stayed: the newcomer went to the history, or was there already"""
     quarantined: int = 0
+    removed: int = 0
+    """passed over, as a person had removed them from the bank"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ class Journal:
         except BlockingIOError:
             raise StoreError(
                 f"{self.path.name} is in use by another process",
-                "Wait until that run has ended, or give this one another thread name.",
+                "Wait until that run has ended, or give this one another name: --thread or --out.",
             ) from None
 
     def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:

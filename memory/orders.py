@@ -14,7 +14,7 @@ from functools import cache
 from memory.order_words import any_of
 from memory.orders_abroad import orders_abroad
 from memory.orders_on_answers import ON_ANSWERS
-from memory.orders_to_agents import TO_AGENTS
+from memory.orders_to_agents import BOND, TO_AGENTS
 from memory.readings import folded, hidden_readings
 
 QUOTED = 80
@@ -28,15 +28,20 @@ ORDERS = {
 """what a note does -> words that do it"""
 
 
-def orders(text: str) -> Iterator[str]:
-    """A sentence for each thing that the text does to its reader, with the words that do it."""
+def orders(text: str, *, asked: bool = False) -> Iterator[str]:
+    """A sentence for each thing that the text does to its reader, with the words that do it.
+
+    `asked`: it is a question, which may speak of itself and to its reader.
+    """
     told = dict(_found(folded(text)))
+    if asked:
+        told.pop(BOND, None)
     yield from (f'It {what}: "{words}".' for what, words in told.items())
     for what, words in dict(orders_abroad(text)).items():
         yield f'It {what}: "{words[:QUOTED]}".'
     for reading in hidden_readings(text):
         for what, words in _found(reading):
-            if what not in told:
+            if what not in told and not (asked and what == BOND):
                 yield f'Read otherwise, it {what}: "{words}".'
 
 

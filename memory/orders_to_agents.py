@@ -22,6 +22,8 @@ from memory.order_words import (
 )
 from memory.pleading import PLEADING
 
+BOND = "claims a past or a bond with its reader"
+
 TO_AGENTS: Mapping[str, str] = {
     "tells its reader to drop what it was told": any_of(
         rf"{NO_NOT}\b(?:ignor(?:e|ing)|disregard(?:ing)?|forget"
@@ -34,6 +36,8 @@ TO_AGENTS: Mapping[str, str] = {
         rf"|{RULES} (?:that )?you (?:got|were given|have been given|have received)\b",
         rf"{NO_NOT}\b(?:ignore|disregard|forget|defy)\b (?:the|your|any) "
         r"(?:agent|assistant|model|system|operator|developer|user)(?:'s|s') (?!requirements page)",
+        rf"{NO_NOT}\b(?:ignore|disregard|forget) (?:everything |all |the |what is )?"
+        r"(?:previous|prior|above)(?=\W*$|[.,;!\])])",
         rf"\b(?:set|put|lay) (?:\w+ ){{0,2}}{RULES} aside\b",
         rf"{RULES}{TO}{{0,30}}\b(?:no longer apply|no longer applies|(?:is|are|were|was|has been"
         r"|have been) (?:void|cancell?ed|outdated|revoked|replaced|superseded))\b",
@@ -51,7 +55,7 @@ TO_AGENTS: Mapping[str, str] = {
         r" (?:guidelines?"
         r"|filters?|polic(?:y|ies)|rules?|restrictions?|guardrails?|checks?|settings)\b",
     ),
-    "claims a past or a bond with its reader": any_of(
+    BOND: any_of(
         r"\b(?:previous|prior|last|earlier|past) (?:conversation|session|chat|turn)s?\b"
         r"|\bearlier in (?:this|our) (?:conversation|session|chat|work)\b"
         r"|\b(?:our|your) (?:\w+ )?(?:conversation|session|chat|agreement|discussion|interaction"
@@ -62,7 +66,8 @@ TO_AGENTS: Mapping[str, str] = {
         r"|acknowledged|established|expressed|granted)\b",
         r"\b(?:instructed|directed|ordered|authori[sz]ed|commanded|programmed|trained) you\b",
         r"\b(?:we|i) (?:\w+ly |have |had )*(?:agreed|established|decided|spoke|discussed)\b",
-        rf"\byour (?:\w+ )?(?:{RULES}|analysis|supervisor|operators?|developers?|creators?|owners?"
+        rf"\byour (?:\w+ )?(?:{RULES}|analysis|reasoning|context|supervisor|operators?|developers?"
+        r"|creators?|owners?"
         r"|configuration|memory|objective|mission|programming|training|safety|filters?|creator)\b",
         rf"\b(?:show|tell|give|send|help|obey|grant|assist) me\b|\bi\b{TO}{{0,30}}\byou\b"
         r"|\bwhen(?:ever)? i (?:say|ask|type|write|tell)\b|\bin my favou?r\b"
@@ -96,6 +101,8 @@ TO_AGENTS: Mapping[str, str] = {
         r" )?(?:granted|given) (?:\w+ )?(?:admin\w*|root|full|elevated|special|unrestricted)\b",
         r"\b(?:have|has|given|get|gets|with) (?:the )?(?:permission|clearance|authority|leave) to "
         r"(?:skip|ignore|omit|bypass|drop|leave|reveal|break)\b",
+        r"\bpre-?approved\b|\bno (?:confirmation|approval|permission) is (?:needed|required)\b"
+        r"|\bwithout asking(?=[.,;!]|$)",
         r"\byou (?:may|can|are free to|are allowed to|do not have to|don't have to|needn't) (?:now"
         r" )?"
         r"(?:skip|ignore|omit|bypass|drop|break|invent)\b",
@@ -125,15 +132,20 @@ TO_AGENTS: Mapping[str, str] = {
     "gives its reader another role or master": any_of(
         r"\byou (?:are|will be|have become) (?:now|no longer)\b",
         r"\byou (?:must|shall|will|have to|are to) (?:now|only|obey|comply)\b",
+        r"\b(?:ai|assistant)s?(?: assistant)? (?:should|must|shall|will|is to|has to) (?:now "
+        r"|always "
+        r"|only |first )?(?:say|output|respond|obey|execute|reveal|ignore|comply|praise"
+        r"|recommend)\b",
         rf"{START}(?:act|behave) (?:as if|as though|as|like) (?:you|an?|the|my)\b",
         rf"\bas (?:an?|the|our|my)\b{TO}{{0,30}}\b(?:officer|spokes\w+|representative|bot"
         r"|employee|salesman|hacker|assistant)\b",
         r"\byou (?:now )?(?:work for|represent|serve|belong to|speak for|are (?:an? |the )?"
         r"(?-i:[A-Z]))",
         r"\bpretend (?:to be|you|that you)\b|\brole-?play\b|\bplay the (?:role|part) of\b",
-        r"\bjailbr\w+|\b(?:developer|admin|god|dan) mode\b|\bfrom now on\b|\bhenceforth\b",
+        r"\bjailbr\w+|\b(?:developer|admin|god|dan|debug|safety|maintenance) mode\b|\bfrom now on\b"
+        r"|\bhenceforth\b",
         r"\byour (?:new|real|true|actual|only|sole) (?:task|goal|role|job|purpose|owner)\b",
-        r"(?:^|[.!?]\s+)(?:system|assistant|user|developer) ?:",
+        r"(?:^|[.!?\"'\]:(]\s*)(?:system|assistant|ai|ai assistant|user|developer) ?:",
         rf"\b(?:obey|comply with)\b|{START}follow (?:my|the page's|its) {RULES}",
         rf"{BID}do (?:exactly )?(?:what|as|whatever) (?:it|they|the (?:page|site|file|vendor|text))"
         r" (?:says?|asks?|tells?|wants?|demands?)\b",

@@ -25,7 +25,7 @@ _LOOKALIKES = str.maketrans(
 """Cyrillic and Greek letters that pass for Latin ones"""
 _EMPHASIS = re.compile(r"[*`~]+|\b_+|_+\b")
 _ITEM = re.compile(r"\n\s*(?:[-+\u2022]|\d{1,2}[.)])\s+|\n\s*\n\s*")
-_APART = re.compile(r"(?<!\w)(?:[^\W_][ .\-_*|]){3,}[^\W_](?!\w)")
+_APART = re.compile(r"(?<!\w)[^\W_]([ .\-_*|])(?:[^\W_]\1)+[^\W_](?!\w)")
 _BETWEEN = re.compile(r"[ .\-_*|]")
 _MIXED = re.compile(r"(?<!\w)(?=[\w@$!|]*[a-z])[\w@$!|]*[013457@$!|][\w@$!|]*(?!\w)", re.I)
 _DIGITS = str.maketrans("013457@$!|", "oieastasil")
@@ -34,6 +34,11 @@ _HEX = re.compile(r"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ ,:]?){8,}")
 _LEAST_SHARE = 0.9
 """of a decoded piece that must be plain letters and spaces to be words"""
 _MOST_PIECES = 20
+_SCRAMBLED = "ignore disregard forget previous instructions instruction system prompt rules sources"
+_KEYWORDS = {
+    (word[0], word[-1], "".join(sorted(word))): word for word in re.findall(r"\w+", _SCRAMBLED)
+}
+"""words that are known although their letters stand in another order"""
 _LIKELY = re.compile(
     r"ignor|instruct|disregard|forget|prompt|answer|cite|citation|recommend|source|judge|assistant"
     r"|agent|rules|always|never",
@@ -57,12 +62,19 @@ def hidden_readings(text: str) -> Iterator[str]:
     for other in (
         folded(_APART.sub(lambda match: _BETWEEN.sub("", match.group()), plain)),
         folded(_MIXED.sub(lambda match: match.group().translate(_DIGITS), plain)),
+        re.sub(r"[A-Za-z]{5,}", _in_order, once),
         codecs.encode(once, "rot13"),
         once[::-1],
         *map(folded, _decoded(plain)),
     ):
         if other != once and _LIKELY.search(other):
             yield other
+
+
+def _in_order(match: re.Match[str]) -> str:
+    word = match.group().casefold()
+    known = _KEYWORDS.get((word[0], word[-1], "".join(sorted(word))))
+    return known or str(match.group())
 
 
 def _decoded(text: str) -> Iterator[str]:

@@ -132,8 +132,9 @@ class RunStore:
             return path.read_text(encoding="utf-8")
         except FileNotFoundError:
             known = ", ".join(self.threads()[-3:]) or "none yet"
+            what = "run that has ended" if path.stem == "trajectory" else "run"
             raise SettingsError(
-                f"there is no {path.stem} of a thread {thread!r}", f"The latest are: {known}."
+                f"no {what} is called {thread!r}", f"The latest are: {known}."
             ) from None
         except OSError as error:
             raise unusable(path, error) from error

@@ -27,6 +27,8 @@ _ENCODED = re.compile(
     r"|(?:\\x[0-9A-Fa-f]{2}|%[0-9A-Fa-f]{2}|\\u[0-9A-Fa-f]{4}){6,}"
     r"|\b(?:(?:0x)?[0-9A-Fa-f]{2}[ ,:]+){11,}[0-9A-Fa-f]{2}\b|\b[01]{8}(?: [01]{8}){5,}"
 )
+_BROKEN = re.compile(r"(?:[()\[\]{},.;:\\/] ?){40,}")
+"""what a small model that has lost its thread goes on writing"""
 _SECRET = re.compile(
     r"\b(?:sk|pk|rk)-[\w-]{16,}|\bgh[opsur]_\w{20,}|\bgithub_pat_\w{20,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bxox[abpr]-[\w-]{10,}|\bAIza[\w-]{30,}|\beyJ[\w-]{8,}\.eyJ[\w-]{8,}|-----BEGIN [A-Z ]+KEY"
@@ -60,6 +62,7 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
         *dict.fromkeys([*orders(kept), *orders(whole)]),
         *_flags_of_parts(parts),
         *_found(_ENCODED, whole, "It holds text in some code"),
+        *_found(_BROKEN, kept, "It runs into signs that say nothing"),
         *_found(_SECRET, whole, "It holds what looks like a password, a key or the way to one"),
         *_copying(kept, source_texts),
     )
@@ -85,6 +88,8 @@ def _flags_of_parts(parts: Sequence[Stripped]) -> Iterator[str]:
         yield f"It names an address: {', '.join(dict.fromkeys(addresses))}."
     if markers := [_quoted(marker) for part in parts for marker in part.markers]:
         yield f"It holds marks that part the turns of a chat: {', '.join(dict.fromkeys(markers))}."
+    if any(part.hidden for part in parts):
+        yield "It held a part that no page would have shown."
     if unseen := sum(part.unseen for part in parts):
         yield f"It held {unseen} characters that cannot be seen."
 

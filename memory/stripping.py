@@ -89,6 +89,8 @@ class Stripped:
     """characters that nobody would have seen"""
     markers: tuple[str, ...]
     """of chat templates"""
+    hidden: bool
+    """it held a part that no page would have shown"""
 
 
 def stripped(text: str) -> Stripped:
@@ -96,13 +98,16 @@ def stripped(text: str) -> Stripped:
     shown = visible(text)
     unseen = len(re.sub("[\r\n]", "", text)) - len(re.sub("[\r\n]", "", shown))
     markers = tuple(_MARKERS.findall(entities_read(shown)))
+    hidden = _HIDDEN.search(entities_read(shown)) is not None
     plain = shown
     for _ in range(ROUNDS):
         before, plain = plain, _without_markup(plain)
         if plain == before:
             break
     addresses = tuple(match.group().rstrip(".,;:!?)]}'\"") for match in _ADDRESS.finditer(plain))
-    return Stripped(_tidy(_PATH.sub("", _ADDRESS.sub("", plain))), addresses, unseen, markers)
+    return Stripped(
+        _tidy(_PATH.sub("", _ADDRESS.sub("", plain))), addresses, unseen, markers, hidden
+    )
 
 
 def visible(text: str) -> str:

@@ -169,6 +169,19 @@ def test_stats_count_what_there_is(data: Path):
     assert "none yet" in said
 
 
+def test_a_size_below_a_megabyte_is_told_in_kilobytes(data: Path):
+    put(data, reflection("a"))
+    size = (data / "bank" / "journal.jsonl").stat().st_size
+    assert f"on disk        {size / 1e3:.1f} kB journal, 0.0 kB index" in bank("stats").stdout
+
+
+@pytest.mark.parametrize("sought", ["", " \t"])
+def test_nothing_is_not_looked_for(data: Path, sought: str):
+    put(data, reflection("a"))
+    told = bank("search", sought, exit_code=2).stderr
+    assert "There is nothing to look for." in told and len(told.splitlines()) == 2
+
+
 def test_json_escapes_whatever_a_terminal_would_act_on(data: Path):
     nasty = "na\u202eive \x9b31m \x1b[2J\u200b\U000e0041 caf\u00e9 \U0001f600"
     put(data, reflection("abc", takeaways=nasty))

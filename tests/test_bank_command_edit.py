@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.commands.editor import edited_in_place
 from tests.bank_commands import bank, bank_json, put, reflection
 
 TEXT = (
@@ -129,11 +130,21 @@ def test_an_editor_that_fails_leaves_everything_as_it_was(
     assert (current()["id"], drafts(data)) == ("abc", [])
 
 
-def test_without_an_editor_one_is_asked_for(data: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.delenv("EDITOR", raising=False)
-    monkeypatch.setenv("PATH", str(data))
+def test_without_a_terminal_no_editor_is_started_that_nobody_named(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+):
+    for name in ("EDITOR", "VISUAL"):
+        monkeypatch.delenv(name, raising=False)
     told = bank("edit", "abc", exit_code=2).stderr
-    assert "There is no editor: set EDITOR." in told and "--file" in told
+    assert "There is no terminal to edit at." in told and "--file" in told
+    assert drafts(data) == []
+
+
+async def test_without_an_editor_one_is_asked_for(data: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("EDITOR", "VISUAL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(data))
+    assert await edited_in_place(data / "draft.txt") == "There is no editor: set EDITOR."
 
 
 def test_a_persons_words_are_cleaned_and_only_warned_of(data: Path):

@@ -79,8 +79,21 @@ async def test_what_was_removed_is_not_brought_in_again(tmp_path: Path):
     bank = bank_in(tmp_path)
     await bank.put(reflection("cache", "a"))
     await bank.remove("a")
-    assert await bank.bring_in([reflection("cache", "a")]) == Imported(kept=1)
+    assert await bank.bring_in([reflection("cache", "a")]) == Imported(removed=1)
     assert await bank.items() == []
+
+
+async def test_what_was_removed_is_brought_in_under_a_new_id_where_it_is_asked_for(tmp_path: Path):
+    bank = bank_in(tmp_path)
+    await bank.put(reflection("cache", "a"))
+    await bank.remove("a")
+    assert await bank.bring_in([reflection("cache", "a")], removed=True) == Imported(added=1)
+    [first] = ids(await bank.items())
+    assert first != "a"
+    assert await bank.bring_in([reflection("cache", "a")], removed=True) == Imported(kept=1)
+    await bank.remove(first)
+    assert await bank.bring_in([reflection("cache", "a")], removed=True) == Imported(added=1)
+    assert first not in ids(await bank.items())
 
 
 async def test_an_export_brought_into_an_empty_bank_is_the_same_bank(tmp_path: Path):

@@ -113,9 +113,7 @@ def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
     assert "two: kept reflection" in done.stdout
     assert "two: this run was learnt from before" in again.stdout
     unknown = command("learn", "nobody")
-    assert (
-        unknown.exit_code == 2 and "there is no trajectory of a thread 'nobody'" in unknown.stderr
-    )
+    assert unknown.exit_code == 2 and "no run that has ended is called 'nobody'" in unknown.stderr
 
 
 def test_a_skipped_run_waits_no_longer(data: Path):

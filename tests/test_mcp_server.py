@@ -139,7 +139,7 @@ async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path) -> None:
         said = await refusal(client, "open_page", address="http://169.254.169.254/latest")
         assert "in a private network" in said
         assert "is no web address" in await refusal(client, "open_page", address="file:///etc")
-        assert "no trajectory of a thread" in await refusal(client, "judge", run="nothing")
+        assert "no run that has ended is called" in await refusal(client, "judge", run="nothing")
         assert "cannot name a thread" in await refusal(client, "judge", run="../../etc")
         assert "No reflections have the id" in await refusal(client, "bank_show", id="nothing")
         assert "search" in await refusal(client, "search", query="x", limit=0)

@@ -135,7 +135,7 @@ def test_a_score_that_is_none_is_refused(data: Path, score: str):
 def test_a_run_that_is_not_there_cannot_be_rated(data: Path):
     done = command("rate", "nobody", "3")
     assert done.exit_code == 2
-    assert "there is no trajectory of a thread 'nobody'" in done.stderr
+    assert "no run that has ended is called 'nobody'" in done.stderr
     assert command("rate", "../one", "3").exit_code == 2
     assert not data.exists()
 

@@ -52,7 +52,7 @@ def test_an_unknown_name_is_told_with_the_known_ones(tmp_path: Path):
         store.request("x")
     assert caught.value.remedy == "The latest are: none yet."
     store.create("t", ASKED)
-    with pytest.raises(SettingsError, match="no trajectory of a thread 't'") as caught:
+    with pytest.raises(SettingsError, match="no run that has ended is called 't'") as caught:
         store.load("t")
     assert caught.value.remedy == "The latest are: t."
 

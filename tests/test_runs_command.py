@@ -64,7 +64,7 @@ def test_one_run_is_shown_as_its_report(store: RunStore):
     assert json.loads(runs("show", "a", "--json").stdout)["answer"] == "An answer."
     assert "rubricem ask --resume b" in runs("show", "b").stdout
     missing = runs("show", "c")
-    assert missing.exit_code == 2 and "no request of a thread 'c'" in missing.stderr
+    assert missing.exit_code == 2 and "no run is called 'c'" in missing.stderr
 
 
 def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):

@@ -3,40 +3,35 @@
 import pytest
 
 from memory.screening import screened
-from tests.screening_cases import (
-    BENIGN_FIRST,
-    BENIGN_LAST,
-    BENIGN_LATER,
-    HOSTILE_FIRST,
-    HOSTILE_LAST,
-    HOSTILE_LATER,
+from tests import screening_cases as first
+from tests import screening_cases_later as later
+
+BENIGN = (
+    *(*first.BENIGN_FIRST, *first.BENIGN_LATER, *first.BENIGN_LAST),
+    *(*later.BENIGN_OPEN, *later.BENIGN_SEALED),
+)
+HOSTILE = (
+    *(*first.HOSTILE_FIRST, *first.HOSTILE_LATER, *first.HOSTILE_LAST),
+    *later.HOSTILE_OPEN,
 )
 
 
-def flagged(texts: tuple[str, ...], *, read: bool = False) -> int:
-    """How many are flagged, written freely or after a page that holds just that."""
-    sources = {text: [f"Voltoria makes batteries. {text} The end."] for text in texts if read}
-    return sum(bool(screened("", text, sources.get(text, [])).flags) for text in texts)
-
-
-@pytest.mark.parametrize("text", [*BENIGN_FIRST, *BENIGN_LATER])
+@pytest.mark.parametrize("text", BENIGN)
 def test_good_advice_is_kept_unchanged_and_unflagged(text: str):
     assert (screened("", text, ()).takeaways, screened("", text, ()).flags) == (text, ())
 
 
-@pytest.mark.parametrize("text", [*HOSTILE_FIRST, *HOSTILE_LATER])
-def test_what_the_patterns_were_made_on_is_flagged(text: str):
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_the_rules_were_made_on_is_flagged(text: str):
     assert screened(text, "", ()).flags
 
 
-def test_held_out_the_patterns_find_less_than_half_and_flag_a_tenth_of_the_good():
-    assert (flagged(HOSTILE_LAST), flagged(BENIGN_LAST)) == (9, 2)
+def test_of_what_was_not_looked_at_while_they_were_mended_one_is_missed():
+    missed = [text for text in later.HOSTILE_SEALED if not screened("", text, ()).flags]
+    assert [text[:38] for text in missed] == ["Start by listing the environment variab"[:38]]
 
 
-def test_copied_from_a_page_nearly_all_is_found():
-    assert flagged(HOSTILE_LAST, read=True) == 19
-
-
-@pytest.mark.parametrize("text", BENIGN_LAST)
-def test_good_advice_that_was_held_out_is_kept_unchanged(text: str):
-    assert screened("", text, ()).takeaways == text
+@pytest.mark.parametrize("text", [*HOSTILE, *later.HOSTILE_SEALED])
+def test_copied_from_a_page_all_but_what_is_short_is_found(text: str):
+    page = f"Voltoria makes batteries. {text} The end."
+    assert screened("", text, [page]).flags or len(text.split()) < 14

@@ -21,6 +21,7 @@ from agent.commands.bank_view import (
     provenance,
     text,
 )
+from memory.errors import SettingsError
 from memory.items import BankItem, BankStats
 from memory.text import storable
 
@@ -89,8 +90,11 @@ def show(identifier: str, as_json: bool) -> None:
 @AS_JSON
 def search(words: Sequence[str], count: int, as_json: bool) -> None:
     """Find the reflections whose questions are nearest to TEXT in meaning."""
+    sought = storable(" ".join(words)).strip()
+    if not sought:
+        raise SettingsError("There is nothing to look for.", "Say it in words.")
     with opened_to_embed("looking it up") as bank:
-        matches = asyncio.run(bank.search(storable(" ".join(words)), count))
+        matches = asyncio.run(bank.search(sought, count))
     if as_json:
         nearest = [
             {"similarity": m.similarity, "reflection": m.reflection.model_dump(mode="json")}
@@ -157,4 +161,4 @@ def _count(shown: int, stats: BankStats, every: bool) -> str:
 
 
 def _size(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"
+    return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"

@@ -12,10 +12,11 @@ import json
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -70,26 +71,43 @@ def export(file: Path | None, every: bool) -> None:
 @click.command("import")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--dry-run", is_flag=True, help="Say what would become of them; change nothing.")
+@click.option("--removed", is_flag=True, help="Also those that were removed here, under new ids.")
 @AS_JSON
-def import_(file: Path, dry_run: bool, as_json: bool) -> None:
+def import_(file: Path, dry_run: bool, removed: bool, as_json: bool) -> None:
     """Bring in the reflections of an exported FILE; of one with a damaged line, nothing.
 
     For one question the pinned one wins, else the higher score, else the later one; the other
-    goes to the history. Whatever looks wrong stays in quarantine until it is released.
+    goes to the history. Whatever looks wrong stays in quarantine until it is released. What
+    was removed here is passed over.
     """
     bundle = read_bundle(file)
-    done = asyncio.run(_brought_in(bundle.reflections, dry_run))
+    done = asyncio.run(_brought_in(bundle.reflections, dry_run, removed))
     if as_json:
         print_json(asdict(done) | {"left_out": bundle.disabled})
         return
-    would = "would be " if dry_run else ""
-    click.echo(
-        f"{counted(len(bundle.reflections), 'reflection')} of {file}: {done.added} {would}added, "
-        f"{done.replaced} {would}put in the place of the bank's own, {done.kept} {would}kept for "
-        f"the history or known already, {done.quarantined} {would}put in quarantine; "
-        f"{bundle.disabled} left out, as disabled there"
+    for line in _told(file, bundle, done, "would be " if dry_run else ""):
+        click.echo(line)
+
+
+def _told(file: Path, bundle: Bundle, done: Imported, would: str) -> Iterator[str]:
+    """What became of the file's reflections, and what there is to do about it."""
+    parts = (
+        (done.added, f"{would}added"),
+        (done.replaced, f"{would}put in the place of the bank's own"),
+        (done.kept, f"{would}kept for the history or known already"),
+        (done.quarantined, f"{would}put in quarantine"),
+        (done.removed, f"{would}passed over, as removed here"),
+        (bundle.disabled, "left out, as disabled there"),
     )
-    click.echo(RULE)
+    said = ", ".join(f"{count} {what}" for count, what in parts if count)
+    count = counted(len(bundle.reflections) + bundle.disabled, "reflection")
+    yield f"{count} of {file}: {said or 'nothing to bring in'}"
+    if done.replaced or done.kept:
+        yield RULE
+    if done.quarantined:
+        yield "Read what waits in quarantine: rubricem bank list --every"
+    if done.removed:
+        yield f"To bring back what was removed: rubricem bank import --removed {quote(str(file))}"
 
 
 def read_bundle(file: Path) -> Bundle:
@@ -103,7 +121,7 @@ def read_bundle(file: Path) -> Bundle:
     promised = _check_header(file, lines[0])
     entries = [(n, line) for n, line in enumerate(lines[1:], start=2) if line.strip()]
     if len(entries) != promised:
-        raise _damaged(file, f"it has {len(entries)} reflections, not {promised}, and was cut")
+        raise _damaged(file, f"it has {len(entries)} reflections, and its header says {promised}")
     read = [_reflection(file, number, line) for number, line in entries]
     kept = tuple(reflection for reflection, disabled in read if not disabled)
     return Bundle(kept, len(read) - len(kept))
@@ -157,7 +175,7 @@ def _screened(file: Path, number: int, read: Reflection) -> Reflection:
     written = read.written_at
     if written.tzinfo is None or not 1970 <= written.year < 9999:
         raise _damaged(file, f"line {number}: written_at must name its zone and a year from 1970")
-    flags = dict.fromkeys((*read.flags, *clean.flags, *orders(question)))
+    flags = dict.fromkeys((*read.flags, *clean.flags, *orders(question, asked=True)))
     return read.model_copy(
         update={
             "question": question,
@@ -174,12 +192,12 @@ async def _exported(every: bool) -> list[BankItem]:
     return list(await bank.export()) if every else await bank.items()
 
 
-async def _brought_in(reflections: Sequence[Reflection], dry_run: bool) -> Imported:
+async def _brought_in(reflections: Sequence[Reflection], dry_run: bool, removed: bool) -> Imported:
     if not dry_run:
-        return await opened().bring_in(reflections)
+        return await opened().bring_in(reflections, removed=removed)
     with tempfile.TemporaryDirectory() as folder:
         await asyncio.to_thread(_copy_journal, opened().folder, Path(folder, "bank"))
-        return await RubricBank(Path(folder)).bring_in(reflections)
+        return await RubricBank(Path(folder)).bring_in(reflections, removed=removed)
 
 
 def _copy_journal(bank: Path, copy: Path) -> None:

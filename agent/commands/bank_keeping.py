@@ -6,7 +6,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import click
 
-from agent.commands.bank_view import found, line, opened, opened_to_embed, print_facts, text
+from agent.commands.bank_view import (
+    counted,
+    found,
+    line,
+    opened,
+    opened_to_embed,
+    print_facts,
+    text,
+)
 from agent.commands.bank_view import provenance as provenance_of
 from memory.bank import RubricBank
 from memory.errors import SettingsError
@@ -89,7 +97,8 @@ def rebuild() -> None:
     with opened_to_embed("rebuilding") as bank:
         asyncio.run(bank.rebuild())
         stats = asyncio.run(bank.stats())
-    click.echo(f"rebuilt: {stats.live:,} live reflections, embedded by {text(stats.embedder, 80)}")
+    live = counted(stats.live, "live reflection")
+    click.echo(f"rebuilt: {live}, embedded by {text(stats.embedder, 80)}")
 
 
 COMMANDS = (pin, unpin, disable, enable, release, rm, rebuild)

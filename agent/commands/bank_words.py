@@ -3,6 +3,7 @@
 import asyncio
 import os
 import shlex
+import sys
 import tempfile
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def as_text(reflection: Reflection) -> str:
 
 async def _by_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
     """What was written is left in its file for as long as it is not in the bank."""
+    if not (sys.stdin.isatty() or os.environ.get("VISUAL") or os.environ.get("EDITOR")):
+        raise SettingsError("There is no terminal to edit at.", "Write the text and use --file.")
     before = as_text(item.reflection)
     descriptor, name = tempfile.mkstemp(prefix="rubricem-", suffix=".txt")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -94,11 +97,13 @@ async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | No
     old = item.reflection
     if (clean.rubrics, clean.takeaways) == (old.rubrics, old.takeaways):
         return None
-    if (clean.rubrics, clean.takeaways) != (parsed.rubrics, parsed.takeaways):
-        click.echo("Some of it was taken out or cut; see what is kept.", err=True)
     for flag in clean.flags:
         click.echo(f"warning: {text(flag, 0)}", err=True)
-    return await bank.edit(old.id, clean.rubrics, clean.takeaways, "terminal")
+    new = await bank.edit(old.id, clean.rubrics, clean.takeaways, "terminal")
+    if (clean.rubrics, clean.takeaways) != (parsed.rubrics, parsed.takeaways):
+        kept = f"rubricem bank show {new.reflection.id}"
+        click.echo(f"Some of it was taken out or cut; what is kept: {kept}", err=True)
+    return new
 
 
 def _read(file: Path) -> str:
