@@ -34,9 +34,10 @@ from benchmarks.report import RESULTS, emit
 from benchmarks.rounds_server import serving
 from memory.buffers import BufferStore
 from tests.tiny_model import write_tiny
-from training.rounds.engine import SAVED_AT, TOLD
+from training.rounds.engine import TOLD
 from training.rounds.job import build_job
 from training.rounds.opening import run_rounds
+from training.watching.summary import SAVED_AT
 
 SLOWER, LEAST_DELAY = 3.5, 0.3
 ROUNDS, QUICK_ROUNDS, LEAST_ROUNDS = 14, 9, 4
