@@ -9,6 +9,7 @@ sent, or a `Fault`. Streamed and plain replies are both spoken; `requests` recor
 """
 
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
+
+from tests.waiting import wait_for
 
 Json = dict[str, Any]
 
@@ -92,7 +95,7 @@ class ScriptedServer:
         self.models = models
         self.closing = threading.Event()
         self._script = script
-        self._at_once = 0
+        self._at_once = self._open = 0
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _Answering)
         self._http.scripted = self
@@ -116,6 +119,18 @@ class ScriptedServer:
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
+
+    def settle(self) -> None:
+        """Return once all is noted that was sent by clients which are gone."""
+        with socket.create_connection(self._http.server_address) as last:
+            last.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            while last.recv(4096):
+                pass
+        wait_for(lambda: self._open == 0)
+
+    def opened(self, connections: int) -> None:
+        with self._lock:
+            self._open += connections
 
     def record(self, body: Json, headers: Mapping[str, str]) -> Scripted:
         """Note a chat request and say how it is answered."""
@@ -143,6 +158,14 @@ class _Server(ThreadingHTTPServer):
     block_on_close = False
     request_queue_size = 128
     scripted: ScriptedServer
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.scripted.opened(1)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.scripted.opened(-1)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Clients that close a stream early are part of what is tested."""

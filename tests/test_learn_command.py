@@ -49,6 +49,7 @@ def test_a_judge_that_fails_leaves_the_run_waiting_and_is_asked_anew(
         assert failed.exit_code == 1 and "one: nothing was learnt from this run" in failed.stdout
         assert mark(data, "one")["state"] == "queued"
         assert reason in mark(data, "one")["reason"] and reason in failed.stdout
+        server.settle()
         failing.on = False
         before = len(script.asked)
         done = command("learn")
