@@ -18,14 +18,21 @@ QUESTION = Question(id="0", question="What is an LRU cache?")
 ASKED = Selected((QUESTION,))
 
 
+async def test_free_rollouts_of_an_embedded_model_are_fit_to_train_on(tmp_path: Path, tiny: Path):
+    await fit_to_train_on(tmp_path, str(tiny))
+
+
+@pytest.mark.slow
 @pytest.mark.model
-async def test_free_rollouts_of_the_embedded_model_are_fit_to_train_on(
-    tmp_path: Path, real_weights: Path
-):
+async def test_free_rollouts_of_the_real_model_are_too(tmp_path: Path, real_weights: Path):
+    await fit_to_train_on(tmp_path, "0.5b")
+
+
+async def fit_to_train_on(tmp_path: Path, model: str) -> None:
     (tmp_path / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
     settings = load_settings(
         {
-            "model": "0.5b",
+            "model": model,
             "source": (str(tmp_path),),
             "data_dir": tmp_path / "data",
             "decoding": "free",
