@@ -256,6 +256,9 @@ async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 def _seldom_swept() -> Iterator[None]:
     """Garbage is looked for seldom, and never among what is loaded by now: it stays."""
     before = gc.get_threshold()
+    if before[0] == SWEPT_EVERY:  # another run in this process has seen to it
+        yield
+        return
     gc.freeze()
     gc.set_threshold(SWEPT_EVERY, *before[1:])
     try:
