@@ -4,23 +4,37 @@ import { number } from "./format.js";
 import { button, field, input } from "./parts.js";
 
 const BUDGETS = {
-  max_seconds: ["Seconds in all", 1],
-  max_total_tokens: ["Tokens in all", 1],
-  max_cost: ["US dollars in all", "any"],
+  max_seconds: ["Seconds in all", 1, ({ seconds }) => seconds],
+  max_total_tokens: ["Tokens in all", 1, ({ usage }) => (
+    (usage?.prompt_tokens ?? 0) + (usage?.completion_tokens ?? 0)
+  )],
+  max_cost: ["US dollars in all", "any", ({ usage }) => usage?.cost],
 };
 
-/** A form for more of a budget than `limit`; `send` is given the button and the new budget. */
-export function largerBudget(name, limit, send, cancel) {
-  const [label, step] = BUDGETS[name];
+/** The budget that a run met, by its setting; null where none ended it. */
+export const metBudget = ({ ended_by: name, budgets }) => (
+  name in BUDGETS && budgets?.[name] ? name : null
+);
+
+/** A form for more of a budget; `send` is given its button and the new budget. */
+export function largerBudget(name, run, send, cancel) {
+  const [label, step, taken] = BUDGETS[name];
+  const limit = run.budgets[name];
+  const twice = 2 * Math.max(limit, taken(run) ?? 0);
   const control = input({
-    type: "number", inputmode: "decimal", min: 0, step, value: 2 * limit, required: true,
+    type: "number",
+    inputmode: "decimal",
+    min: 0,
+    step,
+    value: step === 1 ? Math.ceil(twice) : Number(twice.toPrecision(2)),
+    required: true,
   });
-  const press = button("Go on", null, { kind: "primary small", type: "submit" });
+  const press = button("Go on with that", null, { kind: "primary small", type: "submit" });
   const submit = (event) => {
     event.preventDefault();
     send(press, { [name]: Number(control.value) });
   };
-  const hint = `The run ended at ${number(limit)}. What it took so far counts; 0: no limit.`;
+  const hint = `Its budget was ${number(limit)}. What it took so far counts; 0: no limit.`;
   return el(
     "form",
     { class: "card row", "aria-label": "A larger budget", on: { submit } },

@@ -5,7 +5,7 @@ import { el, replace, say } from "./dom.js";
 import { Feed } from "./feed.js";
 import { attempt, failure, notice, stateOf, waiting } from "./parts.js";
 import { drawReport } from "./report.js";
-import { largerBudget } from "./resume.js";
+import { largerBudget, metBudget } from "./resume.js";
 import { RubricPanel } from "./rubric.js";
 import { RunHead } from "./run_head.js";
 
@@ -171,22 +171,17 @@ class RunView {
 
   /** Go on; where a budget was met, with more of it. */
   goOn({ currentTarget }) {
-    const { ended_by: name, budgets } = this.run;
-    if (!budgets?.[name]) return this.resume(currentTarget, {});
-    currentTarget.hidden = true;
-    const form = largerBudget(
-      name,
-      budgets[name],
-      (control, more) => this.resume(control, more),
-      () => {
-        replace(this.failed);
-        form.remove();
-        currentTarget.hidden = false;
-        currentTarget.focus();
-      },
-    );
-    this.failed.after(form);
-    form.querySelector("input").focus();
+    const name = metBudget(this.run);
+    if (!name) return this.resume(currentTarget, {});
+    const cancel = () => {
+      replace(this.failed);
+      this.more.remove();
+      currentTarget.focus();
+    };
+    this.more?.remove();
+    this.more = largerBudget(name, this.run, (...given) => this.resume(...given), cancel);
+    this.failed.after(this.more);
+    this.more.querySelector("input").focus();
   }
 
   async resume(control, budgets) {
