@@ -78,7 +78,10 @@ def test_going_on_after_a_run_in_the_middle_of_a_thread_is_a_branch(
 
 @pytest.mark.parametrize(
     "more, said",
-    [(("--from", "nowhere"), "there is no request"), (("--from", "x", "--resume"), "with a run")],
+    [
+        (("--from", "nowhere"), "no run is called 'nowhere'"),
+        (("--from", "x", "--resume"), "with a run"),
+    ],
 )
 def test_what_cannot_be_gone_on_after_is_a_sentence(
     documents: Path, data_dir: Path, more: tuple[str, ...], said: str
