@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from agent.conversations.store import Conversation, ConversationStore
 from agent.serve.event_log import FILE_NAME
 from tests.flow import RUN, SUPPORTED
 from tests.run_site import QUESTION, settings, site
-from tests.scripted_server import Hang, Reply, Scripted, ScriptedServer
+from tests.scripted_server import Scripted, ScriptedServer
 from tests.waiting import PATIENCE
 
 
@@ -24,35 +25,38 @@ class Deleting(ConversationStore):
 
 
 class Halting:
-    """The usual turns; the third waits, and is written in small pieces."""
+    """The usual turns; the third is written once `go` is set."""
 
-    def __init__(self, third: Scripted) -> None:
-        self.third = third
+    def __init__(self) -> None:
         self.asked = 0
+        self.go = threading.Event()
 
     def __call__(self, body: dict[str, Any], number: int) -> Scripted:
         if "check claims" in body["messages"][0]["content"]:
             return SUPPORTED
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         self.asked = max(self.asked, turn + 1)
-        return RUN[turn] if turn < 2 else self.third
+        if turn == 2:
+            self.go.wait(PATIENCE)
+        return RUN[turn]
 
     async def third_turn(self) -> None:
-        while self.asked < 3:
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(PATIENCE):
+            while self.asked < 3:
+                await asyncio.sleep(0.02)
 
 
 async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
-    pieces = [RUN[2][at : at + 2] for at in range(0, len(RUN[2]), 2)]
-    script = Halting(Reply(pieces=pieces, piece_seconds=0.02))
+    script = Halting()
     with ScriptedServer(script) as model:
         async with site(settings(tmp_path, model)) as here:
             run = await here.ask()
             watching = asyncio.create_task(here.ended(run))
-            await asyncio.wait_for(script.third_turn(), PATIENCE)
+            await script.third_turn()
             shutil.rmtree(tmp_path / "data" / "runs" / run)
+            script.go.set()
             told = await asyncio.wait_for(watching, PATIENCE)
             one, listed = await here.http.get(f"/api/runs/{run}"), await here.http.get("/api/runs")
             report = await here.http.get(f"/api/runs/{run}/report")
@@ -66,15 +70,16 @@ async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
 
 
 async def test_a_live_run_without_its_folder_is_shown_and_can_be_stopped(tmp_path: Path):
-    script = Halting(Hang())
+    script = Halting()
     with ScriptedServer(script) as model:
         async with site(settings(tmp_path, model)) as here:
             run = await here.ask()
-            await asyncio.wait_for(script.third_turn(), PATIENCE)
+            await script.third_turn()
             shutil.rmtree(tmp_path / "data" / "runs" / run)
             assert (await here.one(run))["state"] == "running"
             assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
             told = await here.ended(run)
+            script.go.set()
     assert "was deleted while it went on" in told[-2].data["reason"]
 
 
