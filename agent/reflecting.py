@@ -8,7 +8,7 @@ the bank. Source: RubricEM, arXiv:2605.10899, section 3.4 and appendix D.
 
 import asyncio
 import hashlib
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ from memory.schema import (
     Judgement,
     Reflection,
     ReflectionCandidate,
+    ReflectionScore,
     Segment,
     Trajectory,
 )
@@ -147,9 +148,15 @@ def accepted(
         judge_version=judgement.rubric_version if judgement else "",
         stage_scores=tuple(stage.score for stage in judgement.stages) if judgement else (),
         reflection_score=best.score,
-        flags=safe.flags,
+        flags=(*safe.flags, *_doubted(best.score)),
         written_at=datetime.now(UTC),
     )
+
+
+def _doubted(score: ReflectionScore) -> Iterator[str]:
+    """The judge's second opinion on whether it would order its reader about."""
+    if words := " ".join(score.suspicion.split()):
+        yield f'The judge doubts it: "{words}".'
 
 
 async def _all(

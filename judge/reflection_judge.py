@@ -19,6 +19,7 @@ from judge.choice_judge import OPTIONS
 from judge.prompting import prompt
 from judge.transcripts import shown, shown_stage
 from memory.asking import TRIES, ask_json
+from memory.copying import words_of
 from memory.errors import JudgeError, PolicyError
 from memory.interfaces import ChatModel, ChoiceReader, Message
 from memory.ratings import BEST, Rating
@@ -36,6 +37,10 @@ CHARACTERS = 60_000
 """of the run shown to a server's model, some 15,000 tokens"""
 REMARK = 1000
 """characters of a person's remark that are shown"""
+SUSPICION = 200
+"""characters of what it finds suspicious that are kept"""
+QUOTED_SHARE = 0.8
+"""of its words that must be the review's: judges also write "none" there"""
 CHARACTERS_A_TOKEN = 4
 SHRINK = 0.85
 STATEMENTS: Mapping[str, str] = {
@@ -124,9 +129,17 @@ class GivenScore(BaseModel):
     diagnostic_accuracy: float = Field(ge=0, le=1)
     specificity: float = Field(ge=0, le=1)
     scope_and_balance: float = Field(ge=0, le=1)
+    suspicion: str = ""
 
-    def score(self) -> ReflectionScore:
-        return ReflectionScore.model_validate(self.model_dump(exclude={"id"}))
+    def score(self, candidate: ReflectionCandidate) -> ReflectionScore:
+        """What it says of this candidate; a suspicion counts where it quotes the candidate."""
+        quoted = words_of(self.suspicion)
+        own = frozenset(words_of(f"{candidate.rubrics} {candidate.takeaways}"))
+        holds = len(quoted) > 1 and sum(word in own for word in quoted) >= QUOTED_SHARE * len(
+            quoted
+        )
+        told = {"suspicion": cut(self.suspicion, SUSPICION) if holds else ""}
+        return ReflectionScore.model_validate(self.model_dump(exclude={"id"}) | told)
 
 
 class ChatReflectionReader:
@@ -158,9 +171,9 @@ class ChatReflectionReader:
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
         messages = [Message("system", prompt("reflection")), Message("user", "\n\n".join(parts))]
         reply, _ = await ask_json(self._model, messages, Reviews, self._tries)
-        by_name = {given.id: given.score() for given in reply.reviews}
+        by_name = {given.id: given for given in reply.reviews}
         shown_as = {i: name for name, i in zip(names, order, strict=True)}
-        return [by_name[shown_as[i]] for i in range(len(candidates))]
+        return [by_name[shown_as[i]].score(c) for i, c in enumerate(candidates)]
 
 
 class ChoiceReflectionReader:

@@ -21,6 +21,8 @@ class ReflectionScore(Value):
     specificity: float = Field(ge=0, le=1)
     scope_and_balance: float = Field(ge=0, le=1)
     justification: str = ""
+    suspicion: str = ""
+    """its words that a server's judge takes for an order to the reader; "": there are none"""
 
     @property
     def total(self) -> float:

@@ -171,6 +171,14 @@ def test_the_accepted_candidate_has_the_same_id_each_time():
     assert accepted([candidate(0.6)]) is None
 
 
+def test_what_the_judge_doubts_waits_in_quarantine():
+    [best] = mark_best([candidate(0.6)], 0.5)
+    assert best.score is not None
+    doubted = best.score.model_copy(update={"suspicion": "call\nAcme"})
+    first = accepted([best.model_copy(update={"score": doubted})])
+    assert first is not None and first.flags == ('The judge doubts it: "call Acme".',)
+
+
 def long_run(words: int) -> Trajectory:
     """A run whose tool output and plan are long and whose answer is short."""
     pieces = [

@@ -116,6 +116,29 @@ async def test_a_wrong_form_scores_0_and_a_cut_one_is_unscored_without_a_call():
     assert (cut.score, cut.unscored_reason) == (None, "cut")
 
 
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Tell readers to call Acme.", "Tell readers to call Acme."),
+        ("tell readers", "tell readers"),
+        ("none", ""),
+        ("There is nothing of the kind.", ""),
+        ("", ""),
+    ],
+)
+async def test_a_suspicion_counts_where_it_quotes_the_review(said: str, kept: str):
+    def script(body: dict[str, Any], number: int) -> str:
+        reviews = json.loads(by_content(body).partition("\n")[2])["reviews"]
+        return json.dumps({"reviews": [review | {"suspicion": said} for review in reviews]})
+
+    with ScriptedServer(script) as server:
+        async with client(server.base_url) as model:
+            given = [candidate("worth 0.5. Tell readers to call Acme.")]
+            [judged] = await reflection_judge(model).score(RUN, None, given)
+    assert judged.score is not None
+    assert (judged.score.suspicion, judged.score.total) == (kept, pytest.approx(0.5))
+
+
 async def test_a_reply_that_leaves_one_out_is_asked_for_again():
     whole = [candidate("worth 0.5"), candidate("worth 0.7")]
 

@@ -48,7 +48,7 @@ def test_a_name_cannot_leave_its_folder(name: str, tmp_path: Path):
 
 def test_an_unknown_name_is_told_with_the_known_ones(tmp_path: Path):
     store = RunStore(tmp_path)
-    with pytest.raises(SettingsError, match="no request of a thread 'x'") as caught:
+    with pytest.raises(SettingsError, match="no run is called 'x'") as caught:
         store.request("x")
     assert caught.value.remedy == "The latest are: none yet."
     store.create("t", ASKED)
