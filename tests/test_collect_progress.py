@@ -1,7 +1,9 @@
 import time
 
+from agent.events import SourceProgress
 from memory.schema import Usage
 from training.meter import Meter
+from training.opening import preparing
 from training.progress import Progress
 
 
@@ -32,6 +34,17 @@ def test_long_waits_are_told_in_hours_and_no_rate_gives_none():
     assert progress.line() == "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"
     progress.ended()
     assert progress.line().endswith("about 8 h 19 min left")
+
+
+def test_long_preparations_are_told_once_and_then_each_minute():
+    told: list[str] = []
+    now = iter([0.0, 1.0, 59.0, 60.0, 61.0, 121.0, 122.0])
+    listen = preparing(told.append, lambda: next(now))
+    for message in ("embedding 1 of 90", "embedding 2 of 90", "embedding 40 of 90",
+                    "embedding 41 of 90", "reading documents", "embedding 80 of 90",
+                    "embedding 81 of 90"):  # fmt: skip
+        listen(SourceProgress(message))
+    assert told == ["embedding", "embedding 41 of 90", "reading documents", "embedding 80 of 90"]
 
 
 def test_replies_without_usage_and_models_without_a_price_cost_nothing():

@@ -1,6 +1,7 @@
 """`rubricem export` on a run: every form, read back, and what is told of it."""
 
 import asyncio
+import gc
 import json
 import shutil
 from pathlib import Path
@@ -9,13 +10,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli import main
+from memory.schema import Trajectory
 from memory.versions import read
 from tests.collected import Opened, judgement, manifest
 from tests.test_compiling import ONE, TWO, rollout
 from training.export_conversations import Conversation
 from training.export_judged import JudgedTrajectory, judged_groups
 from training.export_pairs import PreferencePair
+from training.exporting import each_row
 from training.local.windows import read_rows
+from training.rows import TrainRow
 from training.run_directory import GroupRecord, RunDirectory
 
 OLD = Path(__file__).parent / "run_v1"
@@ -135,6 +139,54 @@ def test_groups_are_read_one_after_another(tmp_path: Path):
     groups = list(judged_groups(RunDirectory(committed(tmp_path / "run"))))
     assert [[t.id for t in g.rollouts.trajectories] for g in groups] == [["one", "two"], ["three"]]
     assert [[j is not None for j in g.judgements] for g in groups] == [[True, True], [False]]
+
+
+async def test_rows_are_made_with_one_group_in_memory(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    run.begin(manifest(), [])
+    names = [f"g{group}-{member}" for group in range(20) for member in range(2)]
+    scores = ([0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75])
+    run.commit(
+        0,
+        {
+            "trajectories": (rollout(name) for name in names),
+            "groups": [
+                GroupRecord(id=a, step=0, question_id="0", question="q", trajectories=(a, b))
+                for a, b in zip(names[::2], names[1::2], strict=True)
+            ],
+            "judgements": [
+                judgement(rollout(name), scores[place % 2]) for place, name in enumerate(names)
+            ],
+        },
+    )
+    alive, made = 0, 0
+    async for found in each_row(run):
+        assert isinstance(found, TrainRow)
+        made += 1
+        alive = max(alive, sum(type(one) is Trajectory and one.id in names
+                               for one in gc.get_objects()))  # fmt: skip
+    assert made == 40 and 2 <= alive <= 6
+
+
+def test_an_export_that_breaks_off_leaves_the_one_before(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    assert export(run).exit_code == 0
+    rows = (run / "rows.jsonl").read_text()
+    assert rows.count("\n") == 2
+    path = run / "trajectories.jsonl"
+    path.write_text(path.read_text().replace('"id":"three"', '"id":"eerht"'))
+    before = set(run.iterdir())
+    done = export(run)
+    assert done.exit_code == 1 and "lacks the trajectory three" in done.stderr
+    assert (run / "rows.jsonl").read_text() == rows and set(run.iterdir()) == before
+
+
+def test_a_judgement_that_no_group_has_in_its_place_is_told(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    path = run / "judgements.jsonl"
+    path.write_text(path.read_text().replace('"trajectory_id":"two"', '"trajectory_id":"owt"'))
+    done = export(run, "--to", "jsonl")
+    assert done.exit_code == 1 and "judges owt out of its group's place" in done.stderr
 
 
 def committed(folder: Path) -> Path:

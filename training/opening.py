@@ -1,6 +1,7 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges."""
 
 import re
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from judge.building import JudgeModel, LocalModel, reflection_judge
 from memory.buffers import BufferStore
 from memory.errors import SettingsError
 from memory.schema import Judgement, Trajectory
-from training.collecting import Collector
+from training.collecting import TOLD_EVERY, Collector
 from training.flow import Flow
 from training.gated_policy import GatedPolicy
 from training.groups import Reflected, Rollouts, step_of
@@ -79,7 +80,7 @@ async def open_collector(
     Raises SettingsError where the folder holds another run, StoreError where another process
     is collecting into it.
     """
-    listen = _listener(tell)
+    listen = preparing(tell)
     known_judge(options.judge)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
         settings = settings.model_copy(update={"dialect": "auto"})
@@ -147,16 +148,17 @@ def _check_windows(settings: Settings, options: CollectOptions) -> None:
         )
 
 
-def _listener(tell: Tell) -> Callable[[Event], None]:
-    """Tells what is prepared, each kind of work once: its counts belong on a live display."""
-    told: set[str] = set()
+def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Callable[[Event], None]:
+    """Tells what is prepared: each kind of work once, and how far it is as often as progress."""
+    told: dict[str, float] = {}
 
     def listen(event: Event) -> None:
         if isinstance(event, SourceProgress):
-            work = _COUNTS.sub("", event.message)
-            if work not in told:
-                told.add(work)
-                tell(work)
+            work, now = _COUNTS.sub("", event.message), clock()
+            again = work in told
+            if not again or now - told[work] >= TOLD_EVERY:
+                told[work] = now
+                tell(event.message if again else work)
 
     return listen
 

@@ -59,7 +59,7 @@ def _facts(run: RunNumbers) -> list[str]:
         f"{len(run.rollouts)} rollouts, {run.failures.total()} failed, in {run.groups} groups and "
         f"{len(run.steps)} steps of {run.asked} questions; {duration(run.seconds)}",
         f"{spent.completion_tokens:,} tokens written, {spent.prompt_tokens:,} read, "
-        f"{_cost(spent)}; {run.candidates} reflections, {run.accepted} accepted",
+        f"{_cost(spent) or 'nothing spent'}; {run.candidates} reflections, {run.accepted} accepted",
     ]
 
 
