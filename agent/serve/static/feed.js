@@ -117,6 +117,7 @@ export class Feed {
   }
 
   on_recalled({ count, own }) {
+    if (!count) return;
     const were = count === 1 ? "was" : "were";
     const which = own ? ", one of them of this very question" : "";
     const what = counted(count, "reflection");
