@@ -59,9 +59,9 @@ class LearningQueue:
     async def stop(self) -> None:
         """Break off; what a model has replied is kept, and is not asked for again."""
         self._waiting.clear()
-        if self._task is not None:
-            self._task.cancel()
-            await self.idle()
+        if (task := self._task) is not None:
+            task.cancel()
+            await asyncio.wait([task])  # and not for one that a run's end began meanwhile
 
     async def _work(self) -> None:
         try:

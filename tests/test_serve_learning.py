@@ -47,6 +47,15 @@ async def learnt(here: Site, waiting: int = 0) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
+async def left(here: Site, waiting: int) -> None:
+    """Return once a run is learnt from, and so many wait behind it: a run ends before it waits."""
+    async with asyncio.timeout(PATIENCE):
+        while (now := (await here.http.get("/api/learning")).json()["now"]) is None or (
+            now["left"] != waiting
+        ):
+            await asyncio.sleep(0.05)
+
+
 async def asked(script: Server, kind: str) -> None:
     while kind not in script.asked:
         await asyncio.sleep(0.02)
@@ -100,6 +109,7 @@ async def test_a_follow_up_is_learnt_from_with_its_thread(tmp_path: Path):
             thread = (await here.one(first))["thread"]
             await here.ended(await here.ask(SECOND, thread=thread))
             await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+            await left(here, 1)
             await here.http.post("/api/learning/stop")
             script.script = None
             await here.http.post("/api/learning")
@@ -164,6 +174,7 @@ async def test_stopping_leaves_what_waits_waiting(tmp_path: Path):
             for run in runs:
                 await here.ended(run)
             await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+            await left(here, 1)
             stopped = await here.http.post("/api/learning/stop")
             assert stopped.json()["now"] is None and stopped.json()["waiting"] == 2
             assert sorted(queued(here.desk.store)) == sorted(runs)

@@ -68,7 +68,8 @@ class Lessons:
         await self._queue.stop()
 
     async def aclose(self) -> None:
-        await self._queue.stop()
+        while self._queue.working:
+            await self._queue.stop()
         await self._stack.aclose()
 
     async def state(self) -> dict[str, Any]:
