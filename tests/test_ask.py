@@ -113,7 +113,7 @@ def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
         (["  "], "error: There is no question."),
         (["What?", "--source", "nowhere"], "error: Unknown source 'nowhere'."),
         (["What?", "--thread", "a/b"], "error: 'a/b' cannot name a thread"),
-        (["What?", "--resume", "unknown"], "error: there is no request of a thread 'unknown'"),
+        (["What?", "--resume", "unknown"], "error: no run is called 'unknown'"),
         (["What?", "--decoding", "forced"], "error: A chat server cannot be led slot by slot"),
         (["What?", "--out", "report.doc"], "error: 'report.doc' names no format"),
     ],

@@ -72,9 +72,9 @@ def test_a_part_of_a_step_is_there_only_once_it_is_whole(run: RunDirectory):
 
 
 def test_another_run_does_not_go_on_in_its_folder(run: RunDirectory):
-    with pytest.raises(SettingsError, match="with another policy_version, tool_calls"):
+    with pytest.raises(SettingsError, match="with another policy version, tool calls"):
         run.begin(manifest(policy_version="2", tool_calls=4), QUESTIONS)
-    with pytest.raises(SettingsError, match="with another questions_sha256"):
+    with pytest.raises(SettingsError, match="with another list of questions"):
         run.begin(manifest(QUESTIONS[:1]), QUESTIONS[:1])
 
 

@@ -73,7 +73,7 @@ async def test_looking_up_and_what_fails_are_as_everywhere(tmp_path: Path):
             said = await refusal(tools, "open_page", address="http://169.254.169.254/latest")
             assert "in a private network" in said
             assert "There is no question." in await refusal(tools, "research", question=" ")
-            assert "no trajectory" in await refusal(tools, "judge", run="nothing")
+            assert "no run that has ended" in await refusal(tools, "judge", run="nothing")
     assert model.requests == []
 
 
