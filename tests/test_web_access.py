@@ -7,7 +7,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.web_pages import PHONE, QUESTION, SOON, begun, finished, opened, run_address
+from tests.web_pages import PHONE, QUESTION, begun, finished, opened, run_address
 from tests.web_site import Site, seeded, website
 
 VIEWS = (
@@ -37,10 +37,10 @@ def views(site: Site) -> list[str]:
 def shown(page: Page, site: Site, view: str) -> None:
     page.goto(f"{site.url}{view}")
     expect(page.locator("main h1").first).to_be_attached()
-    expect(page.locator("main .waiting")).to_have_count(0, timeout=SOON)
+    expect(page.locator("main .waiting")).to_have_count(0)
     if "/run/" in view and not view.endswith("none"):
         ready = page.locator(":is(.report, .feed-stage, .ask-card):visible").first
-        expect(ready).to_be_visible(timeout=SOON)
+        expect(ready).to_be_visible()
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -86,7 +86,7 @@ def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(browser: Br
         page.keyboard.type(QUESTION)
         page.keyboard.press("Control+Enter")
         page.wait_for_url("**/#/run/*")
-        expect(page.get_by_role("article")).to_be_visible(timeout=2 * SOON)
+        expect(page.get_by_role("article")).to_be_visible()
         mark = page.get_by_role("button", name="Source 2").first
         for _ in range(40):
             if mark.evaluate("mark => mark === document.activeElement"):
@@ -132,7 +132,7 @@ def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser
                 new MutationObserver(hear).observe(said, { childList: true });
             }"""
         )
-        expect(page.get_by_role("article")).to_be_visible(timeout=2 * SOON)
+        expect(page.get_by_role("article")).to_be_visible()
         page.wait_for_function(
             "() => window.heard.some((said) => said.startsWith('The run ended'))"
         )
@@ -156,7 +156,7 @@ def test_nothing_moves_under_the_reader_while_a_run_is_written(
             }"""
         )
         page.get_by_role("button", name="Follow this plan").click()
-        expect(page.get_by_role("region", name="Answer")).to_be_visible(timeout=2 * SOON)
+        expect(page.get_by_role("region", name="Answer")).to_be_visible()
         assert page.evaluate("window.moved") < 0.02
 
 

@@ -8,7 +8,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from memory.runs import RunStore
-from tests.web_pages import PHONE, QUESTION, SOON, ask, finished, has_heading, opened, run_address
+from tests.web_pages import PHONE, QUESTION, ask, finished, has_heading, opened, run_address
 from tests.web_site import Site, website
 
 MOON = {"name": "moon.md", "mimeType": "text/markdown", "buffer": b"# Moon\n\nlru_cache there."}
@@ -52,7 +52,7 @@ def test_the_checking_of_the_citations_is_chosen_by_key(page: Page, site: Site):
     sound(page)
     run = ask(page)
     assert kept(site, run)["verify"] == "off"
-    expect(page.get_by_role("article")).to_contain_text("can grow without bound", timeout=SOON)
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
     page.goto(f"{site.url}#/")
     checking.get_by_text("Repair").click()
     assert kept(site, ask(page))["verify"] == "repair"
@@ -102,8 +102,8 @@ def test_a_run_that_met_a_budget_goes_on_with_a_larger_one(page: Page, site: Sit
     expect(form).to_have_count(1)
     tokens.fill("100000")
     tokens.press("Enter")
-    expect(page.get_by_text("Finished", exact=True).first).to_be_visible(timeout=SOON)
-    expect(page.get_by_role("article")).to_contain_text("can grow without bound", timeout=SOON)
+    expect(page.get_by_text("Finished", exact=True).first).to_be_visible()
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
     request = RunStore(site.settings.data_dir).request(run)
     assert request["budgets"]["tokens"] == 100_000
 
@@ -113,10 +113,10 @@ def test_a_run_that_was_stopped_goes_on_without_being_asked_for_a_budget(
 ):
     with opened(browser, site) as page:
         ask(page, f"{QUESTION} forever")
-        expect(page.get_by_text("4 passages", exact=False)).to_be_visible(timeout=SOON)
+        expect(page.get_by_text("4 passages", exact=False)).to_be_visible()
         page.get_by_role("button", name="Stop").click()
-        page.get_by_role("button", name="Go on").click(timeout=SOON)
-        expect(page.get_by_role("button", name="Stop")).to_be_visible(timeout=SOON)
+        page.get_by_role("button", name="Go on").click()
+        expect(page.get_by_role("button", name="Stop")).to_be_visible()
         expect(page.get_by_role("form", name="A larger budget")).to_have_count(0)
         page.get_by_role("button", name="Stop").click()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.web_pages import QUESTION, SOON, finished, has_heading, opened
+from tests.web_pages import QUESTION, finished, has_heading, opened
 from tests.web_site import HOSTILE_TAG, Site, seeded, website
 
 
@@ -50,13 +50,13 @@ def test_a_reflection_is_edited_pinned_and_switched_off(page: Page):
     items = page.locator("main .list").get_by_role("listitem")
     expect(items).to_have_count(3)
     page.get_by_role("radiogroup", name="State").get_by_text("Active").click()
-    expect(items).to_have_count(1, timeout=SOON)
+    expect(items).to_have_count(1)
     items.get_by_role("link").click()
     takeaways = page.get_by_label("Takeaways")
     expect(takeaways).to_have_value(f"- read {HOSTILE_TAG} first")
     takeaways.fill("- read the release notes, too")
     page.get_by_role("button", name="Keep the changes").click()
-    expect(page.get_by_text("Kept.")).to_be_visible(timeout=SOON)
+    expect(page.get_by_text("Kept.")).to_be_visible()
     expect(page.get_by_text("edited by hand")).to_be_visible()
     page.get_by_role("switch", name="Pinned").check()
     expect(page.get_by_text("Pinned", exact=True)).to_be_visible()
@@ -72,7 +72,7 @@ def test_what_is_in_quarantine_is_searched_says_why_and_is_released(page: Page, 
     page.get_by_role("radiogroup", name="State").get_by_text("Quarantine").click()
     search = page.get_by_role("searchbox")
     search.fill("nothing like it")
-    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible(timeout=SOON)
+    expect(page.get_by_role("heading", name="Nothing found")).to_be_visible()
     search.fill("heap")
     page.get_by_role("link", name="What is a heap?").click()
     held = page.get_by_role("region", name="Quarantine")
@@ -99,7 +99,7 @@ def test_a_run_is_judged_and_stands_beside_another(page: Page, site: Site, asked
     page.get_by_label("Run").select_option(asked["run"])
     page.get_by_role("button", name="Judge this run").click()
     answer = page.get_by_role("region", name=QUESTION).get_by_role("region", name="Answer")
-    expect(answer).to_contain_text("Answers both parts", timeout=2 * SOON)
+    expect(answer).to_contain_text("Answers both parts")
     expect(answer).to_contain_text("Only in passing.")
     expect(answer.get_by_role("meter")).to_have_attribute("aria-label", re.compile("of 1$"))
     page.get_by_label("Compared with").select_option(second)

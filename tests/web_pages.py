@@ -15,7 +15,8 @@ PHONE: ViewportSize = {"width": 360, "height": 740}
 QUESTION = "What does lru_cache do with maxsize None?"
 CSRF = {"X-Rubricem": "1"}
 SOON = 60_000
-"""milliseconds: a run tells five events a second at most"""
+"""milliseconds that are waited for what is to be on a page"""
+expect.set_options(timeout=SOON)
 
 
 @contextmanager
