@@ -67,7 +67,8 @@ def _none(
     standing: Reflection | None,
 ) -> tuple[Outcome, str]:
     scores = [c.score.total for c in candidates if c.score and not c.fault]
-    why = f"the best scored {max(scores):.2f}" if scores else _why_unscored(candidates)
+    below = ", below least_reflection_score"
+    why = f"the best scored {max(scores):.2f}{below}" if scores else _why_unscored(candidates)
     mine = standing is not None and standing.trajectory_id == trajectory.id
     stays = f"; {standing.id}, which it taught before, stands" if standing and mine else ""
     return "nothing", f"no reflection on this run was good enough to be kept: {why}{stays}"

@@ -60,7 +60,7 @@ def test_what_the_bank_holds_back_says_why():
     [
         (
             [candidate(0.2), candidate(0.3), candidate(0.9, fault="no block")],
-            "the best scored 0.30",
+            "the best scored 0.30, below least_reflection_score",
         ),
         ([candidate(0, fault="no block")], "no block"),
         ([candidate(None, unscored="cut off")], "cut off"),
