@@ -78,6 +78,9 @@ class FileUpdates:
         text = "".join(json.dumps(line) + "\n" for line in lines)
         write_atomically(self.folder / "metrics.jsonl", text)
 
+    def keep_best(self) -> None:
+        raise NotImplementedError("no best is chosen here")
+
 
 class ManyReflections(FixedReflections):
     """Two candidates that differ in their score, the better one for the bank."""

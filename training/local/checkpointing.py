@@ -112,6 +112,11 @@ class TrainingFolder:
                 self._point(self.best, place)
             self._prune(place.parent)
 
+    def keep_best(self) -> None:
+        """Point `best` to the newest checkpoint, which another judgement than its step's chose."""
+        with writable(self.best):
+            self._point(self.best, self.newest.resolve())
+
     def write_card(self, checkpoint: Path) -> None:
         """Write a whole checkpoint's card, from it and from what this folder holds by now."""
         note = Checkpoint.model_validate_json((checkpoint / NOTE).read_bytes())

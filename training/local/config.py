@@ -11,7 +11,9 @@
 Paths are relative to the file that names them.
 """
 
+import math
 import tomllib
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -94,7 +96,8 @@ class EngineConfig(BaseModel):
     save_every: int = Field(default=1, ge=1)
     """steps from one checkpoint to the next; the last step has one always"""
     best_by: str | None = None
-    """a metric whose best checkpoint is kept under the link `best`"""
+    """a metric whose best checkpoint is kept under the link `best`; of rounds, also a number of
+    their held-out questions, as `held_out/reward/answer/mean`"""
     best_is: Literal["lowest", "highest"] = "lowest"
     """which value of `best_by` is the best"""
     tensorboard: bool = False
@@ -106,6 +109,15 @@ class EngineConfig(BaseModel):
         if faults := contradictions(self):
             raise ValueError("; ".join(faults))
         return self
+
+    def better(self, name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
+        """Whether the first metrics are better than the second, by `best_is` of this one of them.
+
+        Metrics without it are worse than all that have it.
+        """
+        sign = 1 if self.best_is == "highest" else -1
+        worst = -sign * math.inf
+        return lambda now, best: sign * now.get(name, worst) > sign * best.get(name, worst)
 
 
 class TrainConfig(EngineConfig):

@@ -10,7 +10,6 @@ given then. Under torchrun every process does the same, with the same rows.
 """
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from functools import cached_property
@@ -34,6 +33,7 @@ from training.local.stepped_bank import SteppedBank
 from training.local.trainer_state import restore_trainer, trainer_state
 from training.rows import TrainRow
 from training.watching.memory_peak import forget_peak, memory_peak
+from training.watching.names import of_held_out
 from training.watching.window_numbers import window_numbers
 
 Tell = Callable[[str], None]
@@ -171,11 +171,8 @@ class TrainingSession:
         return self.folder.newest
 
     def _better(self) -> Better | None:
-        name, sign = self.config.best_by, 1 if self.config.best_is == "highest" else -1
-        if name is None:
-            return None
-        worst = -sign * math.inf
-        return lambda now, best: sign * now.get(name, worst) > sign * best.get(name, worst)
+        name = self.config.best_by
+        return None if name is None or of_held_out(name) else self.config.better(name)
 
     def _good(self) -> str:
         saved = self.folder.step()

@@ -14,6 +14,7 @@ from training.rounds.folders import RoundFolders
 from training.rounds.updating import Metrics
 from training.rows import TrainRow
 from training.watching.events import RowsDone, Watch, unwatched
+from training.watching.names import of_held_out
 from training.watching.summary import SAVED_AT
 
 ROUND, UNTRAINED, TOLD = "round", "untrained", "rounds.jsonl"
@@ -78,9 +79,13 @@ class SessionUpdates:
         self._done += 1
         self._tell_all()
 
+    def keep_best(self) -> None:
+        if self._saved:
+            self._session.folder.keep_best()
+
     def _check_best(self, metrics: Metrics) -> None:
         """Some numbers come with the reflections of the round before, so not in the first."""
-        if self._done or self._rounds == 1:
+        if (self._done or self._rounds == 1) and not of_held_out(self._session.config.best_by):
             before = (line.keys() for line in self._session.folder.metrics())
             seen = dict.fromkeys(chain(*before))
             check_best(self._session.config.best_by, {**seen, **metrics})

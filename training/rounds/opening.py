@@ -61,7 +61,7 @@ async def run_rounds(
     `max_run_cost` is spent, PolicyError where a server
     was away for too long, a whole round failed, or a gradient is not finite.
     """
-    check_possible(config.best_by)
+    check_possible(config.best_by, rounds.held_out is not None)
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
     folders = RoundFolders(config.out, config.bank or config.out / "data")
     config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})

@@ -33,3 +33,7 @@ class Updates(Protocol):
     def save(self, metrics: Metrics) -> None:
         """Keep the round with its metrics: a kill takes back all updates since the last one."""
         ...
+
+    def keep_best(self) -> None:
+        """Have the newest checkpoint as the best; nothing where none was written."""
+        ...

@@ -22,20 +22,25 @@ ratio_max clipped_low clipped_high clipped_dual kl_old kl_reference kl_behaviour
 sampler_gap_max scaffold_gap sequence_ratio_median sequence_ratio_above_{n} novelty_median
 novelty_above_{n} seconds tokens_per_second trained_per_second memory_peak
 """
-_ROUNDS = """
-rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage}/mean
+_ASKED = """
+groups rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage}/mean
 reward/{stage}/std reward/{stage}/min reward/{stage}/max criterion/{stage}/mean
 criterion/{stage}/min criterion/{stage}/max unscored_share judge/failed_share judge/calls
-judge/tokens_read judge/tokens_written judge/cost missing_share/{stage}
-groups_without_spread/{stage} groups/trained best_of/{n} best_of/groups scaffold/{n}/shown/mean
-scaffold/{n}/reward/mean diversity/words diversity/meaning rows/policy rows/reflect dropped
-dropped/{reason} staleness/mean staleness/max tokens/{author}/mean tokens/{author}/max
-tokens/{author}/{stage}/mean turns/mean tool_calls/mean tool_error_share cut_off_share
-malformed_share retokenised_share reflection/score/mean reflection/score/max
-reflection/malformed_share seconds/rollout seconds/judge seconds/reflect seconds/train
-seconds/wait
+judge/tokens_read judge/tokens_written judge/cost missing_share/{stage} best_of/{n} best_of/groups
+tokens/{author}/mean tokens/{author}/max tokens/{author}/{stage}/mean turns/mean tool_calls/mean
+tool_error_share cut_off_share malformed_share retokenised_share
 """
-OF_UPDATES, OF_ROUNDS = tuple(_UPDATES.split()), tuple(_ROUNDS.split())
+_ROUNDS = """
+groups_without_spread/{stage} groups/trained scaffold/{n}/shown/mean scaffold/{n}/reward/mean
+diversity/words diversity/meaning rows/policy rows/reflect dropped dropped/{reason} staleness/mean
+staleness/max reflection/score/mean reflection/score/max reflection/malformed_share
+seconds/rollout seconds/judge seconds/reflect seconds/train seconds/wait
+"""
+_HELD_OUT = "reward/{stage}/low reward/{stage}/high"
+OF_UPDATES, OF_ROUNDS = tuple(_UPDATES.split()), tuple((_ASKED + _ROUNDS).split())
+HELD_OUT = "held_out/"
+"""before the name of a number that is the held-out questions' and no round's"""
+OF_HELD_OUT = tuple(HELD_OUT + name for name in (_ASKED + _HELD_OUT).split())
 _PLACES = {
     "{stage}": "|".join(Stage),
     "{author}": "|".join(Author),
@@ -45,11 +50,24 @@ _PLACES = {
 }
 
 
-def check_possible(best_by: str | None) -> None:
-    """Raise SettingsError for a name that no round's checkpoint can have a number of."""
-    names = (*OF_UPDATES, *OF_ROUNDS)
+def of_held_out(best_by: str | None) -> str | None:
+    """The number of the held-out questions that the best checkpoint is chosen by, if it is."""
+    return best_by.removeprefix(HELD_OUT) if best_by and best_by.startswith(HELD_OUT) else None
+
+
+def check_possible(best_by: str | None, held_out: bool = False) -> None:
+    """Raise SettingsError for a name that no round's checkpoint can have a number of.
+
+    `held_out`: whether questions are held out.
+    """
+    names = (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ()))
     if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
         return
+    if of_held_out(best_by) and not held_out:
+        raise SettingsError(
+            f"best_by is {best_by!r}, and no questions are held out.",
+            "Set held_out under [rounds], or choose by a number of the rounds themselves.",
+        )
     spelled = [name.replace("{stage}", stage) for name in names for stage in Stage]
     near = get_close_matches(best_by, spelled, n=1, cutoff=0.0)
     raise SettingsError(
