@@ -20,6 +20,9 @@ PYTHON ?=
 TORCH_INDEX ?=
 ARGS ?=
 INPUTS := pyproject.toml constraints.txt
+# Tests wait for servers and processes more than they compute, so one core has room for several.
+WORKERS ?= auto
+SHARED := -n $(WORKERS) --dist worksteal
 # A test that outlasts its own limit hangs in native code; the run ends then, and tells where.
 HANGS := -o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
@@ -67,11 +70,11 @@ loop: $(VENV)/run.stamp
 	@$(BIN)/rubricem loop $(ARGS)
 
 test: setup
-	$(BIN)/python -m pytest -m 'not slow' $(HANGS) $(ARGS)
+	$(BIN)/python -m pytest -m 'not slow' $(SHARED) $(HANGS) $(ARGS)
 
 test-all: setup
 	$(BIN)/python -m pytest $(ARGS)
-	$(BIN)/python -m pytest -m 'not slow' -p randomly $(ARGS)
+	$(BIN)/python -m pytest -m 'not slow' -p randomly $(SHARED) $(ARGS)
 
 upstream: setup
 	@$(BIN)/python -m tests.upstream_rubrics $(if $(OPENENV),"$(OPENENV)") $(ARGS)

@@ -1,11 +1,14 @@
 """The page of a collected run: nothing is loaded, nothing runs, everything is escaped."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
+from io import StringIO
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from rich.console import Console
 
 from agent.cli import main
 from tests.collected import manifest
@@ -13,6 +16,7 @@ from tests.run_pages import NASTY, written_run
 from training.run_directory import RunDirectory
 from training.run_page import page
 from training.run_page_numbers import run_numbers
+from training.run_page_terminal import MOST, print_run
 
 
 @pytest.fixture
@@ -96,6 +100,20 @@ def test_the_terminal_shows_steps_reasons_and_extremes(folder: Path):
     assert "step 1, answer 1.00 (best) against 0.25 (worst)" in told
     assert "0.38" in told and "$1.3125" in told and "+1 -1" in told
     assert "\x1b" not in told and "\u202e" not in told
+
+
+def test_reasons_that_differ_by_a_place_in_the_text_are_one(folder: Path):
+    run = run_numbers(RunDirectory(folder))
+    broken = run.steps[1].rollouts[0]
+    run.steps[1].rollouts[:] = [
+        replace(broken, reason=f"A tag at character {place} is {what}.")
+        for place, what in [(3, "open"), (14, "open"), *((5, f"wrong {n}") for n in range(MOST))]
+    ]
+    assert run.early["A tag is open."] == 2
+    told = StringIO()
+    print_run(run, "run", Console(file=told))
+    assert "2 ended early: A tag is open." in told.getvalue()
+    assert "1 ended early for another reason" in told.getvalue()
 
 
 def test_json_and_page_at_once_leave_json_alone_on_stdout(folder: Path):

@@ -25,6 +25,7 @@ from training.run_page_rollouts import (
 )
 from training.run_page_variety import RunVariety
 
+_PLACE = re.compile(r" at character \d+")
 SHOWN = 12
 """groups of which the best and the worst are kept: those that are farthest apart"""
 
@@ -95,9 +96,9 @@ class RunNumbers:
 
     @property
     def early(self) -> Counter[str]:
-        """Why rollouts ended without a whole answer, though with a trajectory."""
+        """Why rollouts ended without a whole answer, though with a trajectory; not where in it."""
         ended = (r for r in self.rollouts if r.status is not Status.FINISHED)
-        return Counter(rollout.reason for rollout in ended)
+        return Counter(_PLACE.sub("", rollout.reason) for rollout in ended)
 
     @property
     def seconds(self) -> float:

@@ -97,9 +97,10 @@ def _row(step: StepNumbers) -> list[str]:
 def _print_reasons(console: Console, head: str, reasons: Counter[str]) -> None:
     for reason, count in reasons.most_common(MOST):
         console.print(Text(f"{count} {head}: {one_line(reason, 200) or 'no reason given'}"))
-    if len(reasons) > MOST:
+    if (others := len(reasons) - MOST) > 0:
         left = reasons.total() - sum(count for _, count in reasons.most_common(MOST))
-        console.print(Text(f"{left} {head} for {len(reasons) - MOST} other reasons"))
+        told = "another reason" if others == 1 else f"{others} other reasons"
+        console.print(Text(f"{left} {head} for {told}"))
 
 
 def _extremes(found: Extremes) -> str:

@@ -33,7 +33,7 @@ def about(kept: KeptNumbers) -> str:
 def facts(kept: KeptNumbers) -> list[Fact]:
     """How far it is, and where the main numbers stand."""
     last, count = kept.last, len(kept.steps)
-    found = [(f"{kept.unit.capitalize()}s", f"{count}", "finished")]
+    found = [(f"{kept.unit.capitalize()}s done", f"{count}", "")]
     for name, metric, form in (
         ("Loss", "loss", ".4g"),
         ("Mean answer reward", "reward/answer/mean", ".2f"),
