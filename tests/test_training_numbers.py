@@ -122,6 +122,7 @@ def test_a_window_is_told_by_its_rows():
     found = window_numbers([row(0, "policy", 1.0, stages=(-1,) * 10 + (0,) * 14), row(2, "policy")])
     assert (found["groups"], found["row_tokens/mean"], found["prompt_tokens/mean"]) == (2, 24, 10)
     assert found["advantage/plan/mean"] == 1.0
+    assert not any("advantage" in name for name in window_numbers([row(0, "sft")]))
 
 
 def test_the_peak_is_of_this_process():

@@ -19,9 +19,9 @@ def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
 
 
 def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
-    """Of each trained stage of each row, in the units of the rule."""
+    """Of each trained stage of each row, in the units of the rule; what is imitated has none."""
     stages: dict[Stage, list[float]] = {stage: [] for stage in Stage}
-    for row in rows:
+    for row in (row for row in rows if row.objective != "sft"):
         trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
         of_stage = {stage: advantage for stage, advantage, on in trained if on}
         for number, stage in enumerate(Stage):
