@@ -86,7 +86,9 @@ check: setup
 
 bench: setup
 	@for name in ask_overhead startup corpus embedded credit verify resume plain_loop \
-	    judge_cost judge_throughput bank_scale bank_effect serve_load; do \
+	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
+	    collect_throughput collect_resume collect_embedded train_speed reflection_overlap learns \
+	    serve_load page; do \
 	  echo "== $$name"; $(BIN)/python -m "benchmarks.$$name" --quick || exit 1; \
 	done
 

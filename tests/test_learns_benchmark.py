@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
+from benchmarks.learns.__main__ import main
 from benchmarks.learns.figures import Asked, Asking, askings, values
 from benchmarks.learns.phases import accepted
 from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
@@ -92,3 +93,12 @@ async def test_only_finished_askings_are_counted(tmp_path: Path):
     opened = Opened(tmp_path / "held", group_size=1, step_size=3)
     opened.close()
     assert askings(tmp_path) == []
+
+
+def test_hours_of_work_need_a_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", ["learns", "--full"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "name a folder with --keep" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """A learning curve on a real model: the 0.5B, in free mode, on held-out questions.
 
-    python -m benchmarks.learns --keep FOLDER [--quick | --full] [--only PHASE] [--minutes N]
+    python -m benchmarks.learns [--quick]
+    python -m benchmarks.learns --full --keep FOLDER [--only PHASE] [--minutes N]
         [--teacher 1.5b] [--model 0.5b] [--judge-model 1.5b | --judge-base-url URL]
         [--plot FILE] [--out FILE]
 
@@ -16,8 +17,10 @@ curve is stated as it is. Questions, configurations and seeds are committed besi
 import argparse
 import asyncio
 import json
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.learns.figures import askings, values
 from benchmarks.learns.phases import Phases, accepted
@@ -72,7 +75,7 @@ def main() -> None:
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="very few of each (the default)")
     size.add_argument("--full", action="store_true", help="all of it: hours")
-    parser.add_argument("--keep", type=Path, required=True, help="goes on with what lies here")
+    parser.add_argument("--keep", type=Path, help="goes on with what lies here; for --full needed")
     parser.add_argument("--only", choices=PHASES, help="this phase alone")
     parser.add_argument("--minutes", type=float, help="end the sitting after so long")
     parser.add_argument("--teacher", help="1.5b; 0.5b with --quick")
@@ -82,9 +85,16 @@ def main() -> None:
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args()
+    if asked.full and asked.keep is None:
+        parser.error("--full takes hours and many sittings: name a folder with --keep")
+    with nullcontext(asked.keep) if asked.keep else TemporaryDirectory() as keep:
+        measure(asked, Path(keep).absolute())
+
+
+def measure(asked: argparse.Namespace, keep: Path) -> None:
     larger = "1.5b" if asked.full else "0.5b"
     plan = Plan(
-        keep=asked.keep.absolute(),
+        keep=keep,
         sizes=Sizes() if asked.full else QUICK,
         teacher=asked.teacher or larger,
         model=asked.model,
