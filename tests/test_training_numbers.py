@@ -1,11 +1,13 @@
 """The numbers of a step and a round: worked by hand, and each of them explained in the docs."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from judge.scoring import NO_CRITERIA
 from memory.schema import (
     Author,
     Criterion,
@@ -27,6 +29,7 @@ from training.rounds.judge_numbers import judge_numbers, reward_intervals
 from training.rounds.numbers import numbers_of, rows_numbers
 from training.rounds.rows import JudgedGroup, RoundRows
 from training.row_rule import CREDITS
+from training.watching.figures import reward_figures
 from training.watching.intervals import mean_interval
 from training.watching.memory_peak import memory_peak
 from training.watching.names import OF_ROUNDS, OF_UPDATES, pattern
@@ -92,6 +95,14 @@ def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():
 def test_a_stage_that_the_judge_failed_at_is_told_from_one_without_criteria():
     found = judge_numbers([group([0.5, 0.5, 0.5, None])])
     assert found["unscored_share"] == 0.25 and found["judge/failed_share"] == 0.25
+    assert found["no_criteria_share"] == 0
+    one = group([0.5, 0.5, 0.5, 0.5])
+    absent = StageScore(stage=Stage.ANSWER, unscored_reason=NO_CRITERIA)
+    judged = [j.model_copy(update={"stages": (*j.stages[:3], absent)}) for j in one.judgements]
+    found = judge_numbers([replace(one, judgements=tuple(judged))])
+    assert found["unscored_share"] == found["judge/failed_share"] == 0
+    assert found["no_criteria_share"] == 0.25
+    assert ("without criteria", "25%") in reward_figures(found)
 
 
 def test_lengths_are_told_by_author_and_stage_and_errors_of_tools_are_counted():

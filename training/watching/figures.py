@@ -47,7 +47,7 @@ def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
 
 
 def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
-    """Mean rewards by stage, the unscored share and the staleness, those that there are."""
+    """Mean rewards by stage, shares without a score and the staleness, those that there are."""
     found = [
         (stage.value, f"{value:.2f}")
         for stage in Stage
@@ -55,6 +55,8 @@ def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
     ]
     if (unscored := number(metrics, "unscored_share")) is not None:
         found.append(("unscored", f"{unscored:.0%}"))
+    if absent := number(metrics, "no_criteria_share"):
+        found.append(("without criteria", f"{absent:.0%}"))
     if (stale := number(metrics, "staleness/mean")) is not None:
         most = number(metrics, "staleness/max")
         found.append(("staleness", f"{stale:.1f}" + (f" (at most {most:.0f})" if most else "")))
