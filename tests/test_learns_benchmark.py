@@ -84,6 +84,10 @@ def test_shares_have_intervals_and_changes_are_paired(tmp_path: Path):
     assert told["after_sft_fact_change"] == 0.25
     assert told["before_answer_score"] == told["before_answer_score_low"] == 0.25
     assert "before_plan_score" not in told, "nobody scored it"
+    rounds = values([before, after, asking("round_1", [True, True, True, True], 0.75)])
+    assert rounds["round_1_fact_since_sft"] == 0.5
+    assert rounds["round_1_answer_score_since_sft"] == 0.25
+    assert "round_1_plan_score_since_sft" not in rounds
     draw([before, after], tmp_path / "curve.svg")
     assert "<svg" in (tmp_path / "curve.svg").read_text()
 

@@ -1,7 +1,7 @@
 """What the askings of the held-out questions come to: valid share, facts, stage scores."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from benchmarks.report import Value
 from memory.schema import Stage, Status, Trajectory
 from training.run_directory import RunDirectory
 
+AFTER_SFT, ROUND = "after_sft", "round_"
 Interval = tuple[float, float, float]
 """a figure, and the ends of its 95% interval"""
 
@@ -44,18 +45,26 @@ class Asking:
         return hits / max(len(self.asked), 1), *wilson(hits, len(self.asked))
 
     def score(self, stage: Stage) -> Interval | None:
-        known = [one.scores[stage] for one in self.asked if stage in one.scores]
-        return (statistics.fmean(known), *bootstrap_mean(known)) if known else None
+        return _mean(one.scores[stage] for one in self.asked if stage in one.scores)
 
     def change(self, before: "Asking", what: str) -> Interval | None:
         """The mean paired difference of a share from an earlier asking."""
+        return _mean(
+            float(getattr(now, what)) - float(getattr(then, what))
+            for now, then in self._paired(before)
+        )
+
+    def score_change(self, before: "Asking", stage: Stage) -> Interval | None:
+        """The same of a stage's score, over the questions that have one at both askings."""
+        return _mean(
+            now.scores[stage] - then.scores[stage]
+            for now, then in self._paired(before)
+            if stage in now.scores and stage in then.scores
+        )
+
+    def _paired(self, before: "Asking") -> list[tuple[Asked, Asked]]:
         earlier = {one.question: one for one in before.asked}
-        pairs = [
-            float(getattr(one, what)) - float(getattr(earlier[one.question], what))
-            for one in self.asked
-            if one.question in earlier
-        ]
-        return (statistics.fmean(pairs), *bootstrap_mean(pairs)) if pairs else None
+        return [(one, earlier[one.question]) for one in self.asked if one.question in earlier]
 
 
 def askings(held_out: Path) -> list[Asking]:
@@ -83,6 +92,21 @@ def values(found_askings: Sequence[Asking]) -> dict[str, Value]:
             for what in ("valid", "fact"):
                 if change := asking.change(found_askings[0], what):
                     told |= _interval(f"{asking.name}_{what}_change", change)
+        if asking.name.startswith(ROUND):
+            told |= _since_imitation(asking, found_askings)
+    return told
+
+
+def _since_imitation(asking: Asking, found_askings: Sequence[Asking]) -> dict[str, Value]:
+    """What the rounds alone have changed, question by question."""
+    imitated = next((one for one in found_askings if one.name == AFTER_SFT), None)
+    if imitated is None:
+        return {}
+    changes = {"fact": asking.change(imitated, "fact")}
+    changes |= {f"{stage}_score": asking.score_change(imitated, stage) for stage in Stage}
+    told: dict[str, Value] = {}
+    for what, change in changes.items():
+        told |= _interval(f"{asking.name}_{what}_since_sft", change) if change else {}
     return told
 
 
@@ -115,7 +139,12 @@ def _valid(trajectory: Trajectory) -> bool:
 def _named(folder: str) -> str:
     if folder == BEFORE:
         return BEFORE
-    return f"round_{int(folder)}" if int(folder) else "after_sft"
+    return f"{ROUND}{int(folder)}" if int(folder) else AFTER_SFT
+
+
+def _mean(found: Iterable[float]) -> Interval | None:
+    known = list(found)
+    return (statistics.fmean(known), *bootstrap_mean(known)) if known else None
 
 
 def _interval(name: str, figure: Interval) -> dict[str, Value]:
