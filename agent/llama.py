@@ -23,6 +23,9 @@ from agent.weighing import SHOWN, VOCABULARY, Weighing, shares, weighing_request
 from memory.errors import PolicyError, boundary
 from memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 
+EARLIER_PROMPTS_MIB = 512
+"""kept to be gone on with, some 20,000 tokens of the 1.5B; llama.cpp alone would keep 8 GB"""
+
 
 @dataclass(frozen=True, slots=True)
 class LlamaConfig:
@@ -165,6 +168,7 @@ def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     params.api_keys = [key]
     params.verbosity = -1
     params.warmup = False
+    params.cache_ram_mib = EARLIER_PROMPTS_MIB
     for pool in (params.cpuparams, params.cpuparams_batch):
         pool.n_threads = config.threads
     if config.adapter is not None:

@@ -4,11 +4,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from agent.llama import LlamaConfig, LlamaPolicy
+from agent.llama import EARLIER_PROMPTS_MIB, LlamaConfig, LlamaPolicy
 from agent.scaffold import neutralise
 from memory.errors import PolicyError
 from memory.interfaces import Message, Sampling
@@ -214,3 +215,18 @@ async def test_the_server_client_speaks_with_a_real_llama_server(weights_05b: Pa
         said = await chat.chat(CHAT, GREEDY, lambda text: text.find("3") if "3" in text else None)
     assert said.stop_reason in ("stop", "length")
     assert said.text.startswith("1") and "3" not in said.text
+
+
+async def test_earlier_prompts_are_kept_in_bounds(tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    import xllamacpp
+
+    began, server = [], xllamacpp.Server
+
+    def noted(params: Any) -> Any:
+        began.append(params.cache_ram_mib)
+        return server(params)
+
+    monkeypatch.setattr(xllamacpp, "Server", noted)
+    policy = await LlamaPolicy.load(tiny, "tiny", "tiny", LlamaConfig(context_tokens=256))
+    await policy.aclose()
+    assert began == [EARLIER_PROMPTS_MIB]
