@@ -20,7 +20,7 @@ PYTHON ?=
 TORCH_INDEX ?=
 ARGS ?=
 INPUTS := pyproject.toml constraints.txt
-# Tests wait for servers and processes more than they compute, so one core has room for several.
+# Tests wait for servers and processes more than they compute: several at once take half the time.
 WORKERS ?= auto
 SHARED := -n $(WORKERS) --dist worksteal
 # A test that outlasts its own limit hangs in native code; the run ends then, and tells where.

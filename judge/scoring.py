@@ -41,6 +41,11 @@ class Scorer(Protocol):
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored: ...
 
 
+def without_criteria(score: StageScore | None) -> bool:
+    """Whether the stage has no score because its rubric says nothing: nobody failed at it."""
+    return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA
+
+
 def stage_reward(verdicts: Sequence[Verdict]) -> float:
     """R of at least one verdict, in [0, 1]."""
     total = sum(v.criterion.weight for v in verdicts)

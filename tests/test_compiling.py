@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from judge.scoring import settled
+from judge.scoring import NO_CRITERIA, settled
 from memory.rubrics import RubricBuffer
 from memory.schema import (
     AnswerFormat,
@@ -20,7 +20,6 @@ from memory.schema import (
 )
 from tests.collected import candidate, judgement
 from training.compiling import (
-    NO_CRITERIA,
     NO_IDS,
     NO_SPREAD,
     UNJUDGED,

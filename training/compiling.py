@@ -12,7 +12,7 @@ from itertools import repeat
 
 import numpy as np
 
-from judge.scoring import NO_CRITERIA
+from judge.scoring import without_criteria
 from memory.schema import (
     Decoding,
     Judgement,
@@ -109,7 +109,7 @@ def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
 
 def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
     """(n, K): stages whose rubric had no item, and which are therefore left out of every sum."""
-    rows = [[_absent(stage) for stage in _in_order(judgement)] for judgement in judged]
+    rows = [[without_criteria(stage) for stage in _in_order(judgement)] for judgement in judged]
     return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
 
 
@@ -145,10 +145,6 @@ def _in_order(judgement: Judgement | None) -> list[StageScore | None]:
 
 def _score(stage: StageScore | None) -> float:
     return np.nan if stage is None or stage.score is None else stage.score
-
-
-def _absent(stage: StageScore | None) -> bool:
-    return stage is not None and stage.score is None and stage.unscored_reason == NO_CRITERIA
 
 
 def _policy_row(

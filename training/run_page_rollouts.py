@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from agent.rejection import Rule, rejected
-from judge.scoring import NO_CRITERIA
+from judge.scoring import without_criteria
 from memory.schema import Stage, Status, Usage
 from training.export_judged import JudgedGroup, JudgedTrajectory
 from training.export_pairs import By, best_and_worst, compared
@@ -86,7 +86,7 @@ def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
         unscored=tuple(
             score.unscored_reason
             for score in stages
-            if score.score is None and score.unscored_reason != NO_CRITERIA
+            if score.score is None and not without_criteria(score)
         ),
         missing=sum(score.missing for score in stages),
         judged=one.judgement is not None,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from judge.scoring import NO_CRITERIA
+from judge.scoring import without_criteria
 from memory.schema import NO_USAGE, Stage, StageScore
 from training.rounds.rows import JudgedGroup
 from training.rounds.spread import Numbers, share, spread
@@ -23,11 +23,11 @@ def judge_numbers(groups: Sequence[JudgedGroup]) -> Numbers:
         numbers |= share(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _known(every))
-    asked = [score for score in every if not _without_criteria(score)]
+    asked = [score for score in every if not without_criteria(score)]
     return {
         **numbers,
         **share("unscored_share", (score is None or score.score is None for score in asked)),
-        **share("no_criteria_share", map(_without_criteria, every)),
+        **share("no_criteria_share", map(without_criteria, every)),
         **share("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_spent(groups),
     }
@@ -52,10 +52,6 @@ def stage_scores(groups: Sequence[JudgedGroup], stage: Stage) -> list[StageScore
             stages = judged[run.id].stages if run.id in judged else ()
             found.append(next((score for score in stages if score.stage is stage), None))
     return found
-
-
-def _without_criteria(score: StageScore | None) -> bool:
-    return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA
 
 
 def _known(scores: Iterable[StageScore | None]) -> list[float]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from judge.scoring import NO_CRITERIA
+from judge.scoring import without_criteria
 from memory.schema import Decoding, Judgement, Stage, Trajectory
 from training.sequences import NO_STAGE, TokenSequence, token_sequence
 
@@ -55,9 +55,10 @@ def told(judgement: Judgement) -> dict[str, float]:
     found = {}
     for stage in Stage:
         score = stages.get(stage)
-        absent = score is not None and score.unscored_reason == NO_CRITERIA
         known = score.score if score is not None else None
-        found[stage.value] = known if known is not None else (ABSENT if absent else UNKNOWN)
+        found[stage.value] = (
+            known if known is not None else (ABSENT if without_criteria(score) else UNKNOWN)
+        )
     return found
 
 
