@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from tests.web_pages import PHONE, QUESTION, begun, finished, opened, run_address
 from tests.web_site import Site, seeded, website
@@ -104,6 +104,21 @@ def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(browser: Br
 def test_a_change_of_view_puts_the_focus_on_its_heading(browser: Browser, site: Site):
     with opened(browser, site) as page:
         page.get_by_role("link", name="Memory").click()
+        expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
+
+
+@pytest.mark.parametrize("late", ["app.js", "ask.js"])
+def test_a_link_followed_before_the_first_view_is_there_has_its_heading_focused_too(
+    browser: Browser, site: Site, late: str
+):
+    held: list[Route] = []
+    with opened(browser, site) as page:
+        page.route(f"**/{late}*", lambda route: held.append(route))
+        with page.expect_request(f"**/{late}*"):
+            page.reload(wait_until="commit")
+        page.get_by_role("link", name="Memory").click()
+        page.wait_for_function("location.hash === '#/memory'")
+        held[0].continue_()
         expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
 
 

@@ -17,7 +17,6 @@ const ICONS = ["ask", "threads", "memory", "judge", "training"];
 const RECENT = 12;
 const main = document.getElementById("main");
 let leaving = new AbortController();
-let first = true;
 
 const parts = () => location.hash.replace(/^#\/?/, "").split("/").map(decoded);
 
@@ -29,8 +28,8 @@ function decoded(part) {
   }
 }
 
-/** Leave the view that is shown and show the one that the address names. */
-async function route() {
+/** Leave the view that is shown and show the one that the address names; `moved` to, or the first. */
+async function route(moved) {
   const [place, ...rest] = parts();
   leaving.abort();
   leaving = new AbortController();
@@ -41,20 +40,17 @@ async function route() {
     const module = await (VIEWS[place] ?? VIEWS[""])();
     if (signal.aborted) return;
     replace(main, module.show(rest, signal));
-    settle();
+    if (moved) settle();
   } catch (error) {
     replace(main, failure(error));
   }
   recent();
 }
 
-/** Read a new view from its top: its heading has the focus, but for the first. */
+/** Read a new view from its top: its heading has the focus. */
 function settle() {
-  if (!first) {
-    scrollTo(0, 0);
-    main.querySelector("h1")?.focus({ preventScroll: true });
-  }
-  first = false;
+  scrollTo(0, 0);
+  main.querySelector("h1")?.focus({ preventScroll: true });
 }
 
 function mark(place) {
@@ -133,9 +129,10 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
-addEventListener("hashchange", route);
+addEventListener("hashchange", () => route(true));
 addEventListener("runs-changed", recent);
-addEventListener("locked", () => login(() => Promise.all([foot(), route()])));
+addEventListener("locked", () => login(() => Promise.all([foot(), route(true)])));
 await enter();
 foot();
-route();
+// A link that was followed before anything here listened has the focus.
+route(document.activeElement !== document.body);
