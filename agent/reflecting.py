@@ -82,7 +82,7 @@ async def write_candidates(
     """So many candidates, not scored. The policy is shown the question and the run, no more.
 
     Where a model that continues tokens gives none of valid form, one more is written under a
-    grammar, for the bank: its ids are marked, as they were not the policy's own choice alone.
+    grammar, for the bank: it is marked, since it was not the policy's own choice alone.
     """
     prompt = await _prompt(policy, trajectory)
 
@@ -225,5 +225,6 @@ def _candidate(
         rubrics=parsed.rubrics,
         takeaways=parsed.takeaways,
         fault=parsed.fault,
+        held=held,
         unscored_reason=CUT_OFF if written.stop_reason == "length" else "",
     )

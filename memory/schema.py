@@ -285,6 +285,8 @@ class ReflectionCandidate(Value):
     takeaways: str = ""
     fault: str = ""
     """why its format is not valid; such a candidate is never kept in the bank"""
+    held: bool = False
+    """written under a grammar, for the bank: no sample of the policy"""
     score: ReflectionScore | None = None
     unscored_reason: str = ""
     accepted: bool = False

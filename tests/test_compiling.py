@@ -186,6 +186,15 @@ def test_a_reflection_of_wrong_form_scores_0_but_one_that_was_cut_off_is_unknown
     assert reflection_rows([]).rows == ()
 
 
+def test_a_reflection_that_a_grammar_held_to_its_form_is_in_no_baseline():
+    held = candidate(ONE, 0.3).model_copy(update={"held": True})
+    wrong = [candidate(ONE, None, "no form")] * 2
+    assert reflection_rows([*wrong, held]).rows == ()
+    compiled = reflection_rows([candidate(ONE, 0.2), candidate(ONE, 0.8), held])
+    assert [row.advantages[-1] for row in compiled.rows] == pytest.approx([-1.0, 1.0], abs=1e-4)
+    assert compiled.dropped == {"its reflection was held to its form, for the bank": 1}
+
+
 class Characters:
     """One token for each character; a chat prompt begins with 0."""
 

@@ -139,6 +139,7 @@ async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
     found = await reflect(ScriptedPolicy(script), RUN, None, FixedJudge(0, 0, 0.8), 2)
     assert [bool(c.fault) for c in found] == [True, True, False]
     assert [c.segments[1].retokenised for c in found] == [False, False, True]
+    assert [c.held for c in found] == [False, False, True]
     assert [c.accepted for c in found] == [False, False, True]
 
 

@@ -8,7 +8,12 @@ from tests.judged import run_of
 from tests.train_rows import row
 from training.compiling import Compiled
 from training.groups import Reflected
-from training.rounds.numbers import numbers_of, reflection_numbers, rows_numbers
+from training.rounds.numbers import (
+    both_updates,
+    numbers_of,
+    reflection_numbers,
+    rows_numbers,
+)
 from training.rounds.rows import JudgedGroup, RoundRows, lag, usable
 from training.row_rule import CREDITS
 
@@ -93,3 +98,15 @@ def test_advantages_and_staleness_are_of_the_rows_that_are_trained():
     assert found["staleness/mean"] == pytest.approx(4 / 3) and found["staleness/max"] == 2
     assert found["dropped"] == 3 == found["dropped/older than 2 updates"]
     assert "advantage/research/mean" not in found
+
+
+def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():
+    reflected = {"loss": 0.1, "reflect_loss": 0.1, "reflect_kl_old": 0.0, "grad_norm": 2.0,
+                 "tokens": 30.0, "seconds": 1.5, "ratio": 1.0}  # fmt: skip
+    trained = {"loss": 0.4, "policy_loss": 0.4, "grad_norm": 1.0, "tokens": 90.0, "seconds": 4.0}
+    found = both_updates(reflected, trained)
+    assert (found["loss"], found["grad_norm"], found["tokens"]) == (0.4, 1.0, 90.0)
+    assert (found["reflect_loss"], found["reflect_kl_old"]) == (0.1, 0.0)
+    beside = [found[f"reflect_{name}"] for name in ("grad_norm", "tokens", "seconds")]
+    assert beside == [2.0, 30.0, 1.5] and "ratio" not in found
+    assert both_updates({}, trained) == trained and both_updates(reflected, {}) == reflected

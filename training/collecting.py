@@ -22,7 +22,7 @@ from memory.buffers import BufferStore
 from memory.errors import PolicyError, StoreError
 from memory.schema import Judgement, ReflectionCandidate
 from training.curriculum import Batch, Curriculum
-from training.flow import GO_ON, Flow, RunStopped
+from training.flow import Flow, RunStopped
 from training.group_work import GroupWork
 from training.groups import (
     Group,
@@ -235,9 +235,7 @@ class Collector:
     async def _stopping(self, stop: asyncio.Event | None) -> None:
         if stop is not None:
             await stop.wait()
-            stopped = RunStopped("The run was interrupted.", GO_ON)
-            stopped.by_person = True
-            self.flow.end(stopped)
+            self.flow.end(RunStopped.by_a_person("The run was interrupted."))
 
 
 @asynccontextmanager

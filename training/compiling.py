@@ -32,6 +32,7 @@ NO_IDS = "it has no token ids"
 NO_SPREAD = "its group differs at no stage that is known of it"
 UNJUDGED = "it was not judged"
 UNSCORED_REFLECTION = "its reflection was not scored"
+HELD_REFLECTION = "its reflection was held to its form, for the bank"
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,8 @@ def reflection_rows(
     """Rows of the candidates of one trajectory, each against the mean of all that have a score.
 
     A candidate whose format is not valid was written so by the policy: its score is 0. One that
-    a limit cut off, or that the judge could not score, is in no baseline and gives no row.
+    a limit cut off, that the judge could not score, or that a grammar held to its form, is in no
+    baseline and gives no row.
     """
     if not candidates:
         return Compiled()
@@ -127,7 +129,9 @@ def reflection_rows(
     returns = stage_returns(scores, identity(1))
     advantages = stage_advantages(returns).values
     return compiled(
-        UNSCORED_REFLECTION
+        HELD_REFLECTION
+        if candidate.held
+        else UNSCORED_REFLECTION
         if np.isnan(score)
         else NO_SPREAD
         if not advantages.any()
@@ -181,6 +185,8 @@ def _policy_row(
 
 
 def _reflection_score(candidate: ReflectionCandidate) -> float:
+    if candidate.held:
+        return np.nan
     if candidate.score is not None:
         return candidate.score.total
     return 0.0 if candidate.fault and not candidate.unscored_reason else np.nan

@@ -29,6 +29,13 @@ class RunStopped(RubricemError):
 
     by_person = False
 
+    @classmethod
+    def by_a_person(cls, sentence: str) -> "RunStopped":
+        """Of ^C, or of whoever else sets a run's event to stop."""
+        stopped = cls(sentence, GO_ON)
+        stopped.by_person = True
+        return stopped
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:

@@ -98,9 +98,12 @@ async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
     from training.rounds.job import with_rows
 
     assert isinstance(job.config, TrainConfig)
-    config = await with_rows(job.config, job.rule, method, _tell)
-    with _view(job, method, quiet) as (tell, watch):
-        return await train_by(config, method, tell, load_settings().weights_dir, watch)
+    directory = load_settings().weights_dir
+    interrupts = Interrupts(partial(click.echo, err=True), "Finishing the step under way")
+    with interrupts.caught():
+        config = await with_rows(job.config, job.rule, method, _tell)
+        with _view(job, method, quiet) as (tell, watch), interrupts.running() as stop:
+            return await train_by(config, method, tell, directory, watch, stop)
 
 
 async def _rounds(job: "Job", rounds: "RoundsConfig", quiet: bool) -> "RoundsDone":
@@ -108,7 +111,9 @@ async def _rounds(job: "Job", rounds: "RoundsConfig", quiet: bool) -> "RoundsDon
     from training.rounds.opening import run_rounds
 
     directory = load_settings().weights_dir
-    interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
+    interrupts = Interrupts(
+        partial(click.echo, err=True), "Finishing the calls and the update under way"
+    )
     with (
         _view(job, "ss-grpo", quiet) as (tell, watch),
         interrupts.caught(),

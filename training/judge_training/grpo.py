@@ -25,6 +25,7 @@ from judge.evaluation.labelled import Pair
 from judge.evaluation.report import PairReport, pair_report
 from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import write_atomically
+from training.blocking import in_thread
 from training.judge_training.config import GrpoConfig
 from training.judge_training.pairs import apart_from, batch_of, read_pairs, shown_once
 from training.judge_training.rows import SampledPair, judge_rows
@@ -36,7 +37,6 @@ from training.local.learner import moves
 from training.local.session import Tell, TrainingSession, open_session
 from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders, round_seed
-from training.rounds.together import in_thread
 from training.rows import TrainRow
 
 METHOD = "judge-grpo"

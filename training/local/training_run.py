@@ -6,14 +6,16 @@ ended. When the last step is done the canary row is compared.
 
 import asyncio
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from memory.errors import SettingsError
+from training.blocking import in_thread
 from training.extra_packages import needed
+from training.flow import RunStopped
 from training.local.base_model import give_back
 from training.local.canary import Canary
 from training.local.comparing import compare_once
@@ -26,6 +28,9 @@ from training.trl_engine.suiting import check_suits
 from training.watching.event_files import with_event_files
 from training.watching.events import RowsDone, StepTaken, Watch, unwatched
 from training.watching.plain import PlainLines
+
+Stopped = Callable[[], bool]
+"""whether the training is to end after the step under way; the same for all ranks"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +51,16 @@ async def train(
     tell: Tell,
     weights_dir: Path | None = None,
     watch: Watch | None = None,
+    stop: asyncio.Event | None = None,
 ) -> Trained:
     """Train to the end, from the newest checkpoint if there is one.
 
-    `watch`: who is shown each step; None: `tell`, a line for each.
+    `watch`: who is shown each step; None: `tell`, a line for each. `stop`, once set, ends the
+    training after the step under way, which is saved; a cancellation does the same.
 
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
-    a step gives no finite gradient or what was exported is not what was trained.
+    a step gives no finite gradient or what was exported is not what was trained, RunStopped at
+    `stop`.
     """
     if names := unread(config, method):
         raise SettingsError(
@@ -71,7 +79,9 @@ async def train(
         shown = (watch or PlainLines(session.tell)) if first else unwatched
         with with_event_files(shown, config.out, config.tensorboard and first) as told:
             if session.done < len(plan):
-                await asyncio.to_thread(_go_on, session, config, plan, told)
+                stop = stop or asyncio.Event()
+                left = partial(_go_on, session, config, plan, told, stop.is_set)
+                await in_thread(left, give_up=stop.set)
         if not session.base.gguf:
             session.tell(
                 f"llama.cpp cannot serve what was trained of {session.base.path.name}, a folder of "
@@ -89,30 +99,47 @@ async def train(
 
 
 def _go_on(
-    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    watch: Watch,
+    stopped: Stopped,
 ) -> None:
     session.go_back()
     take = _steps_by_trl if config.engine == "trl" else _steps
-    take(session, config, plan, watch)
+    take(session, config, plan, watch, lambda: any(session.ranks.gathered(stopped())))
+    if (done := session.done) < len(plan):
+        raise RunStopped.by_a_person(
+            f"The training was interrupted; its first {done} of {len(plan)} steps are saved."
+        )
 
 
 def _steps(
-    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    watch: Watch,
+    stopped: Stopped,
 ) -> None:
     """The steps that are left; a step's number is all that says which rows it sees."""
-    total = len(plan)
-    while session.done < total:
+    total, ending = len(plan), False
+    while session.done < total and not ending:
         step = session.done
         on_row = partial(_row_done, watch, step + 1, total)
         metrics = session.step(plan[step], rate_at(step, total, config), on_row)
         check_best(config.best_by, metrics)
-        if session.done % config.save_every == 0 or session.done == total:
+        ending = session.done == total or stopped()
+        if ending or session.done % config.save_every == 0:
             session.save(serve=session.done == total)
         watch(StepTaken(session.done, total, metrics))
 
 
 def _steps_by_trl(
-    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], watch: Watch
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    watch: Watch,
+    stopped: Stopped,
 ) -> None:
     from training.trl_engine.steps import take_steps
 
@@ -120,7 +147,7 @@ def _steps_by_trl(
         check_best(config.best_by, metrics)
         watch(StepTaken(session.done, len(plan), metrics))
 
-    take_steps(session, config, plan, on_step)
+    take_steps(session, config, plan, on_step, stopped)
 
 
 def _selected(config: TrainConfig, method: Method) -> Selection:

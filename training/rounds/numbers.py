@@ -16,8 +16,12 @@ from training.rounds.form_numbers import form_numbers
 from training.rounds.judge_numbers import judge_numbers
 from training.rounds.rows import JudgedGroup, RoundRows
 from training.rounds.spread import Numbers, share, spread
+from training.rounds.updating import Metrics
 from training.row_rule import RowRule
 from training.watching.window_numbers import advantage_numbers
+
+REFLECT = "reflect_"
+"""before the name of a number that is of the reflections' update alone"""
 
 
 def numbers_of(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
@@ -43,6 +47,19 @@ def rows_numbers(rollouts: RoundRows, reflections: RoundRows) -> Numbers:
         "dropped": float(dropped.total()),
         **{f"dropped/{reason}": float(count) for reason, count in sorted(dropped.items())},
     }
+
+
+def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
+    """What the update of the rollouts measured, and beside it that of the reflections before it.
+
+    The one of the two that there is where the other had no row.
+    """
+    if not reflected or not trained:
+        return reflected or trained
+    beside = reflected.keys() & {"grad_norm", "tokens", "seconds"}
+    told = {f"{REFLECT}{name}": reflected[name] for name in beside}
+    own = {name: value for name, value in reflected.items() if name.startswith(REFLECT)}
+    return {**trained, **told, **own}
 
 
 def _best_of(groups: Sequence[JudgedGroup]) -> Numbers:
@@ -98,8 +115,9 @@ def _flat(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
 
 
 def reflection_numbers(groups: Sequence[JudgedGroup]) -> Numbers:
-    """How the reflections of a round were judged; they are all there once it is kept."""
-    candidates = [c for one in groups if one.reflected for c in one.reflected.candidates]
+    """How the policy's reflections of a round were judged; they are all there once it is kept."""
+    found = [c for one in groups if one.reflected for c in one.reflected.candidates]
+    candidates = [candidate for candidate in found if not candidate.held]
     scores = [c.score.total for c in candidates if c.score is not None]
     return {
         **spread("reflection/score", scores, ("mean", "max")),

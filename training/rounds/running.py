@@ -19,12 +19,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from time import monotonic
 
+from training.blocking import in_thread
 from training.collecting import Collector
 from training.compiling import Compiled
 from training.curriculum import Batch, Curriculum
 from training.groups import Snapshot
 from training.rounds.folders import RoundFolders
-from training.rounds.numbers import numbers_of, reflection_numbers, rows_numbers
+from training.rounds.numbers import (
+    both_updates,
+    numbers_of,
+    reflection_numbers,
+    rows_numbers,
+)
 from training.rounds.rows import (
     JudgedGroup,
     RoundRows,
@@ -34,7 +40,7 @@ from training.rounds.rows import (
     rollout_rows,
     usable,
 )
-from training.rounds.together import all_of, in_thread
+from training.rounds.together import all_of
 from training.rounds.turns import InTurn, Milestones, recalls_after
 from training.rounds.updating import Updates
 from training.rounds.variety import Variety
@@ -167,20 +173,26 @@ class Rounds:
         """Every update that is not saved yet, each as soon as what it needs is there."""
         for number in range(self.updates.done, self.rules.rounds):
             await self._ask_held_out(number)
-            began = monotonic()
-            waited, before, reflections = await self._reflections_before(number)
-            await in_thread(partial(self.updates.update, reflections.rows))
-            waited += await _waited_for(self._at[number].judged)
+            await self._update(number)
+        await self._ask_held_out(self.updates.done)
+
+    async def _update(self, number: int) -> None:
+        """The two updates of a round, saved as one; once the second begins they come to that."""
+        began = monotonic()
+        waited, before, reflections = await self._reflections_before(number)
+        reflected = await in_thread(partial(self.updates.update, reflections.rows))
+        waited += await _waited_for(self._at[number].judged)
+        with self._awaited_at_stop():
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
             self._changed(number, "update", True)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
             metrics = {
                 "round": float(number + 1),
+                **both_updates(reflected, trained),
                 **await asyncio.to_thread(numbers_of, groups, self.rules.rows),
                 **reflection_numbers(before),
                 **await self.variety(groups),
                 **rows_numbers(rollouts, reflections),
-                **trained,
                 **self._seconds(number),
                 "seconds/wait": waited,
                 "seconds/train": monotonic() - began - waited,
@@ -189,7 +201,6 @@ class Rounds:
             await self._let_sample(number + 1)
             self._changed(number, "update", False)
             self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
-        await self._ask_held_out(self.updates.done)
 
     async def _reflections_before(self, number: int) -> tuple[float, list[JudgedGroup], RoundRows]:
         """The seconds waited for the round before to be kept, its groups and reflection rows."""
@@ -218,9 +229,9 @@ class Rounds:
 
     def _seconds(self, number: int) -> dict[str, float]:
         """Of the round's rollouts and judgement, and of the reflections of the one before."""
-        seconds = {f"seconds/{part}": took for part, took in self._at[number].seconds.items()}
         before = self._at[number - 1].seconds if number - 1 in self._at else {}
-        return seconds | {f"seconds/{part}": before[part] for part in before if part == "reflect"}
+        timed = {**self._at[number].seconds, "reflect": before.get("reflect")}
+        return {f"seconds/{part}": took for part, took in timed.items() if took is not None}
 
 
 async def _waited_for(event: asyncio.Event) -> float:

@@ -1,12 +1,9 @@
 """Work that goes on at the same time: until all of it is done, or one part ends it all."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Sequence
 
-from training.flow import GO_ON, RunStopped
-
-T = TypeVar("T")
+from training.flow import RunStopped
 
 
 async def all_of(
@@ -39,16 +36,4 @@ async def _stopped(stop: asyncio.Event | None) -> None:
         await asyncio.get_running_loop().create_future()
     else:
         await stop.wait()
-    error = RunStopped("The training was interrupted.", GO_ON)
-    error.by_person = True
-    raise error
-
-
-async def in_thread(work: Callable[[], T]) -> T:
-    """What blocking work gives; a cancellation waits for its end, since no thread can be ended."""
-    task = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(task)
-    finally:
-        if not task.done():
-            await asyncio.wait({task})
+    raise RunStopped.by_a_person("The training was interrupted.")

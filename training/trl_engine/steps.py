@@ -7,7 +7,7 @@ session writes the checkpoint that everything else reads (`training.local.checkp
 import gc
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,15 @@ from training.trl_engine.watching import OnStep, Watch
 
 
 def take_steps(
-    session: TrainingSession, config: TrainConfig, plan: Sequence[Window], on_step: OnStep
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    on_step: OnStep,
+    stopped: Callable[[], bool],
 ) -> None:
     """Take the steps of a plan that are left, and save them as the configuration says.
 
+    Where all ranks hear that it is `stopped`, the step under way is saved and is the last.
     A window whose rows have no gradient is a step without an update. Raises SettingsError for rows
     that are not for this model, PolicyError when a step's numbers are not finite or it does not
     fit into memory; the last checkpoint is kept.
@@ -44,7 +49,7 @@ def take_steps(
     with boundary(PolicyError, "training by TRL"), memory_told(place), _hushed():
         model = load_policy(session.config, session.base.path)
         check_rows([row for window in plan for row in window], model)
-        _train(session, config, plan, on_step, model)
+        _train(session, config, plan, on_step, stopped, model)
     gc.collect()  # a wrapped model holds on to the group of ranks
 
 
@@ -53,12 +58,13 @@ def _train(
     config: TrainConfig,
     plan: Sequence[Window],
     on_step: OnStep,
+    stopped: Callable[[], bool],
     model: Any,
 ) -> None:
     moving = [n for n, rows in enumerate(plan) if with_gradient(rows, config.objective)]
     beside = described(model, config, session.base.name)
     most_gap = math.log(model.get_input_embeddings().num_embeddings)
-    watch = Watch(session, config, plan, moving, on_step, most_gap)
+    watch = Watch(session, config, plan, moving, on_step, stopped, most_gap)
     trainer = build_trainer(session, config, [plan[number] for number in moving], model)
     watch.write = lambda serve: _write(session, config, trainer, beside, serve)
     trainer.add_callback(watch)

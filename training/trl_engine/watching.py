@@ -31,11 +31,16 @@ class Watch(TrainerCallback):
         plan: Sequence[Window],
         moving: Sequence[int],
         on_step: OnStep,
+        stopped: Callable[[], bool],
         most_gap: float,
     ) -> None:
-        """`moving`: the numbers of the windows that have a gradient, in order."""
+        """`moving`: the numbers of the windows that have a gradient, in order.
+
+        `stopped`: asked after each step, whether it is to be the last; the same for all ranks.
+        """
         self._session, self._config, self._plan = session, config, plan
         self._moving, self._on_step, self._most_gap = moving, on_step, most_gap
+        self._stopped = stopped
         self._seconds, self._began = 0.0, 0.0
         self._metrics: Metrics = {}
         self.write: Callable[[bool], object] = lambda serve: None
@@ -53,8 +58,10 @@ class Watch(TrainerCallback):
         """One update is made."""
         self._seconds += time.perf_counter() - self._began
         if (step := self._closed_by(state)) is not None:
-            last = step == self._moving[-1]
-            control.should_save = last or (step + 1) % self._config.save_every == 0
+            control.should_training_stop = step == self._moving[-1] or self._stopped()
+            control.should_save = (
+                control.should_training_stop or (step + 1) % self._config.save_every == 0
+            )
 
     def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """The numbers of an update are there."""

@@ -34,6 +34,7 @@ _ROUNDS = """
 groups_without_spread/{stage} groups/trained scaffold/{n}/shown/mean scaffold/{n}/reward/mean
 diversity/words diversity/meaning rows/policy rows/reflect dropped dropped/{reason} staleness/mean
 staleness/max reflection/score/mean reflection/score/max reflection/malformed_share
+reflect_grad_norm reflect_tokens reflect_seconds
 seconds/rollout seconds/judge seconds/reflect seconds/train seconds/wait
 """
 _HELD_OUT = "reward/{stage}/low reward/{stage}/high"

@@ -158,4 +158,6 @@ def _since(kept: KeptNumbers, metric: str, form: str) -> str:
 
 
 def _total(kept: KeptNumbers, metric: str) -> float:
-    return sum(number(metrics, metric) or 0.0 for _, metrics in kept.steps)
+    """Over all updates; a round tells of its reflections' apart."""
+    names = metric, f"reflect_{metric}"
+    return sum(number(metrics, name) or 0.0 for _, metrics in kept.steps for name in names)
