@@ -8,11 +8,13 @@ import pytest
 
 from agent.weights.catalogue import known
 from agent.weights.checkpoints import Checkpoint
+from memory.errors import SettingsError
 from tests.train_rows import config_of, policy_rows, quiet, row
 from training.local.checkpoint_files import FILES, fault
 from training.local.training_run import train
+from training.row_rule import CREDITS, row_rule
 from training.watching.kept import KeptNumbers
-from training.watching.model_card import CARD, model_card
+from training.watching.model_card import CARD, CREDIT, model_card
 
 
 def note(**changed: Any) -> Checkpoint:
@@ -130,3 +132,26 @@ async def test_a_card_that_was_altered_makes_no_checkpoint_unusable(
     assert CARD not in json.loads((trained.checkpoint / FILES).read_text())
     (trained.checkpoint / CARD).write_text("mine")
     assert fault(trained.checkpoint) == ""
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_the_credit_is_named_by_the_rule_that_made_the_rows(credit: str):
+    rule = CREDITS[credit].model_copy(update={"ratio": "behaviour"}).model_dump(mode="json")
+    card = model_card(note(), KeptNumbers(record={"rule": rule}), {}, {})
+    assert f"| credit | {CREDIT[credit]} |" in card
+    assert ("SS-GRPO" in card) == (credit == "ss-grpo")
+
+
+def test_a_credit_of_ones_own_is_a_matrix_and_that_of_exported_rows_is_not_known():
+    rule = row_rule([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    kept = KeptNumbers(record={"rule": rule.model_dump(mode="json")})
+    assert "a matrix of its own" in model_card(note(), kept, {}, {})
+    assert "which do not say it" in model_card(note(), KeptNumbers(), {}, {})
+
+
+async def test_a_run_under_another_credit_does_not_go_on(tiny: Path, tmp_path: Path):
+    config = config_of(tmp_path, tiny, policy_rows(2))
+    trained = await train(config, "ss-grpo", quiet, rule=CREDITS["identity"])
+    assert CREDIT["identity"] in (trained.checkpoint / CARD).read_text()
+    with pytest.raises(SettingsError, match="another rule"):
+        await train(config, "ss-grpo", quiet, rule=CREDITS["ss-grpo"])

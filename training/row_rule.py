@@ -59,6 +59,12 @@ def row_rule(
     return rule.model_copy(update={"ratio": ratio})
 
 
+def credit_name(rule: RowRule) -> str:
+    """What a rule's credit is called; `matrix` where it is one of somebody's own."""
+    plain = rule.model_copy(update={"ratio": SS_GRPO.ratio})
+    return next((name for name, one in CREDITS.items() if one == plain), "matrix")
+
+
 def _named(credit: str) -> RowRule:
     if credit not in CREDITS:
         raise SettingsError(

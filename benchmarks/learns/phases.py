@@ -92,7 +92,7 @@ class Phases:
         job = build_job(self.plan.sft(), self.plan.keep, "sft")
         assert isinstance(job.config, TrainConfig)
         config = await with_rows(job.config, job.rule, "sft", self.tell)
-        await train(config, "sft", self.tell, load_settings().weights_dir)
+        await train(config, "sft", self.tell, load_settings().weights_dir, stop=self.stop)
 
     async def rounds(self) -> None:
         job = build_job(self.plan.rounds(), self.plan.keep, "ss-grpo")

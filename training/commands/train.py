@@ -102,8 +102,11 @@ async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
     interrupts = Interrupts(partial(click.echo, err=True), "Finishing the step under way")
     with interrupts.caught():
         config = await with_rows(job.config, job.rule, method, _tell)
+        # Imitation knows no credit, and exported rows were made with theirs.
+        compiled = method != "sft" and config.rows != job.config.rows
+        rule = job.rule if compiled else None
         with _view(job, method, quiet) as (tell, watch), interrupts.running() as stop:
-            return await train_by(config, method, tell, directory, watch, stop)
+            return await train_by(config, method, tell, directory, watch, stop, rule)
 
 
 async def _rounds(job: "Job", rounds: "RoundsConfig", quiet: bool) -> "RoundsDone":

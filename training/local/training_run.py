@@ -23,6 +23,7 @@ from training.local.config import Method, TrainConfig, unread
 from training.local.learner import Metrics, moves
 from training.local.session import Tell, TrainingSession, check_best, open_session
 from training.local.windows import Selection, Window, rate_at, read_rows, select, windows
+from training.row_rule import RowRule
 from training.rows import TrainRow
 from training.trl_engine.suiting import check_suits
 from training.watching.event_files import with_event_files
@@ -52,11 +53,13 @@ async def train(
     weights_dir: Path | None = None,
     watch: Watch | None = None,
     stop: asyncio.Event | None = None,
+    rule: RowRule | None = None,
 ) -> Trained:
     """Train to the end, from the newest checkpoint if there is one.
 
     `watch`: who is shown each step; None: `tell`, a line for each. `stop`, once set, ends the
-    training after the step under way, which is saved; a cancellation does the same.
+    training after the step under way, which is saved; a cancellation does the same. `rule`: how
+    the rows were made of judged groups, for the record; None: nobody here knows.
 
     Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
     a step gives no finite gradient or what was exported is not what was trained, RunStopped at
@@ -72,7 +75,9 @@ async def train(
         needed("trl", "trl")
     selection = await asyncio.to_thread(_selected, config, method)
     plan = windows(selection.rows, method, config)
-    record = {"rows": _sha256(selection.rows)}
+    record: dict[str, Any] = {"rows": _sha256(selection.rows)}
+    if rule is not None:
+        record["rule"] = rule.model_dump(mode="json")
     async with open_session(config, method, tell, weights_dir, record) as session:
         session.trained_on = _trained_on(selection, plan)
         first = session.ranks.first

@@ -27,6 +27,7 @@ from training.loop.plan import LoopPlan, Use
 from training.loop.steps import Result, Tell
 from training.opening import CollectOptions, open_collector
 from training.questions_selecting import Selected
+from training.row_rule import SS_GRPO
 from training.run_directory import GroupRecord, Question, RunDirectory
 from training.tokenising import compiled_run
 
@@ -131,7 +132,7 @@ class Loop:
         config = self._training(
             folder, learning_rate=self.plan.policy_rate, batch=1, start_adapter=start
         )
-        trained = await train(config, "ss-grpo", self.tell)
+        trained = await train(config, "ss-grpo", self.tell, rule=SS_GRPO)
         return {**_told(compiled, trained), "steps": list(trained.steps)}
 
     async def ask(self, folder: Path, model: str) -> Result:

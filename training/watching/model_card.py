@@ -15,6 +15,7 @@ from agent.weights.catalogue import CATALOGUE, Weights
 from agent.weights.checkpoints import Checkpoint
 from memory.schema import Stage
 from training.local.config import READ_BY_IMITATION
+from training.row_rule import RowRule, credit_name
 from training.watching.figures import number
 from training.watching.kept import KeptNumbers
 from training.watching.summary import PAIR_HEADS, asked_rows, pair_rows, settings, shown_numbers
@@ -24,10 +25,17 @@ UNKNOWN = "unknown"
 METHODS = {
     "sft": "imitation of accepted traces (supervised fine-tuning); tool output and prompts are "
     "not imitated",
-    "ss-grpo": "SS-GRPO, the stage-wise policy gradient on judged groups of rollouts "
-    "(RubricEM, arXiv:2605.10899)",
+    "ss-grpo": "the policy gradient on judged groups of rollouts",
     "judge-grpo": "GRPO on a judge's reasoning and verdict, +1 for a right one and -1 for any "
     "other (RM-R1, arXiv:2505.02387)",
+}
+CREDIT = {
+    "ss-grpo": "SS-GRPO: each stage by its own score and those of later ones (RubricEM, "
+    "arXiv:2605.10899)",
+    "answer-only": "GRPO: every stage by the answer's score (arXiv:2402.03300)",
+    "dr-grpo": "Dr. GRPO: every stage by the answer's score, not scaled (arXiv:2503.20783)",
+    "identity": "each stage by its own score alone",
+    "matrix": "a matrix of its own, which stands among the settings",
 }
 _IN_TEXT = {"rows", "base_sha256", "model", "method"}
 """of the run's record, what the card tells elsewhere"""
@@ -52,7 +60,7 @@ def model_card(
     """The card's text. `trained_on` are counts and hashes, `metrics` those of the last step."""
     weights = _published(note)
     sections = {
-        "What it is": _about(note, weights),
+        "What it is": _about(note, kept, weights),
         "Data": _table(("", ""), settings(trained_on)),
         "Objective and hyper-parameters": _table(("setting", "value"), _settings(note, kept)),
         "Lineage": _lineage(note),
@@ -91,19 +99,28 @@ def _front_matter(note: Checkpoint, weights: Weights | None) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def _about(note: Checkpoint, weights: Weights | None) -> str:
+def _about(note: Checkpoint, kept: KeptNumbers, weights: Weights | None) -> str:
     adaptation = f"LoRA of rank {note.rank}, alpha {note.alpha:g}"
     rows = [
         ("base", f"{_name(note, weights)}{f' ({weights.repo})' if weights else ''}"),
         ("base SHA-256", note.base_sha256),
         ("licence of the base", weights.licence if weights else UNKNOWN),
         ("method", METHODS.get(note.method, note.method)),
+        *([("credit", _credit(kept))] if note.method == "ss-grpo" else []),
         ("trained", adaptation if note.adaptation == "lora" else "all weights"),
         *([("judges in the form", note.judge)] if note.judge else []),
         ("steps", f"{note.step}"),
         ("weights SHA-256", note.adapter_sha256),
     ]
     return _table(("", ""), rows)
+
+
+def _credit(kept: KeptNumbers) -> str:
+    """What a stage was credited with, as far as the rows were made by this training."""
+    rule = kept.record.get("rule")
+    if rule is None:
+        return "that of the exported rows, which do not say it"
+    return CREDIT[credit_name(RowRule.model_validate(rule))]
 
 
 def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
