@@ -82,6 +82,20 @@ def test_a_judge_is_no_model_to_ask():
     assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
 
 
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        ("answer", "+1 for the right verdict and -1 for the other one and for none (RM-R1"),
+        ("answer+format", "1 for the right verdict and 1 for a text of exactly the form asked for"),
+        (None, "GRPO on a judge's reasoning and verdict (RM-R1"),
+    ],
+)
+def test_a_judge_is_told_to_be_rewarded_as_it_was(reward: str | None, told: str):
+    kept = KeptNumbers(record={"grpo.reward": reward} if reward else {})
+    about = model_card(note(method="judge-grpo", judge="full"), kept, {}, {}).split("## Data")[0]
+    assert told in about and ("-1" in about) == (reward == "answer") and "{" not in about
+
+
 def test_a_judges_held_out_pairs_are_told_with_their_intervals():
     share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
     pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]

@@ -26,8 +26,7 @@ METHODS = {
     "sft": "imitation of accepted traces (supervised fine-tuning); tool output and prompts are "
     "not imitated",
     "ss-grpo": "the policy gradient on judged groups of rollouts",
-    "judge-grpo": "GRPO on a judge's reasoning and verdict, +1 for a right one and -1 for any "
-    "other (RM-R1, arXiv:2505.02387)",
+    "judge-grpo": "GRPO on a judge's reasoning and verdict{rewarded} (RM-R1, arXiv:2505.02387)",
 }
 CREDIT = {
     "ss-grpo": "SS-GRPO: each stage by its own score and those of later ones (RubricEM, "
@@ -37,6 +36,11 @@ CREDIT = {
     "identity": "each stage by its own score alone",
     "matrix": "a matrix of its own, which stands among the settings",
 }
+_REWARDED = {
+    "answer": ", +1 for the right verdict and -1 for the other one and for none",
+    "answer+format": ", 1 for the right verdict and 1 for a text of exactly the form asked for",
+}
+"""by `reward` under [grpo], as the run's record has it"""
 _IN_TEXT = {"rows", "base_sha256", "model", "method"}
 """of the run's record, what the card tells elsewhere"""
 _AS_POLICY = """\
@@ -60,7 +64,7 @@ def model_card(
     """The card's text. `trained_on` are counts and hashes, `metrics` those of the last step."""
     weights = _published(note)
     sections = {
-        "What it is": _about(note, kept, weights),
+        "What it is": _about(note, weights, kept),
         "Data": _table(("", ""), settings(trained_on)),
         "Objective and hyper-parameters": _table(("setting", "value"), _settings(note, kept)),
         "Lineage": _lineage(note),
@@ -99,13 +103,14 @@ def _front_matter(note: Checkpoint, weights: Weights | None) -> str:
     return "\n".join(["---", *lines, "---"])
 
 
-def _about(note: Checkpoint, kept: KeptNumbers, weights: Weights | None) -> str:
+def _about(note: Checkpoint, weights: Weights | None, kept: KeptNumbers) -> str:
+    rewarded = _REWARDED.get(kept.record.get("grpo.reward", ""), "")
     adaptation = f"LoRA of rank {note.rank}, alpha {note.alpha:g}"
     rows = [
         ("base", f"{_name(note, weights)}{f' ({weights.repo})' if weights else ''}"),
         ("base SHA-256", note.base_sha256),
         ("licence of the base", weights.licence if weights else UNKNOWN),
-        ("method", METHODS.get(note.method, note.method)),
+        ("method", METHODS.get(note.method, note.method).replace("{rewarded}", rewarded)),
         *([("credit", _credit(kept))] if note.method == "ss-grpo" else []),
         ("trained", adaptation if note.adaptation == "lora" else "all weights"),
         *([("judges in the form", note.judge)] if note.judge else []),
