@@ -4,6 +4,7 @@ OUT/distilled/journal.jsonl   every finished call of a teacher: none is made twi
 OUT/distilled/traces.jsonl    the traces that are kept
 OUT/distilled/rows.jsonl      the same as rows of the judge's own tokeniser
 OUT/distilled/report.json     what was kept, redone and dropped, by reason
+OUT/distilled/made_of.json    what all that follows from
 """
 
 import asyncio
@@ -17,13 +18,14 @@ from agent.choice import EmbeddedChoice, choose_policy
 from agent.judging import open_judge_model
 from judge.building import LocalModel
 from judge.pairwise_forms import ChainForm, well_formed
-from memory.errors import JudgeError, SettingsError
+from memory.errors import JudgeError, SettingsError, StoreError, boundary
 from memory.runs import write_atomically
 from training.exporting import write_rows
 from training.judge_training.config import DistilConfig, TeacherConfig
 from training.judge_training.gated import Gated, all_done, gated, settings_of
 from training.judge_training.pairs import ShownPair, read_pairs, shown_once
 from training.judge_training.rows import trace_row
+from training.judge_training.standing import keep_made_of, made_of, stands
 from training.judge_training.traces import FAILED, Teacher, Teachers, Trace
 from training.local.config import TrainConfig
 from training.local.session import Tell
@@ -33,6 +35,7 @@ from training.rows import TrainRow
 TOLD_EVERY = 25
 """pairs between two lines that tell how far it is"""
 LIMIT = "max_run_cost under [distil]"
+REPORT = "report.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +60,33 @@ async def distil(
 ) -> Distilled:
     """Have traces written, and write their rows; the same call goes on after an interruption.
 
+    Once the training on the rows has begun they stand as they are, and no teacher is asked.
+
     Raises SettingsError for pairs or models that do not fit, JudgeError where no trace can be
     kept, RunStopped where a person or the limit of money ended it.
     """
-    form = form_of(config)
     pairs = await asyncio.to_thread(read_pairs, told.pairs, told.limit, config.seed)
-    shown = shown_once(pairs, config.seed)
-    folder = config.rows[0].parent
+    made = made_of(config, told, pairs)
+    report = config.rows[0].parent / REPORT
+    if stands(config, made):
+        tell("training on these rows has begun: they stand as they are, and no teacher is asked")
+        with boundary(StoreError, f"reading {report}"):
+            return Distilled(**json.loads(report.read_text(encoding="utf-8")))
+    found = await _distilled(config, told, shown_once(pairs, config.seed), tell, stop)
+    write_atomically(report, json.dumps(asdict(found), indent=1))
+    keep_made_of(config, made)
+    return found
+
+
+async def _distilled(
+    config: TrainConfig,
+    told: DistilConfig,
+    shown: Sequence[ShownPair],
+    tell: Tell,
+    stop: asyncio.Event | None,
+) -> Distilled:
+    """Write the traces and the rows; what they came to."""
+    form, folder = form_of(config), config.rows[0].parent
     with gated(folder, tell, told.max_run_cost) as gate:
         async with _teachers(gate, told, form) as teachers:
             found = await gate.through(_traced(gate, teachers, shown, tell), stop)
@@ -74,7 +97,7 @@ async def distil(
     write_atomically(folder / "traces.jsonl", (t.model_dump_json() + "\n" for t in traces))
     rows, unfit = await _rows(config, form, shown, traces)
     write_rows(config.rows[0], rows)
-    report = Distilled(
+    return Distilled(
         pairs=len(shown),
         kept=len(traces),
         redone=sum(trace.redone for trace in traces),
@@ -83,8 +106,6 @@ async def distil(
         cost=cost,
         rows=len(rows),
     )
-    write_atomically(folder / "report.json", json.dumps(asdict(report), indent=1))
-    return report
 
 
 def form_of(config: TrainConfig) -> ChainForm:

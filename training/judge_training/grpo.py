@@ -11,7 +11,6 @@ OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both or
 """
 
 import asyncio
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import write_atomically
 from training.blocking import in_thread
 from training.judge_training.config import GrpoConfig
-from training.judge_training.pairs import apart_from, batch_of, read_pairs, shown_once
+from training.judge_training.pairs import apart_from, batch_of, digest, read_pairs, shown_once
 from training.judge_training.rows import SampledPair, judge_rows
 from training.judge_training.sampling import JudgeSampler
 from training.local.canary import Canary
@@ -130,7 +129,7 @@ async def train_judge(
     _check_start(config)
     claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"grpo.{name}": value for name, value in claimed.items()}
-    record |= {"judge": config.judge, "grpo.pairs": _digest(pairs), "grpo.asked": _digest(held_out)}
+    record |= {"judge": config.judge, "grpo.pairs": digest(pairs), "grpo.asked": digest(held_out)}
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
         _check_alone(session)
         session.note = session.note.model_copy(update={"method": METHOD})
@@ -221,8 +220,3 @@ def _check_alone(session: TrainingSession) -> None:
             "The judge is sampled by one process, and torchrun started several.",
             "Start it without torchrun.",
         )
-
-
-def _digest(pairs: Sequence[Pair]) -> str:
-    lines = "\n".join(pair.model_dump_json() for pair in pairs)
-    return hashlib.sha256(lines.encode()).hexdigest()

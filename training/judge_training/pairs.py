@@ -1,5 +1,6 @@
 """Labelled pairs as a judge is shown them: in an order drawn from the seed, the right one known."""
 
+import hashlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -64,6 +65,12 @@ def batch_of(pairs: Sequence[Pair], size: int, number: int, seed: int) -> list[P
         epoch, at = divmod(place, len(pairs))
         chosen.append(_shuffled(pairs, f"{seed}/{epoch}")[at])
     return list({pair.id: pair for pair in chosen}.values())
+
+
+def digest(pairs: Sequence[Pair]) -> str:
+    """The SHA-256 of all that the pairs hold, in their order."""
+    lines = "\n".join(pair.model_dump_json() for pair in pairs)
+    return hashlib.sha256(lines.encode()).hexdigest()
 
 
 def _shuffled(pairs: Sequence[Pair], seed: str) -> list[Pair]:
