@@ -179,3 +179,25 @@ def test_bad_settings_and_pairs_are_told_in_a_sentence(
     (tmp_path / "single.jsonl").write_text(json.dumps(single))
     done = train(written(tmp_path, None, **changed))
     assert done.exit_code != 0 and re.search(told, " ".join(done.output.split())), done.output
+
+
+@pytest.mark.parametrize(
+    ("engine", "told", "remedy"),
+    [
+        ({"save_every": 5}, "saves a checkpoint after every round", "Leave out `save_every`"),
+        ({"best_by": "held_out/accuracy"}, "judged before the first round and after the last",
+         "Choose by a number of the rounds, such as right"),
+        ({"best_by": "reward/answer/mean"}, "no round has a number 'reward/answer/mean'",
+         "Set best_by to "),
+        ({"best_by": "rigth"}, "no round has a number 'rigth'", "Set best_by to 'right'"),
+    ],
+)  # fmt: skip
+def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
+    tmp_path: Path, engine: dict[str, Any], told: str, remedy: str
+):
+    with judging() as (address, server):
+        refused = train(written(tmp_path, address, engine, held_out=["held.jsonl"]))
+        assert server.asked == []
+    said = " ".join(refused.output.split())
+    assert refused.exit_code == 2 and told in said and remedy in said, said
+    assert not (tmp_path / "out" / "run.json").exists()

@@ -19,7 +19,7 @@ from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders
 from training.rounds.held_out import NUMBERS, HeldOut
 from training.row_rule import RowRule
-from training.watching.names import check_possible
+from training.watching.names import check_possible, check_possible_of_judge
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -83,6 +83,26 @@ def test_a_number_of_held_out_questions_needs_some():
         check_possible("held_out/reward/anser/mean", held_out=True)
     with pytest.raises(SettingsError, match="no round has a number 'held_out/seconds/train'"):
         check_possible("held_out/seconds/train", held_out=True)
+
+
+@pytest.mark.parametrize("name", [None, "right", "reward", "loss", "judge_kl_old", "rows/judge"])
+def test_a_number_that_a_judges_round_can_have_is_not_refused(name: str | None):
+    check_possible_of_judge(name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("reward/answer/mean", "tokens/mean"),
+        ("plan_loss", "loss"),
+        ("policy_loss", "loss"),
+        ("rigth", "right"),
+    ],
+)
+def test_a_number_that_no_judges_round_can_have_is_told_with_the_nearest(wrong: str, near: str):
+    with pytest.raises(SettingsError, match=f"no round has a number '{wrong}'") as told:
+        check_possible_of_judge(wrong)
+    assert f"Set best_by to '{near}" in told.value.remedy
 
 
 class Pointed:

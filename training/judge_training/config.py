@@ -129,6 +129,10 @@ def read_grpo(path: Path) -> tuple[EngineConfig, GrpoConfig]:
     """A file's settings of the rounds. Raises SettingsError with every fault in a sentence."""
     values = _values(path)
     told = _taken(values, "grpo", GrpoConfig, path.parent)
+    if "save_every" in values:
+        raise SettingsError(
+            "[grpo] saves a checkpoint after every round.", "Leave out `save_every`."
+        )
     objective = values.get("objective", {})
     if isinstance(objective, dict):
         values["objective"] = {"beta": BETA, **objective}

@@ -37,6 +37,7 @@ from training.local.session import Tell, TrainingSession, open_session
 from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders, round_seed
 from training.rows import TrainRow
+from training.watching.names import check_possible_of_judge
 
 METHOD = "judge-grpo"
 CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
@@ -125,6 +126,7 @@ async def train_judge(
     Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where no pair
     could be sampled, a server was away for too long, or a gradient is not finite.
     """
+    check_possible_of_judge(config.best_by)
     pairs, held_out, left_out = await asyncio.to_thread(_pairs, config, grpo, tell)
     _check_start(config)
     claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)

@@ -5,6 +5,7 @@ words; docs/training_numbers.md explains them all.
 """
 
 import re
+from collections.abc import Sequence
 from difflib import get_close_matches
 
 from memory.errors import SettingsError
@@ -37,8 +38,17 @@ staleness/max reflection/score/mean reflection/score/max reflection/malformed_sh
 reflect_grad_norm reflect_tokens reflect_seconds
 seconds/rollout seconds/judge seconds/reflect seconds/train seconds/wait
 """
+_JUDGE_ROUNDS = """
+groups groups/no_spread reward right malformed unscored shown_first tokens/mean rows/judge
+dropped/{reason}
+"""
 _HELD_OUT = "reward/{stage}/low reward/{stage}/high"
 OF_UPDATES, OF_ROUNDS = tuple(_UPDATES.split()), tuple((_ASKED + _ROUNDS).split())
+OF_JUDGE = (
+    *(name.replace("{objective}", "judge") for name in OF_UPDATES if "{stage}" not in name),
+    *_JUDGE_ROUNDS.split(),
+)
+"""of a judge that learns from its own verdicts, which has one stage and one objective"""
 HELD_OUT = "held_out/"
 """before the name of a number that is the held-out questions' and no round's"""
 OF_HELD_OUT = tuple(HELD_OUT + name for name in (_ASKED + _HELD_OUT).split())
@@ -61,14 +71,28 @@ def check_possible(best_by: str | None, held_out: bool = False) -> None:
 
     `held_out`: whether questions are held out.
     """
-    names = (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ()))
-    if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
-        return
     if of_held_out(best_by) and not held_out:
         raise SettingsError(
             f"best_by is {best_by!r}, and no questions are held out.",
             "Set held_out under [rounds], or choose by a number of the rounds themselves.",
         )
+    _check_named(best_by, (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ())))
+
+
+def check_possible_of_judge(best_by: str | None) -> None:
+    """The same of the rounds in which a judge learns from its own verdicts."""
+    if of_held_out(best_by):
+        raise SettingsError(
+            f"best_by is {best_by!r}, and no checkpoint of a judge is chosen by held-out pairs: "
+            "they are judged before the first round and after the last alone.",
+            "Choose by a number of the rounds, such as right, or leave it out.",
+        )
+    _check_named(best_by, OF_JUDGE)
+
+
+def _check_named(best_by: str | None, names: Sequence[str]) -> None:
+    if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
+        return
     spelled = [name.replace("{stage}", stage) for name in names for stage in Stage]
     near = get_close_matches(best_by, spelled, n=1, cutoff=0.0)
     raise SettingsError(
