@@ -68,6 +68,20 @@ def test_a_step_is_told_with_its_numbers_and_none_that_it_has_not():
     ]  # fmt: skip
 
 
+def test_a_judges_round_is_told_by_its_verdicts():
+    verdicts = {"right": 0.625, "malformed": 0.125, "unscored": 0.0, "reward": 0.25}
+    figures = [("right", "62%"), ("malformed", "12%"), ("unscored", "0%"), ("mean reward", "0.25")]
+    assert reward_figures({**STEP, **verdicts}) == figures
+    told: list[str] = []
+    PlainLines(told.append)(RoundTrained(2, 2, verdicts))
+    assert told == [
+        "round 2 of 2 is saved: right 62%, malformed 12%, unscored 0%, mean reward 0.25"
+    ]
+    progress = Progress()
+    progress.advance(PhaseChanged("held-out pairs", 2, True))
+    assert "held-out pairs after 2 rounds" in drawn(progress)
+
+
 def test_lines_tell_rows_steps_rounds_and_askings():
     told: list[str] = []
     clock = Clock()

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from training.judge_training.distilling import Distilled
     from training.judge_training.grpo import JudgeTrained
     from training.local.config import TrainConfig
+    from training.local.session import Tell
     from training.local.training_run import Trained
+    from training.watching.events import Watch
 
 PARTIAL = 3
 """exit status where a limit of money ended it"""
@@ -48,7 +52,7 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
 
     settings, told = read_distil(config)
     found = _run(lambda stop: distil(settings, told, _tell, stop))
-    trained = None if rows_only else asyncio.run(_imitated(settings))
+    trained = None if rows_only else asyncio.run(_imitated(settings, as_json))
     if as_json:
         rows = {"rows_file": str(settings.rows[0]), **asdict(found)}
         click.echo(json.dumps({**rows, "trained": trained and _trained_dict(trained)}))
@@ -73,15 +77,28 @@ def grpo_command(config: Path, as_json: bool) -> None:
 
     settings, told = read_grpo(config)
     directory = load_settings().weights_dir
-    done = _run(lambda stop: train_judge(settings, told, _tell, directory, stop))
+
+    async def rounds(stop: asyncio.Event) -> "JudgeTrained":
+        with _view(f"judge-grpo, {settings.model}", as_json) as (tell, watch):
+            return await train_judge(settings, told, tell, directory, stop, watch)
+
+    done = _run(rounds)
     click.echo(json.dumps(_rounds_dict(done)) if as_json else _rounds_told(done))
 
 
-async def _imitated(settings: "TrainConfig") -> "Trained":
+async def _imitated(settings: "TrainConfig", quiet: bool) -> "Trained":
     from agent.settings import load_settings
     from training.local.training_run import train
 
-    return await train(settings, "sft", _tell, load_settings().weights_dir)
+    with _view(f"judge, sft, {settings.model}", quiet) as (tell, watch):
+        return await train(settings, "sft", tell, load_settings().weights_dir, watch)
+
+
+def _view(title: str, quiet: bool) -> "AbstractContextManager[tuple[Tell, Watch]]":
+    """Where the training is shown: on one process's terminal, or as lines."""
+    from training.watching.console import training_view
+
+    return training_view(title, _tell, quiet=quiet or os.environ.get("RANK", "0") != "0")
 
 
 def _run(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:

@@ -12,7 +12,8 @@ OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both or
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,10 @@ from training.local.session import Tell, TrainingSession, open_session
 from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders, round_seed
 from training.rows import TrainRow
+from training.watching.event_files import with_event_files
+from training.watching.events import Phase, PhaseChanged, RoundTrained, Watch, unwatched
 from training.watching.names import check_possible_of_judge
+from training.watching.plain import PlainLines
 
 METHOD = "judge-grpo"
 CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
@@ -69,6 +73,7 @@ class JudgeRounds:
     sampler: JudgeSampler
     updates: SessionUpdates
     folders: RoundFolders
+    watch: Watch = unwatched
 
     async def run(self) -> tuple[PairReport | None, PairReport | None]:
         """Do the rounds that are not done; what the held-out pairs say before and after."""
@@ -81,19 +86,26 @@ class JudgeRounds:
         seed = round_seed(self.config.seed, number)
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
         folder = self.folders.round(number).folder
-        found = await self.sampler.sampled(
-            folder, shown_once(pairs, seed), self.updates.checkpoint, seed
-        )
+        with self._phase("collect", number + 1):
+            found = await self.sampler.sampled(
+                folder, shown_once(pairs, seed), self.updates.checkpoint, seed
+            )
         sampled = [one for one in found if isinstance(one, SampledPair)]
         rows, numbers = round_rows(sampled, number, self.config.max_row_tokens)
-        trained = await in_thread(partial(self.updates.update, rows))
-        await in_thread(partial(self.updates.save, {**numbers, **trained}))
-        self.sampler.tell(self._told(number, numbers, bool(rows)))
+        if not rows:
+            self.sampler.tell(
+                f"round {number + 1} had nothing to learn: no pair's samples differ in reward"
+            )
+        with self._phase("update", number + 1):
+            metrics = {**numbers, **await in_thread(partial(self.updates.update, rows))}
+            await in_thread(partial(self.updates.save, metrics))
+        self.watch(RoundTrained(number + 1, self.grpo.rounds, metrics))
 
-    def _told(self, number: int, numbers: dict[str, float], trained: bool) -> str:
-        shown = ", ".join(f"{n} {numbers[n]:.3g}" for n in ("right", "malformed", "unscored"))
-        kept = "is saved" if trained else "had nothing to learn: no pair's samples differ in reward"
-        return f"round {number + 1} of {self.grpo.rounds} {kept}: {shown}"
+    @contextmanager
+    def _phase(self, phase: Phase, number: int) -> Iterator[None]:
+        self.watch(PhaseChanged(phase, number, True))
+        yield
+        self.watch(PhaseChanged(phase, number, False))
 
     async def _measured(self, updates: int) -> PairReport | None:
         """The held-out pairs by the judge after so many rounds; once, also after a kill."""
@@ -103,9 +115,10 @@ class JudgeRounds:
         path = folder / f"{updates:03d}.json"
         if not path.exists():
             checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
-            comparisons = await self.sampler.compared(
-                folder / f"{updates:03d}", self.held_out, checkpoint
-            )
+            with self._phase("held-out pairs", updates):
+                comparisons = await self.sampler.compared(
+                    folder / f"{updates:03d}", self.held_out, checkpoint
+                )
             report = pair_report("held out", f"after {updates} rounds", self.held_out, comparisons)
             write_atomically(path, report.model_dump_json(indent=1))
             right = report.measures.accuracy
@@ -120,8 +133,11 @@ async def train_judge(
     tell: Tell,
     weights_dir: Path | None = None,
     stop: asyncio.Event | None = None,
+    watch: Watch | None = None,
 ) -> JudgeTrained:
     """Do the rounds that are not done yet; the same call goes on after an interruption.
+
+    `watch`: who is shown each event; None: `tell`, a line for each.
 
     Raises SettingsError for what does not fit, RunStopped at `stop`, PolicyError where no pair
     could be sampled, a server was away for too long, or a gradient is not finite.
@@ -140,11 +156,13 @@ async def train_judge(
             "pairs held out": len(held_out), "pairs left out, as held out": left_out,
         }  # fmt: skip
         folders = RoundFolders(config.out, config.out / "data")
-        updates = SessionUpdates(session, folders, grpo.rounds)
+        shown = watch or PlainLines(tell)
+        updates = SessionUpdates(session, folders, grpo.rounds, shown)
         assert config.judge is not None
         sampler = JudgeSampler(config, grpo, config.judge, tell, stop)
-        rounds = JudgeRounds(config, grpo, pairs, held_out, sampler, updates, folders)
-        before, after = await rounds.run()
+        with with_event_files(shown, config.out, config.tensorboard) as seen:
+            rounds = JudgeRounds(config, grpo, pairs, held_out, sampler, updates, folders, seen)
+            before, after = await rounds.run()
         canary = await compare_once(session, updates.last)
         return JudgeTrained(updates.checkpoint, updates.done, before, after, canary)
 

@@ -22,6 +22,10 @@ from training.watching.progress import Progress
 
 SAID = 3
 """lines told last that stay in sight"""
+_HELD_OUT = {
+    "held-out": "held-out questions after {} updates",
+    "held-out pairs": "held-out pairs after {} rounds",
+}
 BAR = 30
 """columns of the bar at most"""
 
@@ -100,10 +104,9 @@ def _how_far(progress: Progress) -> RenderableType:
 
 def _phases(progress: Progress) -> str:
     return " · ".join(
-        f"held-out questions after {number} updates" if phase == "held-out"
-        else f"{phase} round {number}"
+        _HELD_OUT.get(phase, f"{phase} round {{}}").format(number)
         for phase, number in progress.phases.items()
-    )  # fmt: skip
+    )
 
 
 def _line(name: str, figures: Iterable[tuple[str, str]]) -> Text:

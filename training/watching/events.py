@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-Phase = Literal["collect", "judge", "reflect", "update", "held-out"]
+Phase = Literal["collect", "judge", "reflect", "update", "held-out", "held-out pairs"]
 Metrics = Mapping[str, Any]
 
 
@@ -47,7 +47,7 @@ class PhaseChanged:
 
     phase: Phase
     number: int
-    """of the round, from 1; of `held-out` the updates before it"""
+    """of the round, from 1; of what is held out the updates or rounds before it"""
     running: bool
 
 

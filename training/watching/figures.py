@@ -1,7 +1,7 @@
 """Which numbers of a step are shown to people, and how they are written."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from memory.schema import Stage
@@ -17,6 +17,12 @@ _OF_STEP = (
     ("KL to reference", "kl_reference", ".2g"),
     ("sampler gap", "sampler_gap", ".2g"),
 )
+_OF_VERDICTS = (
+    ("right", "right", ".0%"),
+    ("malformed", "malformed", ".0%"),
+    ("unscored", "unscored", ".0%"),
+    ("mean reward", "reward", ".2f"),
+)
 
 
 def number(metrics: Metrics, name: str) -> float | None:
@@ -31,11 +37,7 @@ def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
     """Names and values of an update, those that it has; [] where no row had a gradient."""
     if number(metrics, "grad_norm") is None:
         return []
-    found = [
-        (label, format(value, form))
-        for label, name, form in _OF_STEP
-        if (value := number(metrics, name)) is not None
-    ]
+    found = _figures(metrics, _OF_STEP)
     low, high = number(metrics, "clipped_low"), number(metrics, "clipped_high")
     if low is not None or high is not None:
         found.append(("clipped", f"{(low or 0) + (high or 0):.1%}"))
@@ -47,7 +49,10 @@ def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
 
 
 def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
-    """Mean rewards by stage, shares without a score and the staleness, those that there are."""
+    """Mean rewards by stage, shares without a score and the staleness, those that there are.
+
+    Of a judge that learns from its own verdicts, shares of those and their mean reward.
+    """
     found = [
         (stage.value, f"{value:.2f}")
         for stage in Stage
@@ -60,7 +65,15 @@ def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
     if (stale := number(metrics, "staleness/mean")) is not None:
         most = number(metrics, "staleness/max")
         found.append(("staleness", f"{stale:.1f}" + (f" (at most {most:.0f})" if most else "")))
-    return found
+    return found + _figures(metrics, _OF_VERDICTS)
+
+
+def _figures(metrics: Metrics, plan: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    return [
+        (label, format(value, form))
+        for label, name, form in plan
+        if (value := number(metrics, name)) is not None
+    ]
 
 
 def lasting(seconds: float) -> str:
