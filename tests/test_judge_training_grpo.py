@@ -136,6 +136,7 @@ def test_the_embedded_model_is_sampled_and_its_endless_texts_are_unscored(tmp_pa
     assert done.exit_code == 0, done.output
     (numbers,) = lines(tmp_path)
     assert numbers["unscored"] == 1 and numbers["rows/judge"] == 0
+    assert not numbers.keys() & {"reward", "right", "malformed"}, "what is unscored is no 0"
 
 
 def test_a_judge_that_cannot_be_asked_is_told_and_leaves_no_figures(tmp_path: Path):

@@ -194,16 +194,20 @@ def round_rows(
 
 
 def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
-    """Shares of all samples that were scored; `unscored` of all; `reward` is their mean."""
+    """Shares of all samples that were scored; `unscored` of all; `reward` is their mean.
+
+    Where none was scored, `unscored` alone.
+    """
     drawn = [(sample, one.pair.better) for one in sampled for sample in one.samples]
     scored = [(sample, better) for sample, better in drawn if not sample.unscored]
-    count = max(len(scored), 1)
-    return {
+    unscored = {"unscored": 1 - len(scored) / max(len(drawn), 1)}
+    if not (count := len(scored)):
+        return unscored
+    return unscored | {
         "reward": float(np.sum([s.reward for s, _ in scored])) / count,
         "right": sum(s.verdict == better for s, better in scored) / count,
         "malformed": sum(s.verdict is None for s, _ in scored) / count,
         "shown_first": sum(s.verdict == "A" for s, _ in scored) / count,
-        "unscored": 1 - len(scored) / max(len(drawn), 1),
         "tokens/mean": sum(len(s.ids or ()) for s, _ in scored) / count,
     }
 
