@@ -18,6 +18,7 @@ from tests.train_rows import quiet
 from training.flow import RunStopped
 from training.judge_training.config import read_grpo
 from training.judge_training.grpo import train_judge
+from training.watching.events import Event, PhaseChanged
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -104,6 +105,20 @@ async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_sa
     assert [line["loss"] for line in lines(cut)] == [line["loss"] for line in lines(whole)]
     adapters = [(f / "out/last/adapter.gguf").read_bytes() for f in (cut, whole)]
     assert adapters[0] == adapters[1]
+
+
+async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: Path):
+    stop = asyncio.Event()
+
+    def watch(event: Event) -> None:
+        if isinstance(event, PhaseChanged) and event.phase == "update":
+            stop.set()
+
+    with judging() as (address, _):
+        settings = read_grpo(written(tmp_path, address))
+        with pytest.raises(RunStopped):
+            await train_judge(*settings, quiet, stop=stop, watch=watch)
+    assert len(lines(tmp_path)) == 1
 
 
 def test_where_all_verdicts_are_alike_nothing_is_trained_and_it_is_told(tmp_path: Path):

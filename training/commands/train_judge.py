@@ -51,8 +51,8 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
     from training.judge_training.distilling import distil
 
     settings, told = read_distil(config)
-    found = _run(lambda stop: distil(settings, told, _tell, stop))
-    trained = None if rows_only else asyncio.run(_imitated(settings, as_json))
+    found = _run(lambda stop: distil(settings, told, _tell, stop), "the calls")
+    trained = None if rows_only else _run(partial(_imitated, settings, as_json), "the step")
     if as_json:
         rows = {"rows_file": str(settings.rows[0]), **asdict(found)}
         click.echo(json.dumps({**rows, "trained": trained and _trained_dict(trained)}))
@@ -82,16 +82,16 @@ def grpo_command(config: Path, as_json: bool) -> None:
         with _view(f"judge-grpo, {settings.model}", as_json) as (tell, watch):
             return await train_judge(settings, told, tell, directory, stop, watch)
 
-    done = _run(rounds)
+    done = _run(rounds, "the calls and the update")
     click.echo(json.dumps(_rounds_dict(done)) if as_json else _rounds_told(done))
 
 
-async def _imitated(settings: "TrainConfig", quiet: bool) -> "Trained":
+async def _imitated(settings: "TrainConfig", quiet: bool, stop: asyncio.Event) -> "Trained":
     from agent.settings import load_settings
     from training.local.training_run import train
 
     with _view(f"judge, sft, {settings.model}", quiet) as (tell, watch):
-        return await train(settings, "sft", tell, load_settings().weights_dir, watch)
+        return await train(settings, "sft", tell, load_settings().weights_dir, watch, stop)
 
 
 def _view(title: str, quiet: bool) -> "AbstractContextManager[tuple[Tell, Watch]]":
@@ -101,12 +101,13 @@ def _view(title: str, quiet: bool) -> "AbstractContextManager[tuple[Tell, Watch]
     return training_view(title, _tell, quiet=quiet or os.environ.get("RANK", "0") != "0")
 
 
-def _run(work: Callable[[asyncio.Event], Awaitable[T]]) -> T:
-    """What the work gives; ^C ends it once the calls in flight are kept."""
+def _run(work: Callable[[asyncio.Event], Awaitable[T]], under_way: str) -> T:
+    """What the work gives; ^C ends it once what is under way is finished and kept."""
     from training.flow import GO_ON, RunStopped
 
     async def watched() -> T:
-        interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
+        ending = f"Finishing {under_way} under way"
+        interrupts = Interrupts(partial(click.echo, err=True), ending)
         with interrupts.caught(), interrupts.running() as stop:
             return await work(stop)
 

@@ -16,7 +16,7 @@ from agent.journaled import Calls, JournaledChat, JournaledReader
 from agent.settings import Settings, load_settings
 from judge.building import LocalModel
 from memory.journal import Journal
-from training.flow import GO_ON, Flow, RunStopped
+from training.flow import Flow, RunStopped
 from training.local.session import Tell
 from training.meter import Meter
 from training.purse import Purse
@@ -60,9 +60,7 @@ class Gated:
     async def _stopped(self, stop: asyncio.Event | None) -> None:
         if stop is not None:
             await stop.wait()
-            error = RunStopped("The training of the judge was interrupted.", GO_ON)
-            error.by_person = True
-            self.flow.end(error)
+            self.flow.end(RunStopped.by_a_person("The training of the judge was interrupted."))
 
 
 @contextmanager

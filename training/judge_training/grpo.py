@@ -12,7 +12,7 @@ OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both or
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,7 @@ from training.local.learner import moves
 from training.local.session import Tell, TrainingSession, open_session
 from training.rounds.engine import SessionUpdates
 from training.rounds.folders import RoundFolders, round_seed
+from training.rounds.updating import Metrics
 from training.rows import TrainRow
 from training.watching.event_files import with_event_files
 from training.watching.events import Phase, PhaseChanged, RoundTrained, Watch, unwatched
@@ -97,9 +98,14 @@ class JudgeRounds:
                 f"round {number + 1} had nothing to learn: no pair's samples differ in reward"
             )
         with self._phase("update", number + 1):
-            metrics = {**numbers, **await in_thread(partial(self.updates.update, rows))}
-            await in_thread(partial(self.updates.save, metrics))
+            metrics = await in_thread(partial(self._updated, rows, numbers))
         self.watch(RoundTrained(number + 1, self.grpo.rounds, metrics))
+
+    def _updated(self, rows: Sequence[TrainRow], numbers: Mapping[str, float]) -> Metrics:
+        """Update and save in one piece: whoever stops the training keeps an update begun."""
+        metrics = {**numbers, **self.updates.update(rows)}
+        self.updates.save(metrics)
+        return metrics
 
     @contextmanager
     def _phase(self, phase: Phase, number: int) -> Iterator[None]:
