@@ -200,7 +200,7 @@ def _found(config: EngineConfig, folder: Path) -> dict[str, Any]:
         found["rows"] = tuple(folder / rows.expanduser() for rows in config.rows)
     model = folder / Path(config.model).expanduser()
     if config.model.lower().endswith(".gguf") or (model / "config.json").is_file():
-        found["model"] = str(model)
+        found["model"] = str(model.absolute())  # checkpoints keep it, and are used from elsewhere
     return found
 
 
