@@ -1,14 +1,18 @@
 """What `rubricem train` is told: rows of files and of collected runs, and rounds that agree."""
 
+import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 
+from agent.cli import main
 from judge.stage_judge import GroupJudgement
 from memory.errors import SettingsError
 from memory.rubrics import RubricBuffer
-from memory.schema import Decoding, Status, TrajectoryGroup
+from memory.schema import Decoding, Status, Trajectory, TrajectoryGroup
 from tests.collected import LengthJudge, Opened, judgement, manifest
 from tests.test_recasting import traced
 from tests.train_rows import policy_rows, written
@@ -81,6 +85,14 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
             "rows were made with theirs",
         ),
         ({"rounds": ROUNDS, "epochs": 2}, "ss-grpo", "epochs: Extra inputs"),
+        (
+            {"rows": ["r.jsonl"], "rules": ["citation"]},
+            "sft",
+            "exported rows were made with theirs",
+        ),
+        ({"rounds": ROUNDS, "rules": ["support"]}, "ss-grpo", "chooses among the runs that are im"),
+        ({"rows": ["r"], "rules": ["no_answer"]}, "sft", r"no rejection rules \['no_answer'\]"),
+        ({"rows": ["r"], "rules": "support"}, "sft", "no rejection rules 'support'"),
     ],
 )
 def test_what_contradicts_itself_is_refused(
@@ -164,6 +176,17 @@ async def test_a_folder_that_was_exported_is_taken_as_exported(tmp_path: Path):
     assert await with_rows(config, rule, "ss-grpo", print) == config
 
 
+def forced(folder: Path, traces: list[Trajectory]) -> RunDirectory:
+    """A run of one step that holds these traces."""
+    asked = traces[0].question
+    questions, run = [Question(id="0", question=asked)], RunDirectory(folder)
+    run.begin(manifest(questions, decoding=Decoding.FORCED, step_size=1), questions)
+    record = GroupRecord(id="g", step=0, question_id="0", question=asked,
+                         trajectories=tuple(t.id for t in traces))  # fmt: skip
+    run.commit(0, {"trajectories": traces, "groups": [record]})
+    return run
+
+
 async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
     tmp_path: Path, tiny: Path
 ):
@@ -174,13 +197,7 @@ async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
         "unanswered": trace.model_copy(update={"id": "u", "segments": unanswered}),
         "again": trace.model_copy(update={"id": "v", "segments": unanswered}),
     }
-    questions = [Question(id="0", question=trace.question)]
-    run = RunDirectory(tmp_path / "traces")
-    run.begin(manifest(questions, decoding=Decoding.FORCED, step_size=1), questions)
-    traces = [trace, *bad.values()]
-    record = GroupRecord(id="g", step=0, question_id="0", question=trace.question,
-                         trajectories=tuple(t.id for t in traces))  # fmt: skip
-    run.commit(0, {"trajectories": traces, "groups": [record]})
+    forced(tmp_path / "traces", [trace, *bad.values()])
     config, rule = config_of(tmp_path, ["traces"], model=str(tiny))
     told: list[str] = []
     found = await with_rows(config, rule, "sft", told.append)
@@ -190,6 +207,41 @@ async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
         f"{tmp_path / 'traces'}: 1 rows; 2 left out, rejected by the rule no_answer; "
         "1 left out, it is partial, not finished"
     ]
+
+
+async def test_imitation_goes_by_the_rules_that_are_switched_on(tmp_path: Path, tiny: Path):
+    trace = await traced(tmp_path / "fakes")
+    other = tuple(s.model_copy(update={"text": "Nothing of it."}) for s in trace.sources)
+    unfounded = trace.model_copy(update={"id": "u", "sources": other})
+    unknown = trace.model_copy(update={"id": "v", "sources": ()})
+    forced(tmp_path / "traces", [trace, unfounded, unknown])
+    values = {"out": "out", "rows": ["traces"], "model": str(tiny)}
+    for rules, left in (
+        ([], "3 rows"),
+        (["citation"], "2 rows; 1 left out, rejected by the rule citation"),
+        (["support"], "1 rows; 2 left out, rejected by the rule support"),
+    ):
+        job, told = build_job({**values, "rules": rules}, tmp_path, "sft"), list[str]()
+        assert isinstance(job.config, TrainConfig)
+        await with_rows(job.config, job.rule, "sft", told.append, job.rules)
+        assert told == [f"{tmp_path / 'traces'}: {left}"]
+
+
+async def test_the_commands_take_the_rules(tmp_path: Path, tiny: Path):
+    trace = await traced(tmp_path / "fakes")
+    run = forced(tmp_path / "traces", [trace.model_copy(update={"sources": ()})])
+    path, left = tmp_path / "sft.toml", "rejected by the rule citation"
+    told = {"out": "out", "rows": ["traces"], "model": str(tiny), "rules": ["citation"]}
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    refused = await asyncio.to_thread(invoked, "train", "sft", str(path))
+    assert refused.exit_code == 2 and f"1 left out, {left}" in refused.stderr
+    flags = ("--model", str(tiny), "--rule", "citation")
+    done = await asyncio.to_thread(invoked, "export", str(run.folder), *flags)
+    assert f"1 dropped: {left}" in done.stdout.splitlines()
+
+
+def invoked(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
 
 
 async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Path, tiny: Path):

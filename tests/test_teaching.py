@@ -7,11 +7,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli import main
+from agent.rejection import Rule
 from memory.schema import Author, Segment, Stage, Status, Trajectory
 from tests.flow import answer, plan
 from tests.recorded_server import Json
 from tests.scripted_server import Scripted, ScriptedServer
 from training.exporting import needs_tokeniser, run_rows
+from training.rejecting import breaking
 from training.run_directory import RunDirectory
 from training.sequences import Tokeniser
 from training.teaching import NOTHING_WRITTEN, imitation_rows
@@ -90,6 +92,9 @@ def test_what_is_not_accepted_is_dropped_with_the_reason(folder: Path):
     assert len(made.rows) == 1
     assert made.dropped["it is partial, not finished"] == 1
     assert sum(count for why, count in made.dropped.items() if why.startswith("rejected")) == 1
+    unknown = trace.model_copy(update={"sources": ()})
+    made = asyncio.run(imitation_rows([unknown], STUDENT, breaking([Rule.CITATION])))
+    assert made.rows == () and made.dropped == {"rejected by the rule citation": 1}
 
 
 def test_a_trace_in_which_nothing_was_written_is_no_row(folder: Path):

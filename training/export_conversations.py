@@ -6,16 +6,14 @@ notes of the runner) are to be left out of the loss. Trainers that take no spans
 as token rows with a mask. Forced traces are re-cast as free mode writes them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from agent.free import system_prompt, user_message
-from agent.reading import Cite
-from agent.rejection import Rejection, Rule, rejected
-from agent.verifying.lexical import lexical_finding
-from agent.verifying.pairs import Pair
+from agent.rejection import Rule
 from memory.schema import Author, Decoding, Trajectory, Value
 from memory.versions import Versioned
-from training.recasting import Broken, Turn, free_turns, unaccepted, unfit
+from training.recasting import Turn, free_turns, unaccepted, unfit
+from training.rejecting import breaking
 from training.sequences import without_scaffold
 
 Span = tuple[int, int]
@@ -56,7 +54,7 @@ def conversation(
     `rules` switches on those beyond the first four: `citation`, `support`. `tool_calls` is the
     limit that the system prompt of a re-cast trace names.
     """
-    broken = _broken(rules)
+    broken = breaking(rules)
     forced = trajectory.decoding is Decoding.FORCED
     turns = free_turns(trajectory) if forced else []
     if reason := unfit(trajectory, turns, broken) if forced else unaccepted(trajectory, broken):
@@ -116,26 +114,3 @@ def _recast_opening(trajectory: Trajectory, tool_calls: int) -> tuple[ChatMessag
         ChatMessage(role="system", content=system_prompt(tool_calls)),
         ChatMessage(role="user", content=question),
     )
-
-
-def _broken(rules: Collection[Rule]) -> Broken:
-    def first(trajectory: Trajectory) -> Rejection | None:
-        return rejected(
-            trajectory,
-            citations=Rule.CITATION in rules,
-            supported=_supported(trajectory) if Rule.SUPPORT in rules else None,
-        )
-
-    return first
-
-
-def _supported(trajectory: Trajectory) -> Callable[[Cite], bool]:
-    """Whether a passage that a cite names holds its claim, by the lexical rules."""
-    known = {source.id: source for source in trajectory.sources}
-
-    def held(cite: Cite) -> bool:
-        named = [known[name] for name in cite.ids if name in known]
-        pairs = (Pair(cite.claim, s, tuple(o for o in named if o is not s)) for s in named)
-        return any(lexical_finding(pair).verdict == "supported" for pair in pairs)
-
-    return held

@@ -55,7 +55,7 @@ class ExportOptions:
     by: By = "return"
     margin: float = 0.1
     rules: frozenset[Rule] = frozenset()
-    """sft: rejection rules beyond the first four"""
+    """of what is imitated: rejection rules beyond the first four"""
 
 
 def place_of(run: Path, form: Form, options: ExportOptions) -> Path:
@@ -73,7 +73,8 @@ async def export_run(folder: Path, form: Form, out: Path, options: ExportOptions
     run.manifest()
     if form == "rows" or (form in ("parquet", "hf") and options.of == "rows"):
         rule = row_rule(options.credit, options.scaffold_ratio)
-        return await _rows(each_compiled(folder, rule, options.model), form, out)
+        results = each_compiled(folder, rule, options.model, options.rules)
+        return await _rows(results, form, out)
     if form == "sft":
         return _lines(out, _conversations(run, options), "conversations")
     if form == "pairs":

@@ -6,15 +6,17 @@ and transcripts of a chat-only server, need a tokeniser and are never good for a
 ratio.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
+from agent.rejection import Rule
 from memory.runs import write_atomically
 from memory.schema import Decoding, Trajectory
 from training.compiling import NO_IDS, Compiled, compiled, policy_rows, reflection_rows
 from training.export_judged import JudgedGroup, judged_groups
 from training.recasting import sft_row
+from training.rejecting import breaking
 from training.row_rule import SS_GRPO, RowRule
 from training.rows import TrainRow
 from training.run_directory import RunDirectory
@@ -30,15 +32,18 @@ async def run_rows(
 
 
 async def each_row(
-    run: RunDirectory, tokeniser: Tokeniser | None = None, rule: RowRule = SS_GRPO
+    run: RunDirectory,
+    tokeniser: Tokeniser | None = None,
+    rule: RowRule = SS_GRPO,
+    rules: Collection[Rule] = (),
 ) -> AsyncGenerator[TrainRow | str, None]:
     """The rows of the finished steps, one group in memory at a time.
 
     In the place of a sequence that gives no row stands the reason. Without a tokeniser what has
-    no ids is such.
+    no ids is such. `rules`: of what is imitated, the rejection rules beyond the first four.
     """
     if run.manifest().imitated:
-        async for found in _imitation_rows(run, tokeniser):
+        async for found in _imitation_rows(run, tokeniser, rules):
             yield found
         return
     for group in judged_groups(run):
@@ -61,16 +66,16 @@ def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
 
 
 async def _imitation_rows(
-    run: RunDirectory, tokeniser: Tokeniser | None
+    run: RunDirectory, tokeniser: Tokeniser | None, rules: Collection[Rule]
 ) -> AsyncGenerator[TrainRow | str, None]:
-    manifest = run.manifest()
+    manifest, broken = run.manifest(), breaking(rules)
     for trace in run.trajectories():
         if tokeniser is None:
             yield NO_IDS
         elif manifest.decoding is Decoding.FREE:
-            yield await imitation_row(trace, tokeniser)
+            yield await imitation_row(trace, tokeniser, broken)
         else:
-            yield await sft_row(trace, tokeniser, manifest.tool_calls)
+            yield await sft_row(trace, tokeniser, manifest.tool_calls, broken)
 
 
 async def _policy_rows(judged: JudgedGroup, tokeniser: Tokeniser | None, rule: RowRule) -> Compiled:

@@ -11,26 +11,24 @@ The ids are a tokeniser's own, so no policy-gradient ratio is ever formed of the
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 
 from agent.formats import EXACT_LINE
 from agent.free import system_prompt, user_message
 from agent.reading import stage_spans
-from agent.rejection import Rejection, rejected, tool_error
+from agent.rejection import rejected, tool_error
 from agent.scaffold import turn_faults
 from memory.interfaces import Message
 from memory.schema import AnswerFormat, Author, Decoding, Segment, Stage, Status, Trajectory
 from training.compiling import Compiled, compiled
+from training.rejecting import Broken
 from training.rows import TrainRow
 from training.sequences import Tokeniser, stage_number
 
 _EVALUATION = "<state_evaluation>"
 _NEW_SOURCE = re.compile(r"^(S\d+ \([^\n]*\)) says", re.M)
-
-Broken = Callable[[Trajectory], Rejection | None]
-"""the rejection rule that a trajectory breaks, if any"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +40,14 @@ class Turn:
 
 
 async def sft_rows(
-    trajectories: Iterable[Trajectory], tokeniser: Tokeniser, *, tool_calls: int = 10
+    trajectories: Iterable[Trajectory],
+    tokeniser: Tokeniser,
+    *,
+    tool_calls: int = 10,
+    broken: Broken = rejected,
 ) -> Compiled:
     """The rows of traces, as `sft_row` makes each."""
-    return compiled([await sft_row(t, tokeniser, tool_calls) for t in trajectories])
+    return compiled([await sft_row(t, tokeniser, tool_calls, broken) for t in trajectories])
 
 
 def free_turns(trajectory: Trajectory) -> list[Turn]:
@@ -91,13 +93,16 @@ def _with_thought(written: str, tool_output: str) -> str:
 
 
 async def sft_row(
-    trajectory: Trajectory, tokeniser: Tokeniser, tool_calls: int = 10
+    trajectory: Trajectory,
+    tokeniser: Tokeniser,
+    tool_calls: int = 10,
+    broken: Broken = rejected,
 ) -> TrainRow | str:
     """The row of a finished forced trace that breaks no rejection rule and can be re-cast, or why
     there is none. `tool_calls` is the limit that the free system prompt names.
     """
     turns = free_turns(trajectory)
-    if reason := unfit(trajectory, turns):
+    if reason := unfit(trajectory, turns, broken):
         return reason
     message = user_message(trajectory.question, trajectory.answer_format)
     opening = [Message("system", system_prompt(tool_calls)), Message("user", message)]

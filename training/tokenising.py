@@ -1,18 +1,20 @@
 """A collecting run compiled to rows, with the embedded model's tokeniser where text has no ids."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from agent.choice import EmbeddedChoice, choose_policy
 from agent.clients import load_embedded
 from agent.events import ignore
+from agent.rejection import Rule
 from agent.settings import load_settings
 from memory.errors import SettingsError
 from memory.schema import Decoding
 from training.compiling import Compiled, compiled
 from training.exporting import each_row, needs_tokeniser
 from training.recasting import sft_rows
+from training.rejecting import breaking
 from training.row_rule import SS_GRPO, RowRule
 from training.rows import TrainRow
 from training.run_directory import RunDirectory
@@ -26,26 +28,34 @@ async def compiled_run(folder: Path, rule: RowRule = SS_GRPO, model: str | None 
 
 
 async def each_compiled(
-    folder: Path, rule: RowRule = SS_GRPO, model: str | None = None
+    folder: Path,
+    rule: RowRule = SS_GRPO,
+    model: str | None = None,
+    rules: Collection[Rule] = (),
 ) -> AsyncGenerator[TrainRow | str, None]:
     """The rows of a run's finished steps one after another, with reasons in the place of others.
 
     `model` names the embedded model that text without ids is encoded for; None: the run's own.
+    `rules`: of what is imitated, the rejection rules beyond the first four.
     """
     run = RunDirectory(folder)
     async with _tokeniser(run, model) as tokeniser:
-        async for found in each_row(run, tokeniser, rule):
+        async for found in each_row(run, tokeniser, rule, rules):
             yield found
 
 
-async def compiled_traces(folder: Path, model: str) -> Compiled:
-    """Rows that imitate the accepted rollouts, whoever wrote them, as `model` encodes them."""
+async def compiled_traces(folder: Path, model: str, rules: Collection[Rule] = ()) -> Compiled:
+    """Rows that imitate the accepted rollouts, whoever wrote them, as `model` encodes them.
+
+    `rules`: the rejection rules beyond the first four.
+    """
     run = RunDirectory(folder)
     manifest, traces = run.manifest(), run.trajectories()
+    broken = breaking(rules)
     async with _loaded(model) as tokeniser:
         if manifest.decoding is Decoding.FREE:
-            return await imitation_rows(traces, tokeniser)
-        return await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls)
+            return await imitation_rows(traces, tokeniser, broken)
+        return await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls, broken=broken)
 
 
 @asynccontextmanager

@@ -91,7 +91,7 @@ class Phases:
             )
         job = build_job(self.plan.sft(), self.plan.keep, "sft")
         assert isinstance(job.config, TrainConfig)
-        config = await with_rows(job.config, job.rule, "sft", self.tell)
+        config = await with_rows(job.config, job.rule, "sft", self.tell, job.rules)
         await train(config, "sft", self.tell, load_settings().weights_dir, stop=self.stop)
 
     async def rounds(self) -> None:

@@ -62,7 +62,8 @@ FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
     "rules",
     type=click.Choice(["citation", "support"]),
     multiple=True,
-    help="sft: also reject cites of what was never found, or answers with no supported cite.",
+    help="of what is imitated: also reject cites of what was never found, or answers with no "
+    "supported cite.",
 )
 def export(run: Path, form: Any, out: Path | None, rules: tuple[str, ...], **flags: Any) -> None:
     """Write what the collecting run RUN has finished in the form that a trainer reads."""

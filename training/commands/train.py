@@ -101,7 +101,7 @@ async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
     directory = load_settings().weights_dir
     interrupts = Interrupts(partial(click.echo, err=True), "Finishing the step under way")
     with interrupts.caught():
-        config = await with_rows(job.config, job.rule, method, _tell)
+        config = await with_rows(job.config, job.rule, method, _tell, job.rules)
         # Imitation knows no credit, and exported rows were made with theirs.
         compiled = method != "sft" and config.rows != job.config.rows
         rule = job.rule if compiled else None

@@ -4,6 +4,7 @@
     rows = ["collected/monday", "collected/tuesday", "more/rows.jsonl"]
     credit = "ss-grpo"                    # or another of `training.row_rule`, or a matrix
     scaffold_ratio = "unscaffolded"
+    rules = ["citation"]                  # sft: rejection rules beyond the first four
 
 A folder that `rubricem collect` wrote is compiled here; with a table `[rounds]` the policy
 collects by itself. What is compiled is kept in OUT/rows, so that a run that goes on, or is looked
@@ -11,11 +12,12 @@ into, finds what it was trained on.
 """
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from agent.rejection import Rule
 from memory.errors import SettingsError
 from training.compiling import Compiled
 from training.exporting import write_rows
@@ -28,13 +30,14 @@ from training.local.config import (
     checked_config,
 )
 from training.objective_config import ObjectiveConfig
+from training.rejecting import rules_named
 from training.rounds.config import TABLE, RoundsConfig, build_rounds
 from training.row_rule import DR_GRPO, RowRule, row_rule
 from training.run_directory import RunDirectory
 from training.tokenising import compiled_run, compiled_traces
 
 Tell = Callable[[str], None]
-CREDIT, RATIO = "credit", "scaffold_ratio"
+CREDIT, RATIO, RULES = "credit", "scaffold_ratio", "rules"
 _ARGUMENTS = {CREDIT: "credit", RATIO: "ratio"}
 
 
@@ -47,6 +50,8 @@ class Job:
     """None: `config` is a TrainConfig, which names its rows"""
     rule: RowRule
     """how judged groups become rows"""
+    rules: frozenset[Rule] = frozenset()
+    """the rejection rules beyond the first four, of runs that are imitated"""
 
 
 def read_job(path: Path, method: Method) -> Job:
@@ -61,6 +66,9 @@ def read_job(path: Path, method: Method) -> Job:
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> Job:
     """The job of values whose paths are relative to a folder."""
     values = dict(values)
+    if RULES in values:
+        rules = rules_named(values.pop(RULES))
+        return replace(_imitating(build_job(values, folder, method), method), rules=rules)
     table = values.pop(TABLE, None)
     told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
     rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
@@ -79,6 +87,18 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> Job:
     rounds = build_rounds(table, folder)
     _check_scaffold(config, rounds, rule)
     return Job(config, rounds, rule)
+
+
+def _imitating(job: Job, method: Method) -> Job:
+    """The same, of a training that `rules` can shape. Raises SettingsError for another one."""
+    rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
+    if method != "sft" or not any(map(_is_run, rows)):
+        raise SettingsError(
+            f"{RULES}: this chooses among the runs that are imitated; the policy gradient has "
+            "none, and exported rows were made with theirs.",
+            f"Leave out {RULES}, or name the runs' folders under sft.",
+        )
+    return job
 
 
 def _of_rows(config: TrainConfig, rule: RowRule, told: Mapping[str, Any], method: Method) -> Job:
@@ -131,11 +151,18 @@ def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -
         )
 
 
-async def with_rows(config: TrainConfig, rule: RowRule, method: Method, tell: Tell) -> TrainConfig:
+async def with_rows(
+    config: TrainConfig,
+    rule: RowRule,
+    method: Method,
+    tell: Tell,
+    rules: Collection[Rule] = (),
+) -> TrainConfig:
     """The same with files of rows alone: runs that were collected are compiled into OUT/rows.
 
-    What is left out is told with its count by reason. Raises SettingsError for a folder that
-    holds no run, whose run does not fit the method, or where all of them come to no row.
+    `rules`: those of a job. What is left out is told with its count by reason. Raises
+    SettingsError for a folder that holds no run, whose run does not fit the method, or where all of
+    them come to no row.
     """
     files, every = list[Path](), Compiled()
     for number, path in enumerate(config.rows):
@@ -143,7 +170,7 @@ async def with_rows(config: TrainConfig, rule: RowRule, method: Method, tell: Te
             files.append(path)
             continue
         if method == "sft":
-            found = await compiled_traces(path, config.model)
+            found = await compiled_traces(path, config.model, rules)
         else:
             found = await compiled_run(path, rule, config.model)
         tell(_told(path, found))
