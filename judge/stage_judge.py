@@ -74,6 +74,8 @@ class GroupJudgement(Value):
     """of proposing alone; that of scoring stands in each judgement"""
     version_before: int | None = None
     """of the rubrics that the judge was handed, where whoever keeps this has noted it"""
+    seconds: float | None = None
+    """that judging took, where whoever keeps this has noted it"""
 
 
 class StageJudge:

@@ -93,6 +93,14 @@ def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():
     assert "judge/calls" not in judge_numbers([one])
 
 
+def test_how_long_the_judge_takes_is_told_of_each_group_of_which_it_was_noted():
+    one = group([0.5] * 4)
+    groups = [replace(one, judging_seconds=seconds) for seconds in (1.0, 4.0, None)]
+    found = judge_numbers(groups)
+    assert (found["seconds/judge_group/mean"], found["seconds/judge_group/max"]) == (2.5, 4.0)
+    assert not any("seconds" in name for name in judge_numbers([one]))
+
+
 def test_a_stage_that_the_judge_failed_at_is_told_from_one_without_criteria():
     found = judge_numbers([group([0.5, 0.5, 0.5, None])])
     assert found["unscored_share"] == 0.25 and found["judge/failed_share"] == 0.25
@@ -171,7 +179,8 @@ async def test_padding_is_what_shorter_rows_leave_of_the_longest(
 
 
 def test_every_number_of_a_round_is_explained():
-    groups = [group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])]
+    one = group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])
+    groups = [replace(one, judging_seconds=1.0)]
     found = numbers_of(groups, CREDITS["identity"])
     rows = RoundRows((row(0, "policy"),), {"longer than 10 tokens": 2}, 1)
     told = found | rows_numbers(rows, RoundRows()) | reward_intervals(groups)

@@ -7,6 +7,7 @@ Trajectories are in memory only while a rollout goes on and while its group is j
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -111,9 +112,11 @@ class GroupWork:
     ) -> GroupJudgement:
         part = judged_part(group.name)
         buffer = await asyncio.to_thread(self.buffers.load, runs.question)
+        began = time.monotonic()
         with self.calls.scope(part), asking_through(RubricCalls(self.flow).once):
             judged = await judge.judge(runs, buffer, step)
-        judged = judged.model_copy(update={"version_before": buffer.version})
+        noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
+        judged = judged.model_copy(update=noted)
         await asyncio.to_thread(self.run.save_part, step, part, judged)
         self.calls.forget(part)
         self.tell(f"{group.name}: judged, {means(judged)}")

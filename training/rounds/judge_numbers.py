@@ -30,6 +30,7 @@ def judge_numbers(groups: Sequence[JudgedGroup]) -> Numbers:
         **share("no_criteria_share", map(without_criteria, every)),
         **share("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_spent(groups),
+        **spread("seconds/judge_group", _seconds(groups), ("mean", "max")),
     }
 
 
@@ -66,6 +67,10 @@ def _criteria(scores: Iterable[StageScore | None]) -> list[float]:
         held = part if verdict.criterion.positive else 1 - part
         points.setdefault(verdict.criterion.key, []).append(held)
     return [sum(held) / len(held) for held in points.values()]
+
+
+def _seconds(groups: Sequence[JudgedGroup]) -> list[float]:
+    return [one.judging_seconds for one in groups if one.judging_seconds is not None]
 
 
 def _spent(groups: Sequence[JudgedGroup]) -> Numbers:

@@ -32,6 +32,8 @@ class JudgedGroup:
     reflected: Reflected | None
     judging: Usage = NO_USAGE
     """of scoring and of proposing criteria"""
+    judging_seconds: float | None = None
+    """None: it was not judged, or by a version that did not note it"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> JudgedGroup
         judgements=judged.judgements if judged else (),
         reflected=run.part(0, reflected_part(name), Reflected),
         judging=_judging(judged) if judged else NO_USAGE,
+        judging_seconds=judged.seconds if judged else None,
     )
 
 

@@ -27,7 +27,8 @@ _ASKED = """
 groups rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage}/mean
 reward/{stage}/std reward/{stage}/min reward/{stage}/max criterion/{stage}/mean
 criterion/{stage}/min criterion/{stage}/max unscored_share no_criteria_share judge/failed_share
-judge/calls judge/tokens_read judge/tokens_written judge/cost missing_share/{stage} best_of/{n}
+judge/calls judge/tokens_read judge/tokens_written judge/cost seconds/judge_group/mean
+seconds/judge_group/max missing_share/{stage} best_of/{n}
 best_of/groups tokens/{author}/mean tokens/{author}/max tokens/{author}/{stage}/mean turns/mean
 tool_calls/mean tool_error_share cut_off_share malformed_share retokenised_share
 """
