@@ -128,6 +128,20 @@ def test_the_reference_is_the_adapter_at_the_start(tiny: Path) -> None:
     assert again["kl_reference"] == pytest.approx(0.0, abs=1e-6)
 
 
+def test_the_novelty_is_measured_without_a_divergence_where_it_is_asked_for(tiny: Path) -> None:
+    plain, one, rows = learner(tiny), learner(tiny, novelty=True), policy_rows(2)
+    start = logprobs(one, rows)
+    for each in (plain, one):
+        each.ss_grpo_step(rows, 0.01)
+    moved = (logprobs(one, rows) - start).sum(1) / 11
+    bare, told = (each.ss_grpo_step(rows, 0.01) for each in (plain, one))
+    assert told["novelty_median"] == pytest.approx(float(moved.mean().exp()), rel=1e-4)
+    assert told["kl_reference"] > 1e-3 and told["reference_seconds"] > 0
+    assert told["loss"] == bare["loss"] and not {"novelty_median", "reference_seconds"} & {*bare}
+    states = [each.weights.state() for each in (plain, one)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
 def test_a_row_sampled_under_a_scaffold_is_not_corrected_for_another_prompt(tiny: Path) -> None:
     rows = policy_rows(2)
     far = [r.model_copy(update={"behaviour_logprobs": tuple(-30.0 * m for m in r.loss_mask)})

@@ -64,11 +64,11 @@ def test_the_command_tells_a_wrong_configuration_in_a_sentence(tmp_path: Path) -
 
 def test_imitation_is_told_what_only_the_policy_gradient_reads(tmp_path: Path) -> None:
     rows = written(tmp_path / "rows.jsonl", [row(0, "sft")])
-    text = f'out = "x"\nrows = ["{rows}"]\npasses = 2\n[objective]\nbeta = 0.1\n'
+    text = f'out = "x"\nrows = ["{rows}"]\npasses = 2\nnovelty = true\n[objective]\nbeta = 0.1\n'
     (tmp_path / "t.toml").write_text(text + 'aggregation = "sequence-mean"\n')
     result = CliRunner().invoke(main, ["train", "sft", str(tmp_path / "t.toml")])
     assert result.exit_code == 2
-    assert "imitation makes no use of objective.beta, passes" in result.output
+    assert "imitation makes no use of novelty, objective.beta, passes" in result.output
 
 
 def test_a_folder_is_its_rows_and_a_damaged_line_is_named(tmp_path: Path) -> None:

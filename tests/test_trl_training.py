@@ -68,6 +68,7 @@ async def test_what_trl_goes_on_from_is_missed_in_a_sentence(tiny: Path, tmp_pat
         ({"parallel": "fsdp"}, "told to accelerate"),
         ({"adaptation": "full", "rank": None, "alpha": None, "objective": {"beta": 0.1}}, "no ref"),
         ({"objective": {"beta": 0.1, "aggregation": "stage-mean"}}, "by all tokens alike"),
+        ({"novelty": True}, "but for the divergence"),
         ({"objective": {"dual_clip": 1.1}}, "dual clip"),
     ],
 )

@@ -85,5 +85,5 @@ def window_loss(metrics: dict[str, float]) -> tuple[float, float]:
 
 def lasting(metrics: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a step that do not depend on the machine's speed and memory."""
-    measured = {"seconds", "tokens_per_second", "trained_per_second", "memory_peak"}
-    return {name: value for name, value in metrics.items() if name not in measured}
+    measured = ("seconds", "reference_seconds", "tokens_per_second", "trained_per_second")
+    return {n: value for n, value in metrics.items() if n not in (*measured, "memory_peak")}

@@ -15,7 +15,8 @@ Of each policy row, as the median and the counts above 2, 10 and 100:
 
 - `sequence_ratio`: exp(sum of logprobs - behaviour), of the policy as it is trained to the sampler,
   whatever prompt that had;
-- `novelty`: exp(mean of logprobs - reference), where there is a reference (RuscaRL's rho).
+- `novelty`: exp(mean of logprobs - reference), RuscaRL's ratio of sequences, where there is a
+  reference: with a `beta`, or where `novelty` is set.
 
 Of each objective that has a token, `{objective}_loss`: what its clipped terms add to the loss (a
 sum), and its own shares clipped and k3. Of each stage, `{stage}_loss` and `{stage}_advantage_size`:

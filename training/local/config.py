@@ -78,6 +78,10 @@ class EngineConfig(BaseModel):
     """the table [objective]"""
     passes: int = Field(default=1, ge=1)
     """updates made of one window of the policy gradient"""
+    novelty: bool = False
+    """measure how far rows are from the reference (`novelty_*`, `kl_reference`) also where
+    objective.beta is 0: one more pass over each window without a gradient, and with all weights
+    trained a second copy of them in memory"""
     max_grad_norm: float = Field(default=1.0, gt=0)
     """larger gradients are scaled down to this norm"""
     weight_decay: float = Field(default=0.0, ge=0)
@@ -189,7 +193,9 @@ def unread(config: EngineConfig, method: Method) -> list[str]:
     if method != "sft":
         return []
     objective = config.objective.model_fields_set - READ_BY_IMITATION
-    return sorted((config.model_fields_set & {"passes"}) | {f"objective.{n}" for n in objective})
+    return sorted(
+        (config.model_fields_set & {"passes", "novelty"}) | {f"objective.{n}" for n in objective}
+    )
 
 
 def _found(config: EngineConfig, folder: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ the window's however it is cut, and over however many ranks.
 
 The old policy of the clipped ratio is the one before the window's first update. The first pass
 over a window therefore needs no extra forward: its own log-probabilities, held constant, are
-the old ones; further passes use those. The reference of the divergence is the model as the
-training began.
+the old ones; further passes use those. The reference is the model as the training began; where a
+divergence from it or the novelty is asked for, a window has one more pass, of the reference.
 """
 
 import math
@@ -57,6 +57,8 @@ class StepConfig:
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     passes: int = 1
     """updates made of one window of the policy gradient"""
+    novelty: bool = False
+    """whether the reference is asked although nothing diverges from it in the loss"""
     max_grad_norm: float = 1.0
     weight_decay: float = 0.0
     pack_tokens: int = 0
@@ -88,7 +90,7 @@ class Learner:
         self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
         self.on_row: OnRow = unseen
         self._score = score or (lambda batch: batch_logprobs(model, batch))
-        self._reference = weights.held() if config.objective.beta else {}
+        self._reference = weights.held() if config.objective.beta or config.novelty else {}
         self.optimizer = torch.optim.AdamW(
             weights.parameters(), lr=0.0, weight_decay=config.weight_decay, fused=True
         )
@@ -111,7 +113,7 @@ class Learner:
         objective = self.config.objective
         moving = [row for row in rows if objective.beta or moves(row)]
         batches = self._batches(rows, moving)
-        references = self._references(batches)
+        references, seconds = self._references(batches)
         old: dict[int, Tensor] = {}
 
         def result(number: int, batch: Batch) -> ObjectiveResult:
@@ -122,10 +124,14 @@ class Learner:
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
         for _ in range(self.config.passes if moving else 0):
             metrics = self._update(batches, rate, result)
-        return metrics | {
-            "rows": float(len(rows)),
-            "rows_without_gradient": float(len(rows) - len(moving)),
-        }
+        return (
+            metrics
+            | seconds
+            | {
+                "rows": float(len(rows)),
+                "rows_without_gradient": float(len(rows) - len(moving)),
+            }
+        )
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
         """Begin with trained weights, which become the reference too."""
@@ -140,13 +146,19 @@ class Learner:
         parts = cut(moving, self.config.pack_tokens, self.config.micro_batch)
         return [lay(part, window) for part in share(parts, self.ranks)]
 
-    def _references(self, batches: Sequence[Batch]) -> dict[int, Tensor]:
-        """By the number of each batch, the reference's log-probabilities, where they are needed."""
-        if not self._reference:
-            return {}
+    def _references(self, batches: Sequence[Batch]) -> tuple[dict[int, Tensor], Metrics]:
+        """By the number of each batch, the reference's log-probabilities, where they are needed.
+
+        With them the seconds that they took.
+        """
+        if not (self._reference and batches):
+            return {}, {}
+        began, device = time.perf_counter(), self.ranks.device
         with torch.no_grad(), self.weights.as_in(self._reference):
-            device = self.ranks.device
-            return {n: self._score(batch.to(device)) for n, batch in enumerate(batches)}
+            found = {n: self._score(batch.to(device)) for n, batch in enumerate(batches)}
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return found, {"reference_seconds": time.perf_counter() - began}
 
     def _update(
         self,

@@ -52,6 +52,7 @@ def step_config(config: EngineConfig, most_gap: float = math.inf) -> StepConfig:
     return StepConfig(
         objective=config.objective,
         passes=config.passes,
+        novelty=config.novelty,
         max_grad_norm=config.max_grad_norm,
         weight_decay=config.weight_decay,
         pack_tokens=config.pack_tokens,

@@ -17,6 +17,9 @@ def check_suits(config: TrainConfig, method: Method) -> None:
         f"it divides the divergence by all tokens alike (beta, {objective.aggregation})": (
             objective.beta and objective.aggregation != "token-mean"
         ),
+        "it asks no reference but for the divergence (novelty)": (
+            config.novelty and not objective.beta
+        ),
         "its dual clip (delta) also bounds what lies below the upper clip (dual_clip)": (
             objective.dual_clip is not None and objective.dual_clip < 1 + objective.clip[1]
         ),

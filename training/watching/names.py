@@ -21,7 +21,7 @@ ratio_max clipped_low clipped_high clipped_dual kl_old kl_reference kl_behaviour
 {objective}_clipped_low {objective}_clipped_high {objective}_clipped_dual {objective}_kl_old
 {objective}_kl_reference importance ess importance_truncated importance_masked sampler_gap
 sampler_gap_max scaffold_gap sequence_ratio_median sequence_ratio_above_{n} novelty_median
-novelty_above_{n} seconds tokens_per_second trained_per_second memory_peak
+novelty_above_{n} seconds reference_seconds tokens_per_second trained_per_second memory_peak
 """
 _ASKED = """
 groups rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage}/mean
