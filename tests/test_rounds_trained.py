@@ -138,22 +138,6 @@ def test_rounds_go_on_by_what_they_ask_however_their_files_are_named(
     assert refused.exit_code == 2 and "with another rounds.asked_held_out." in refused.stderr
 
 
-def test_rounds_begun_when_a_record_held_their_paths_go_on_where_they_ask_the_same(
-    tmp_path: Path, server: str
-):
-    path = on_server(tmp_path, server, rounds=1, reflections=0)
-    assert train(path).exit_code == 0
-    kept = tmp_path / "out" / "run.json"
-    record = json.loads(kept.read_text())
-    del record["rounds.asked_held_out"]
-    named = {"rounds.questions": "asked.txt", "rounds.held_out": "held_out.txt"}
-    kept.write_text(json.dumps({**record, **named, "model": "tiny.gguf"}))
-    assert train(path).exit_code == 0
-    (tmp_path / "asked.txt").write_text("What else?\n")
-    refused = train(path)
-    assert refused.exit_code == 2 and "with another rounds.asked." in refused.stderr
-
-
 def test_a_server_that_is_not_given_a_checkpoint_ends_the_rounds_in_a_sentence(
     tmp_path: Path, server: str
 ):

@@ -9,7 +9,6 @@ from typing import Any
 from memory.errors import SettingsError
 from training.curriculum import Curriculum
 from training.local.canary import Canary
-from training.local.checkpointing import TrainingFolder
 from training.local.comparing import compare_once
 from training.local.config import EngineConfig
 from training.local.session import TrainingSession, open_session
@@ -30,7 +29,6 @@ from training.watching.names import check_possible
 from training.watching.plain import PlainLines
 
 Tell = Callable[[str], None]
-_HELD_OUT = "rounds.asked_held_out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +65,7 @@ async def run_rounds(
     asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
     folders = RoundFolders(config.out, config.bank or config.out / "data")
     config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
-    record = await asyncio.to_thread(_record, rounds, rule, asked, held_out, config.out)
+    record = _record(rounds, rule, asked, held_out)
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
         _check_alone(session)
         session.trained_on = _trained_on(asked, held_out)
@@ -114,25 +112,21 @@ def _purse(rounds: RoundsConfig, folders: RoundFolders, tell: Tell) -> Purse:
 
 
 def _record(
-    rounds: RoundsConfig, rule: RowRule, asked: Selected, held_out: Selected | None, out: Path
+    rounds: RoundsConfig, rule: RowRule, asked: Selected, held_out: Selected | None
 ) -> dict[str, Any]:
-    """What must be the same when the rounds of the folder `out` go on.
+    """What must be the same when the rounds of a folder go on.
 
     Questions are known by what they ask, and folders by their whole paths: what the configuration
     was called from does not matter.
     """
-    before = TrainingFolder(out).record()
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE | {"questions", "held_out"})
     record = {f"rounds.{name}": value for name, value in claimed.items()}
-    for name in ("rounds.source", "rounds.judge_model"):
-        if before.get(name) != record[name]:  # an older version wrote them as they were named
-            record[name] = _whole(record[name])
+    record |= {name: _whole(record[name]) for name in ("rounds.source", "rounds.judge_model")}
     if rounds.scaffold is not None:
         record["rounds.rounds"] = rounds.rounds  # by which the scaffold fades
-    if not before or _HELD_OUT in before:  # an older version wrote where they lay
-        record[_HELD_OUT] = held_out and hash_of(held_out.questions)
     return record | {
         "rounds.asked": hash_of(asked.questions),
+        "rounds.asked_held_out": held_out and hash_of(held_out.questions),
         "rule": rule.model_dump(mode="json"),
     }
 
