@@ -40,10 +40,10 @@ Tell = Callable[[str], None]
 RESUMABLE = {
     *("out", "threads", "bank", "device", "parallel", "gradient_checkpointing", "save_every"),
     *("pack_tokens", "micro_batch", "best_by", "best_is", "start_adapter", "judge"),
-    *("tensorboard", "model", "novelty"),
+    *("tensorboard", "novelty"),
 }
 """settings that may differ when a run goes on, since none changes what is learnt but by rounding;
-a model and a start adapter are compared by what they are"""
+a start adapter is compared by what it is"""
 
 
 class TrainingSession:
