@@ -1,8 +1,15 @@
-"""What a training goes on from where its newest checkpoint is not there any more."""
+"""What a training goes on from where its checkpoints or links are damaged or gone."""
 
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from memory.errors import StoreError
+from tests.test_local_checkpoints import saved
 from training.local.checkpointing import TrainingFolder
 
 
@@ -14,6 +21,29 @@ def left_with(folder: Path, *steps: int) -> TrainingFolder:
         (place / "files.json").write_text("{}")
     (folder / "last").symlink_to(place.relative_to(folder))
     return TrainingFolder(folder)
+
+
+def higher(now: Mapping[str, Any], best: Mapping[str, Any]) -> bool:
+    return bool(now["score"] > best.get("score", -1.0))
+
+
+def scored(folder: Path, *scores: float) -> TrainingFolder:
+    """A training whose steps have these scores, the best of which is kept."""
+    run = TrainingFolder(folder)
+    for step, score in enumerate(scores, start=1):
+        run.save(saved(step, score=score), better=higher)
+    return run
+
+
+def cut(run: TrainingFolder, *steps: int, file: str = "step.json") -> None:
+    """Damage checkpoints."""
+    for step in steps:
+        path = run.folder / "checkpoints" / f"{step:06d}" / file
+        path.write_bytes(path.read_bytes()[:10])
+
+
+def kept(run: TrainingFolder) -> list[str]:
+    return sorted(place.name for place in (run.folder / "checkpoints").iterdir())
 
 
 def test_a_checkpoint_that_is_gone_costs_its_own_step_and_no_other(tmp_path: Path) -> None:
@@ -28,3 +58,77 @@ def test_with_none_left_a_training_says_that_it_begins_anew(tmp_path: Path) -> N
     shutil.rmtree(tmp_path / "checkpoints" / "000003")
     assert run.mend() == "the checkpoint of step 3 is missing: beginning anew"
     assert run.step() == 0 and not run.newest.is_symlink()
+
+
+def test_what_a_run_that_begins_anew_writes_is_kept(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1, 0.2, 0.3, 0.4)
+    cut(run, 3, 4)
+    told = run.mend()
+    assert "step.json has 10 of" in told and "it is now 000003.damaged" in told
+    assert told.endswith(": beginning anew")
+    for step in (1, 2, 3):
+        run.save(saved(step))
+        assert run.step() == step and run.mend() == ""
+    assert kept(run) == ["000002", "000003", "000003.damaged", "000004.damaged"]
+
+
+def test_what_is_written_after_going_back_to_the_best_is_kept(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1, 0.9, 0.3, 0.4, 0.5, 0.6)
+    cut(run, 5, 6)
+    assert run.mend().endswith("going on from step 2")
+    run.save(saved(3, score=0.2), better=higher)
+    assert kept(run) == ["000002", "000003", "000005.damaged", "000006.damaged"]
+    cut(run, 3)
+    assert "it is now 000003.damaged" in run.mend()
+
+
+def test_a_second_damaged_checkpoint_of_a_step_lies_beside_the_first(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1, 0.2)
+    for _ in range(2):
+        cut(run, 2)
+        assert run.mend().endswith("going on from step 1")
+        run.save(saved(2))
+    assert kept(run) == ["000001", "000002", "000002.damaged", "000002.damaged1"]
+
+
+def test_a_run_that_somebody_took_back_keeps_what_it_writes(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.9, 0.1, 0.2, 0.3, 0.4)
+    run.newest.unlink()
+    run.newest.symlink_to("checkpoints/000001")
+    assert run.mend() == "" and run.step() == 1
+    run.save(saved(2, score=0.1), better=higher)
+    assert kept(run) == ["000001", "000002", "000004", "000005"]
+
+
+def test_a_best_checkpoint_that_is_not_whole_is_told_and_another_one_chosen(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1, 0.9, 0.3, 0.2)
+    cut(run, 2)
+    told = run.mend(higher)
+    assert told.startswith("best links to step 2: the checkpoint of step 2 is not whole (step.json")
+    assert told.endswith(" and best links to step 3 now: going on from step 4")
+    run.save(saved(5, score=0.25), better=higher)
+    assert run.best.resolve().name == "000003", "it is still better"
+
+
+def test_a_best_checkpoint_damaged_while_training_fails_no_save(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1, 0.9, 0.3)
+    cut(run, 2)
+    run.save(saved(4, score=0.2), better=higher)
+    assert run.best.resolve().name == "000004"
+
+
+def test_without_a_judgement_a_best_that_is_gone_is_unlinked(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.9, 0.1, 0.2)
+    shutil.rmtree(tmp_path / "checkpoints" / "000001")
+    assert run.mend() == "best links to step 1, which is missing: going on from step 3"
+    assert not run.best.is_symlink() and run.mend() == ""
+
+
+def test_a_checkpoint_is_in_its_place_only_with_its_lines(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "000001").write_text("in the way")
+    run = TrainingFolder(tmp_path)
+    with pytest.raises(StoreError, match="cannot be used"):
+        run.save(saved(1))
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1]

@@ -16,7 +16,7 @@ MODEL_CARD.md               all of it for people; it is not needed to go on, nor
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from training.watching.model_card import CARD
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
 CONFIG = {"lora": "adapter_config.json", "full": "config.json"}
+Listed = Mapping[str, tuple[int, str]]
+"""size and SHA-256 of files, by their paths below a folder"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +85,19 @@ def write_files(folder: Path, saved: Saved) -> None:
 def fault(folder: Path) -> str:
     """What is wrong with a checkpoint's files, in a clause; empty where they are whole."""
     try:
-        listed = json.loads((folder / FILES).read_text(encoding="utf-8"))
+        written = json.loads((folder / FILES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return f"it has no {FILES} that can be read"
-    for name, (size, sha256) in listed.items():
+    return unlike(folder, written)
+
+
+def unlike(folder: Path, written: Listed) -> str:
+    """What is wrong with the listed files below a folder, in a clause; empty where nothing is."""
+    for name, (size, sha256) in written.items():
         path = folder / name
-        there = path.stat().st_size if path.is_file() else 0
-        if there != size:
+        if not path.is_file():
+            return f"{name} is missing"
+        if (there := path.stat().st_size) != size:
             return f"{name} has {there:,} of {size:,} bytes"
         if hashed(path) != sha256:
             return f"{name} is not what was written"
@@ -121,16 +129,20 @@ def sync(path: Path) -> None:
 
 def seal(folder: Path) -> None:
     """Have all files on disk, and then the list of them."""
-    apart = (FILES, CARD)
+    written = listed(folder, folder, apart=(FILES, CARD))
+    write_atomically(folder / FILES, json.dumps(written, indent=1))
+    for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
+        sync(path)
+
+
+def listed(folder: Path, root: Path, apart: Sequence[str] = ()) -> Listed:
+    """All files in a folder but those of some names, put on disk; by their paths below `root`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in apart)
     for path in paths:
         sync(path)
-    listed = {
-        path.relative_to(folder).as_posix(): (path.stat().st_size, hashed(path)) for path in paths
+    return {
+        path.relative_to(root).as_posix(): (path.stat().st_size, hashed(path)) for path in paths
     }
-    write_atomically(folder / FILES, json.dumps(listed, indent=1))
-    for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
-        sync(path)
 
 
 def hashed(path: Path) -> str:

@@ -5,6 +5,7 @@
     checkpoints/000003/     `training.local.checkpoint_files`
     last                    a link to the newest
     best                    a link to the best by a named metric, where one is named
+    checkpoints/*.damaged   not whole any more; kept for people, and never read
 
 A checkpoint is written beside its place and renamed into it, after all of it is on disk. A run
 that was killed goes on from the newest; only the steps since are done again. One that was cut
@@ -14,9 +15,8 @@ is gone on from.
 
 import fcntl
 import json
-import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,14 +24,14 @@ from typing import Any
 from agent.weights.checkpoints import NOTE, Checkpoint
 from memory.errors import SettingsError, StoreError, boundary
 from memory.runs import writable, write_atomically
-from training.local.checkpoint_files import Saved, fault, read_step, sync, write_files
+from training.local.checkpoint_files import Saved, read_step, sync, write_files
+from training.local.checkpoint_links import BEST, LAST, linked, place_of, places, point
+from training.local.mending import Better, mended
 from training.local.stepped_bank import SteppedBank
 from training.watching.kept import CANARY, kept_numbers
 from training.watching.model_card import CARD, model_card
 
 KEPT = 2
-Better = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
-"""Whether a step's metrics are better than those of the best one before."""
 
 
 class TrainingFolder:
@@ -39,7 +39,7 @@ class TrainingFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.newest, self.best = folder / "last", folder / "best"
+        self.newest, self.best = folder / LAST, folder / BEST
         self.canary = folder / CANARY
         """how far llama.cpp is from the trainer, of the newest checkpoint where it is compared"""
 
@@ -65,34 +65,28 @@ class TrainingFolder:
 
     def step(self) -> int:
         """How many steps are finished and saved."""
-        return int(self.newest.resolve().name) if self.newest.exists() else 0
+        return linked(self.newest) if self.newest.exists() else 0
 
-    def mend(self) -> str:
-        """Let `last` be the newest whole checkpoint.
+    def so_far(self) -> list[Path]:
+        """The checkpoints up to the newest, the first step first.
 
-        Returns what was wrong with those passed by, in a sentence; empty where nothing was.
+        Later ones are of steps that a run went back from; they are replaced as it comes to them.
         """
-        told, linked = [], self._linked()
-        if linked and not self.newest.exists():
-            told.append(f"the checkpoint of step {linked} is missing")
-        for place in sorted((self.folder / "checkpoints").glob("*[0-9]"), reverse=True):
-            if int(place.name) > linked:
-                continue  # a kill came before the link; the step is done again
-            if not (wrong := fault(place)):
-                self._point(self.newest, place)
-                break
-            told.append(f"the checkpoint of step {int(place.name)} is not whole ({wrong})")
-        else:
-            if told:
-                self.newest.unlink(missing_ok=True)
-        begun = f"going on from step {self.step()}" if self.step() else "beginning anew"
-        return f"{' and '.join(told)}: {begun}" if told else ""
+        return [place for place in places(self.folder) if int(place.name) <= self.step()]
+
+    def mend(self, better: Better | None = None) -> str:
+        """Let `last` be the newest whole checkpoint, and `best` a whole one; tells what was wrong.
+
+        `training.local.mending` says how.
+        """
+        with writable(self.folder):
+            return mended(self.folder, better)
 
     def save(
         self, saved: Saved, memory: SteppedBank | None = None, better: Better | None = None
     ) -> None:
         """Write a checkpoint and the lines of its steps; `better` decides on the link `best`."""
-        place = self.folder / "checkpoints" / f"{saved.note.step:06d}"
+        place = place_of(self.folder, saved.note.step)
         temporary = place.with_suffix(".part")
         with writable(place):
             for left in place.parent.glob("*.part"):
@@ -103,19 +97,20 @@ class TrainingFolder:
             write_files(temporary, saved)
             self.canary.unlink(missing_ok=True)
             self.write_card(temporary)
+            # Lines first: whoever finds the checkpoint, though no link names it yet, has them too.
+            self._append(saved.lines)
             shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)
             sync(place.parent)
-            self._append(saved.lines)
-            self._point(self.newest, place)
-            if better is not None and self._is_best(saved, better):
-                self._point(self.best, place)
-            self._prune(place.parent)
+            point(self.newest, place)
+            if better is not None and better(saved.lines[-1], self._best_before()):
+                point(self.best, place)
+            self._prune()
 
     def keep_best(self) -> None:
         """Point `best` to the newest checkpoint, which another judgement than its step's chose."""
         with writable(self.best):
-            self._point(self.best, self.newest.resolve())
+            point(self.best, place_of(self.folder, self.step()))
 
     def write_card(self, checkpoint: Path) -> None:
         """Write a whole checkpoint's card, from it and from what this folder holds by now."""
@@ -138,24 +133,18 @@ class TrainingFolder:
         text = "".join(json.dumps(line) + "\n" for line in [*kept, *lines])
         write_atomically(self.folder / "metrics.jsonl", text)
 
-    def _is_best(self, saved: Saved, better: Better) -> bool:
-        before = read_step(self.best)["metrics"] if self.best.exists() else {}
-        return better(saved.lines[-1], before)
+    def _best_before(self) -> Mapping[str, Any]:
+        """The metrics of the best checkpoint; {} where there is none that can be read."""
+        try:
+            metrics: dict[str, Any] = read_step(self.best)["metrics"]
+        except (FileNotFoundError, ValueError):
+            return {}
+        return metrics
 
-    def _point(self, link: Path, place: Path) -> None:
-        temporary = self.folder / f".{link.name}"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(place.relative_to(self.folder))
-        os.replace(temporary, link)
-        sync(self.folder)
-
-    def _linked(self) -> int:
-        """The step that `last` names, also where its checkpoint is gone; 0: none."""
-        return int(self.newest.readlink().name) if self.newest.is_symlink() else 0
-
-    def _prune(self, checkpoints: Path) -> None:
-        for old in sorted(checkpoints.glob("*[0-9]"))[:-KEPT]:
-            if old.resolve() != self.best.resolve():
+    def _prune(self) -> None:
+        named = {self.newest.resolve(), self.best.resolve()}
+        for old in self.so_far()[:-KEPT]:
+            if old.resolve() not in named:
                 shutil.rmtree(old)
 
     def _claim(self, record: Mapping[str, Any]) -> None:

@@ -23,11 +23,12 @@ from agent.weights.checkpoints import Checkpoint, read_checkpoint
 from memory.errors import PolicyError, SettingsError, boundary
 from training.local.base_model import Base, faster_dtype, find_base
 from training.local.checkpoint_files import Saved, read_step, read_trainer, read_weights
-from training.local.checkpointing import Better, TrainingFolder
+from training.local.checkpointing import TrainingFolder
 from training.local.config import EngineConfig, Method
 from training.local.faults import check_rows, memory_told
 from training.local.learner import Learner, Metrics, NotFinite, OnRow, unseen
 from training.local.loading import described, load_learner
+from training.local.mending import Better
 from training.local.ranks import Ranks, joined
 from training.local.stepped_bank import SteppedBank
 from training.local.trainer_state import restore_trainer, trainer_state
@@ -86,7 +87,7 @@ class TrainingSession:
 
     def stand(self) -> None:
         """Stand where the newest whole checkpoint does."""
-        if self.ranks.first and (mended := self.folder.mend()):
+        if self.ranks.first and (mended := self.folder.mend(self._better())):
             self.tell(mended)
         self.ranks.wait()
         self.done = self.folder.step()
