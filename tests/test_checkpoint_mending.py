@@ -1,4 +1,4 @@
-"""What a training goes on from where its checkpoints or links are damaged or gone."""
+"""What a training goes on from where its checkpoints or links are damaged, gone or copied."""
 
 import json
 import shutil
@@ -98,6 +98,52 @@ def test_a_run_that_somebody_took_back_keeps_what_it_writes(tmp_path: Path) -> N
     assert run.mend() == "" and run.step() == 1
     run.save(saved(2, score=0.1), better=higher)
     assert kept(run) == ["000001", "000002", "000004", "000005"]
+
+
+def test_a_copy_without_links_goes_on_from_its_newest_and_knows_its_best(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1, 0.9, 0.3, 0.4)
+    run.newest.unlink()
+    run.best.unlink()
+    assert run.mend(higher) == (
+        "last is no link to a checkpoint and best links to step 2 now: going on from step 4"
+    )
+    assert (run.step(), run.best.resolve().name) == (4, "000002")
+    run.save(saved(5, score=0.2), better=higher)
+    assert [line["step"] for line in run.metrics()] == [1, 2, 3, 4, 5]
+
+
+def test_a_copy_that_followed_links_goes_on_and_loses_nothing(tmp_path: Path) -> None:
+    scored(tmp_path / "run", 0.1, 0.9, 0.3, 0.4)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy", symlinks=False)
+    run = TrainingFolder(tmp_path / "copy")
+    assert run.step() == 0
+    assert run.mend(higher) == (
+        "last was no link (what it was is now last.copy) and "
+        "best was no link (what it was is now best.copy): going on from step 4"
+    )
+    assert (run.step(), run.best.resolve().name) == (4, "000002") and run.mend(higher) == ""
+    run.save(saved(5, score=0.2), better=higher)
+    assert kept(run) == ["000002", "000004", "000005"]
+
+
+def test_a_followed_link_takes_the_place_of_a_checkpoint_that_is_not_whole(tmp_path: Path) -> None:
+    scored(tmp_path / "run", 0.1, 0.2)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy", symlinks=False)
+    run = TrainingFolder(tmp_path / "copy")
+    cut(run, 1, 2)
+    shutil.rmtree(run.best)
+    assert run.mend() == "last was no link: going on from step 2"
+    assert kept(run) == ["000001", "000002", "000002.damaged"] and run.newest.is_symlink()
+
+
+def test_what_is_no_checkpoint_in_the_place_of_a_link_is_put_aside(tmp_path: Path) -> None:
+    run = scored(tmp_path, 0.1)
+    run.newest.unlink()
+    run.newest.write_text("checkpoints/000001")
+    assert run.mend() == (
+        "last was no link (what it was is now last.copy) and "
+        "last is no link to a checkpoint: going on from step 1"
+    )
 
 
 def test_a_best_checkpoint_that_is_not_whole_is_told_and_another_one_chosen(tmp_path: Path) -> None:

@@ -1,17 +1,21 @@
-"""A run's folder put in order before it is gone on with: after damage, or a kill.
+"""A run's folder put in order before it is gone on with: after damage, a kill, or a copy.
 
-Nothing is deleted here: what cannot be gone on from keeps its files under another name.
+Some copies leave links out, and some follow them, so that a whole checkpoint lies where a link
+was. Nothing is deleted here: what cannot be gone on from keeps its files under another name.
 """
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from agent.weights.checkpoints import note_of
+from memory.errors import WeightsError
 from training.local.checkpoint_files import fault, read_step
 from training.local.checkpoint_links import (
     BEST,
     LAST,
     linked,
+    place_of,
     places,
     point,
     set_aside,
@@ -19,7 +23,7 @@ from training.local.checkpoint_links import (
 
 Better = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 """Whether a step's metrics are better than those of the best one before."""
-DAMAGED = "damaged"
+DAMAGED, COPY = "damaged", "copy"
 
 
 def mended(run: Path, better: Better | None = None) -> str:
@@ -28,10 +32,37 @@ def mended(run: Path, better: Better | None = None) -> str:
     Where `best` is none, `better` chooses it among those that are left. Returns what was wrong, in
     a sentence; empty where nothing was.
     """
-    told = [*_mended_last(run), *_mended_best(run, better)]
+    told = [*_relinked(run / LAST), *_relinked(run / BEST), *_mended_last(run)]
+    told += _mended_best(run, better)
     step = linked(run / LAST)
     begun = f"going on from step {step}" if step else "beginning anew"
     return f"{' and '.join(told)}: {begun}" if told else ""
+
+
+def _relinked(link: Path) -> list[str]:
+    """Have a link again where a copy followed it; it takes the place of one that is not whole."""
+    if link.is_symlink() or not link.exists():
+        return []
+    place = _place_of_copy(link)
+    if place is not None and fault(place) and not fault(link):
+        if place.exists():
+            set_aside(place, DAMAGED)
+        place.parent.mkdir(exist_ok=True)
+        link.rename(place)
+        told = f"{link.name} was no link"
+    else:
+        told = f"{link.name} was no link (what it was is now {set_aside(link, COPY).name})"
+    if place is not None:
+        point(link, place)
+    return [told]
+
+
+def _place_of_copy(copy: Path) -> Path | None:
+    """Where the checkpoint that this is a copy of belongs; None: it is no checkpoint."""
+    try:
+        return place_of(copy.parent, note_of(copy).step)
+    except WeightsError:
+        return None
 
 
 def _mended_last(run: Path) -> list[str]:
@@ -39,6 +70,8 @@ def _mended_last(run: Path) -> list[str]:
     step, found = linked(last), places(run)
     if step and not last.exists():
         told.append(f"the checkpoint of step {step} is missing")
+    if found and not step:
+        told.append(f"{LAST} is no link to a checkpoint")
     # A kill came before the link to a later one, or somebody went back: that step is done again.
     # Where nothing else is left, a later one is better than none.
     for place in sorted(found, key=lambda p: (int(p.name) <= step, int(p.name)), reverse=True):
