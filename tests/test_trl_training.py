@@ -12,11 +12,26 @@ import pytest
 from memory.errors import PolicyError, SettingsError, StoreError
 from tests.train_rows import config_of, policy_rows, quiet, row
 from training.local.checkpoint_files import read_weights
+from training.local.config import TrainConfig
 from training.local.training_run import train
 
 ROOT = Path(__file__).parent.parent
 TRL = {"engine": "trl", "batch": 1}
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+async def stopped(config: TrainConfig, step: int) -> list[str]:
+    """Train until a step is made, and not saved yet; returns what was told."""
+    told: list[str] = []
+
+    def tell(line: str) -> None:
+        told.append(line)
+        if line.startswith(f"step {step} of"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await train(config, "ss-grpo", tell)
+    return told
 
 
 async def test_a_stopped_run_by_trl_ends_as_one_that_was_not(tiny: Path, tmp_path: Path) -> None:
@@ -25,12 +40,7 @@ async def test_a_stopped_run_by_trl_ends_as_one_that_was_not(tiny: Path, tmp_pat
     assert [step["rows_without_gradient"] for step in whole.steps].count(2) == 1
     config = config_of(tmp_path, tiny, rows, **TRL, passes=2, out="pieces")
 
-    def interrupt(line: str) -> None:
-        if line.startswith("step 3 of 5"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        await train(config, "ss-grpo", interrupt)
+    await stopped(config, 3)
     pieces = await train(config, "ss-grpo", quiet)
     told = [(step["step"], step["loss"], step.get("grad_norm")) for step in pieces.steps]
     assert told == [(step["step"], step["loss"], step.get("grad_norm")) for step in whole.steps]
@@ -49,16 +59,38 @@ def _later(rows: list[Any]) -> list[Any]:
 
 async def test_what_trl_goes_on_from_is_missed_in_a_sentence(tiny: Path, tmp_path: Path) -> None:
     config = config_of(tmp_path, tiny, policy_rows(4), **TRL)
-
-    def interrupt(line: str) -> None:
-        if line.startswith("step 2 of 2"):
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        await train(config, "ss-grpo", interrupt)
-    (config.out / "trl" / "checkpoint-1" / "trainer_state.json").unlink()
-    with pytest.raises(StoreError, match="checkpoint-1 is missing"):
+    await stopped(config, 2)
+    state = config.out / "trl" / "checkpoint-1" / "trainer_state.json"
+    kept = state.rename(tmp_path / state.name)
+    with pytest.raises(StoreError, match=r"from step 1 .*state\.json is missing") as told:
         await train(config, "ss-grpo", quiet)
+    assert "Put the files back" in told.value.remedy
+    kept.rename(state)
+    assert len((await train(config, "ss-grpo", quiet)).steps) == 2, "nothing was taken back"
+
+
+async def test_files_of_trl_that_are_not_whole_cost_their_own_step(
+    tiny: Path, tmp_path: Path
+) -> None:
+    """Without its moments TRL would go on by other steps; cut short, it could not read them."""
+    rows = policy_rows(6)
+    whole = await train(config_of(tmp_path, tiny, rows, **TRL), "ss-grpo", quiet)
+    config = config_of(tmp_path, tiny, rows, **TRL, out="pieces")
+    await stopped(config, 3)
+    moments = config.out / "trl" / "checkpoint-2" / "optimizer.pt"
+    for damage, wrong in ((cut, "has 1,000 of"), (Path.unlink, "is missing")):
+        damage(moments)
+        told = await stopped(config, 3)
+        assert f"TRL cannot go on from step 2 (trl/checkpoint-2/optimizer.pt {wrong}" in told[0]
+        assert told[0].endswith(": going on from step 1")
+    pieces = await train(config, "ss-grpo", quiet)
+    assert [step["loss"] for step in pieces.steps] == [step["loss"] for step in whole.steps]
+    one, other = (read_weights(run.checkpoint, "lora") for run in (whole, pieces))
+    assert all(one[name].equal(other[name]) for name in one)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:1000])
 
 
 @pytest.mark.parametrize(

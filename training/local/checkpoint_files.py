@@ -3,7 +3,8 @@
 files.json                  size and SHA-256 of each other file, written last
 checkpoint.json             which weights, which step of which training (`Checkpoint`)
 step.json                   the step's metrics, and where the caller stood
-trainer.pt                  the optimizer and the random states
+trainer.pt                  the optimizer and the random states; by TRL, which keeps those itself,
+                            sizes and SHA-256 of its files
 adapter_model.safetensors   LoRA: the adapter, with adapter_config.json as peft reads them
 adapter.gguf                LoRA: the same for llama.cpp, where it can serve the model
 model.safetensors           full: all weights in float32, with config.json for transformers

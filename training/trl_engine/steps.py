@@ -1,7 +1,8 @@
 """A training run's steps by TRL: its loop, our rows, and our folder of checkpoints.
 
 TRL keeps what it needs to go on in OUT/trl/checkpoint-N, N the updates so far; beside it the
-session writes the checkpoint that everything else reads (`training.local.checkpoint_files`).
+session writes the checkpoint that everything else reads (`training.local.checkpoint_files`), and
+in it what those files have to be (`training.trl_engine.going_on`).
 """
 
 import gc
@@ -22,6 +23,7 @@ from training.local.config import TrainConfig
 from training.local.faults import check_rows, memory_told
 from training.local.session import TrainingSession
 from training.local.windows import Window
+from training.trl_engine import going_on
 from training.trl_engine.batches import parts_of, with_gradient
 from training.trl_engine.model import described, load_policy, no_tokenizer, trained_state
 from training.trl_engine.trainer import WINDOW, RowsTrainer
@@ -40,8 +42,10 @@ def take_steps(
     Where all ranks hear that it is `stopped`, the step under way is saved and is the last.
     A window whose rows have no gradient is a step without an update. Raises SettingsError for rows
     that are not for this model, PolicyError when a step's numbers are not finite or it does not
-    fit into memory; the last checkpoint is kept.
+    fit into memory; the last checkpoint is kept. Raises StoreError where TRL's own files are such
+    that it can go on from no checkpoint.
     """
+    going_on.stand(session)
     if config.threads:
         torch.set_num_threads(config.threads)
     session.tell(f"reading {session.base.path.name} as {session.config.dtype}, for TRL")
@@ -157,7 +161,10 @@ def _write(
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     whole = trainer.accelerator.get_state_dict(trainer.model_wrapped)
     state = trained_state(model, whole, config.adaptation) if session.ranks.first else {}
-    session.write(state, beside, {}, serve)
+    session.ranks.wait()  # each has files of its own among those of TRL
+    updates = _folder(config) / f"checkpoint-{trainer.state.global_step}"
+    kept = going_on.as_kept(config.out, updates) if session.ranks.first else {}
+    session.write(state, beside, kept, serve)
 
 
 def _folder(config: TrainConfig) -> Path:
