@@ -104,6 +104,18 @@ async def test_a_loss_that_is_no_number_stops_and_says_where_the_last_good_weigh
         assert session.done == 2
 
 
+async def test_a_step_that_fails_in_a_later_pass_says_how_far_it_came(
+    tiny: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, tiny, policy_rows(2), passes=2)
+    async with open_session(config, "ss-grpo", quiet) as session:
+        with pytest.raises(PolicyError, match="step 1 was left after 1 of 2 updates: the loss is"):
+            session.step(policy_rows(2), 1e30)
+        with pytest.raises(PolicyError, match="step 1 was not made: the loss is"):
+            session.step(policy_rows(2), 0.01)
+        assert (session.done, session.folder.step()) == (0, 0)
+
+
 def test_too_little_memory_is_told_with_the_remedy() -> None:
     with (
         pytest.raises(PolicyError, match="the memory is not enough") as told,

@@ -68,7 +68,7 @@ class StepConfig:
 
 
 class NotFinite(PolicyError):
-    """A window's loss or gradient is not a finite number; no weight was changed."""
+    """A window's loss or gradient is not a finite number."""
 
 
 def unseen(done: int, total: int) -> None:
@@ -89,6 +89,8 @@ class Learner:
         """`score`: of sharded weights; they are gathered on the way through it."""
         self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
         self.on_row: OnRow = unseen
+        self.updates = 0
+        """made of the newest window, which has `passes` when it is done"""
         self._score = score or (lambda batch: batch_logprobs(model, batch))
         self._reference = weights.held() if config.objective.beta or config.novelty else {}
         self.optimizer = torch.optim.AdamW(
@@ -97,7 +99,7 @@ class Learner:
 
     def sft_step(self, rows: Sequence[TrainRow], rate: float) -> Metrics:
         """One update that makes the rows' trained tokens likelier."""
-        batches = self._batches(rows, rows)
+        batches, self.updates = self._batches(rows, rows), 0
 
         def result(number: int, batch: Batch) -> ObjectiveResult:
             return imitation_objective(batch, self._score(batch))
@@ -110,7 +112,7 @@ class Learner:
         A row without any advantage, where no divergence is asked for, has no gradient: it is
         counted, and in the window's weights, but not computed.
         """
-        objective = self.config.objective
+        objective, self.updates = self.config.objective, 0
         moving = [row for row in rows if objective.beta or moves(row)]
         batches = self._batches(rows, moving)
         references, seconds = self._references(batches)
@@ -211,6 +213,7 @@ class Learner:
             group["lr"] = rate
         self.optimizer.step()
         self.weights.settle()
+        self.updates += 1
 
 
 def moves(row: TrainRow) -> bool:
@@ -230,5 +233,5 @@ def check_numbers(report: Metrics, most_gap: float) -> None:
         raise PolicyError(
             f"the rows were not sampled from this model: their log-probabilities differ from its "
             f"own by {gap:.1f} nats a token, as with another model or tokenizer.",
-            "Train the model that the rows were collected with; no weight was changed.",
+            "Train the model that the rows were collected with; the step is not saved.",
         )

@@ -106,7 +106,8 @@ class TrainingSession:
         """One window's update or updates.
 
         Raises SettingsError for rows that are not for this model, PolicyError when the update
-        would not be finite or does not fit into memory. No weight has changed then.
+        would not be finite or does not fit into memory. No weight has changed then, but by those
+        of several `passes` that were made before: such a session is to be opened anew.
         """
         number, learner = self.done + 1, self.learner
         forget_peak(self.ranks.device)
@@ -117,8 +118,10 @@ class TrainingSession:
             with boundary(PolicyError, f"training step {number}"), memory_told(self.ranks.device):
                 metrics = take(rows, rate)
         except NotFinite as error:
+            made, passes = learner.updates, self.config.passes
+            how_far = f"left after {made} of {passes} updates" if made else "not made"
             raise PolicyError(
-                f"training step {number} was not made: {error}", f"{error.remedy} {self._good()}"
+                f"training step {number} was {how_far}: {error}", f"{error.remedy} {self._good()}"
             ) from error
         return self.finished(metrics | window_numbers(rows))
 
