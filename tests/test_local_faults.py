@@ -11,7 +11,7 @@ from tests.test_local_bases import folder_of
 from tests.train_rows import config_of, policy_rows, quiet, row, written
 from training.local.config import Method
 from training.local.faults import memory_told
-from training.local.ranks import joined
+from training.local.ranks import check_gpu, joined
 from training.local.session import open_session
 from training.local.training_run import train
 from training.local.windows import read_rows, select
@@ -148,3 +148,10 @@ def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
         pytest.skip("there is one")
     with pytest.raises(SettingsError, match="no GPU"), joined("cuda"):
         pass
+
+
+def test_more_processes_than_gpus_are_told() -> None:
+    check_gpu(1, 2)
+    with pytest.raises(SettingsError, match=r"process 3 of its machine, .* finds 2 GPUs") as told:
+        check_gpu(2, 2)
+    assert "--nproc-per-node=2" in told.value.remedy

@@ -81,8 +81,9 @@ def joined(device: Device) -> Iterator[Ranks]:
     Within another `joined` it is the same group, which that one leaves: torchrun has one store for
     the whole life of its processes, in which a second group would find the first one's addresses.
 
-    Raises SettingsError for a GPU that is not there. After an error the group is left as it is:
-    the process ends, and torchrun ends the others, which may be waiting for this one.
+    Raises SettingsError for a GPU that is not there, or that this process would have to share.
+    After an error the group is left as it is: the process ends, and torchrun ends the others,
+    which may be waiting for this one.
     """
     world, local = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     place = _device(device, local)
@@ -135,5 +136,16 @@ def _device(wanted: Device, local: int) -> torch.device:
         raise SettingsError("torch finds no GPU here.", 'Set device to "cpu" or "auto".')
     if wanted == "cpu" or not there:
         return torch.device("cpu")
+    check_gpu(local, torch.cuda.device_count())
     torch.cuda.set_device(local)
     return torch.device("cuda", local)
+
+
+def check_gpu(local: int, gpus: int) -> None:
+    """Raises SettingsError where a machine has no GPU for its process of this number, from 0."""
+    if local >= gpus:
+        raise SettingsError(
+            f"this is process {local + 1} of its machine, where torch finds {gpus} GPU"
+            f"{'' if gpus == 1 else 's'}: each process needs one of its own.",
+            f'Start torchrun with --nproc-per-node={gpus}, or set device to "cpu".',
+        )
