@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
+from memory.errors import SettingsError
 from tests.train_rows import policy_rows, row
-from training.local.config import EngineConfig, build_config
+from training.local.config import EngineConfig, TrainConfig, build_config
 from training.local.loading import load_learner
 from training.local.ranks import Ranks, joined
 from training.local.training_run import train
@@ -59,6 +60,15 @@ def run_settings(tiny: Path) -> dict[str, Any]:
     return {**files, **sizes, "learning_rate": 0.01, "schedule": "linear"}
 
 
+async def refused(config: TrainConfig) -> str:
+    """Why a run is not gone on with."""
+    try:
+        await train(config, "ss-grpo", print)
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
 def main(tiny: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     settings = {"out": "sharded", "parallel": "fsdp", **run_settings(tiny)}
@@ -67,6 +77,10 @@ def main(tiny: Path, folder: Path) -> None:
         if ranks.first:
             (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")
         asyncio.run(train(build_config(settings, folder), "ss-grpo", print))
+        if not ranks.first:
+            settings["out"] = "elsewhere"
+        told = asyncio.run(refused(build_config(settings, folder)))
+        (folder / f"refused{ranks.rank}").write_text(told, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -60,6 +60,13 @@ async def test_a_sharded_run_is_gone_on_with_by_one_process(two: Path, tiny: Pat
     assert shapes == sorted(tuple(weight.shape) for weight in mine.values())
 
 
+def test_processes_that_do_not_share_their_folder_are_told(two: Path) -> None:
+    for rank, out in enumerate(("sharded", "elsewhere")):
+        told = (two / f"refused{rank}").read_text(encoding="utf-8")
+        assert f"{out} is not the same folder for all processes" in told
+        assert told.endswith("they find the run at the steps 0, 3.")
+
+
 def test_ranks_have_equally_many_parts_and_silent_ones_to_fill_up() -> None:
     parts = cut(window(), 0, 1)
     mine, others = (share(parts, Ranks(rank, 2)) for rank in (0, 1))

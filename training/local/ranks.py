@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -100,6 +101,17 @@ def joined(device: Device) -> Iterator[Ranks]:
     yield Ranks(dist.get_rank(), world, local, place)
     gc.collect()  # sharded weights hold on to the group
     dist.destroy_process_group()
+
+
+def check_together(ranks: Ranks, step: int, out: Path) -> None:
+    """Raises SettingsError where the ranks see a run at different steps; all have to ask."""
+    seen = sorted(set(ranks.gathered(step)))
+    if len(seen) > 1:
+        raise SettingsError(
+            f"{out} is not the same folder for all processes: they find the run at the steps "
+            f"{', '.join(map(str, seen))}.",
+            "Name as `out` a folder that all machines share.",
+        )
 
 
 def whole(tensor: Tensor, keep: bool = True) -> Tensor:

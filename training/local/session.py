@@ -29,7 +29,7 @@ from training.local.faults import check_rows, memory_told
 from training.local.learner import Learner, Metrics, NotFinite, OnRow, unseen
 from training.local.loading import described, load_learner
 from training.local.mending import Better
-from training.local.ranks import Ranks, joined
+from training.local.ranks import Ranks, check_together, joined
 from training.local.stepped_bank import SteppedBank
 from training.local.trainer_state import restore_trainer, trainer_state
 from training.rows import TrainRow
@@ -86,11 +86,15 @@ class TrainingSession:
         return "learner" in vars(self)
 
     def stand(self) -> None:
-        """Stand where the newest whole checkpoint does."""
+        """Stand where the newest whole checkpoint does.
+
+        Raises SettingsError where the processes do not see the same one.
+        """
         if self.ranks.first and (mended := self.folder.mend(self._better())):
             self.tell(mended)
         self.ranks.wait()
         self.done = self.folder.step()
+        check_together(self.ranks, self.done, self.config.out)
         self.place = read_step(self.folder.newest)["place"] if self.done else {}
 
     def go_back(self) -> None:
