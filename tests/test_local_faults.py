@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from memory.errors import PolicyError, SettingsError, WeightsError
 from tests.test_local_bases import folder_of
 from tests.train_rows import config_of, policy_rows, quiet, row, written
+from training.local.base_model import load_base
 from training.local.config import Method
 from training.local.faults import memory_told
 from training.local.ranks import check_gpu, joined
@@ -126,6 +128,20 @@ def test_too_little_memory_is_told_with_the_remedy() -> None:
         assert key in told.value.remedy
     with pytest.raises(RuntimeError, match="shapes"), memory_told(torch.device("cpu")):
         torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_weights_too_large_for_the_memory_are_told_with_the_remedy(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "llama")
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    # Tensors that the file lacks are made anew, of the size that the configuration asks for.
+    huge = config | {"vocab_size": 1 << 44}
+    (base / "config.json").write_text(json.dumps(huge), encoding="utf-8")
+    weights = load_file(base / "model.safetensors")
+    kept = {name: w for name, w in weights.items() if len(w) != config["vocab_size"]}
+    save_file(kept, base / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(PolicyError, match="the memory is not enough") as told:
+        load_base(base)
+    assert "max_row_tokens" in told.value.remedy
 
 
 async def test_an_unknown_metric_for_the_best_checkpoint_is_told_with_those_there_are(

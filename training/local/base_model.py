@@ -14,7 +14,8 @@ import gc
 import hashlib
 import os
 import time
-from contextlib import redirect_stderr
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -26,6 +27,7 @@ from torch import nn
 from agent.weights.checkpoints import MODEL
 from agent.weights.resolving import base_sha256, resolve_model
 from memory.errors import SettingsError, WeightsError, boundary
+from training.local.faults import memory_told
 
 SERVED = ("qwen2",)
 """architectures whose tensors are laid out in the same order here and in llama.cpp"""
@@ -65,7 +67,8 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     """The model as a transformers causal LM in evaluation mode, frozen, on the CPU.
 
     The 0.5B takes half a minute and 4 GB at the peak. Raises WeightsError for weights that cannot
-    be read as a model, SettingsError for a GGUF file of a kind that cannot be trained.
+    be read as a model, PolicyError where they do not fit into memory, SettingsError for a GGUF
+    file of a kind that cannot be trained.
     """
     model = _from_gguf(path) if path.is_file() else _from_folder(path, dtype)
     _without_dropout(model)
@@ -81,7 +84,7 @@ def _from_gguf(path: Path) -> Any:
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     # The reader draws a bar of its own that has no switch.
-    with boundary(WeightsError, f"reading {path.name} for training"), redirect_stderr(StringIO()):
+    with _reading(path.name), redirect_stderr(StringIO()):
         model = AutoModelForCausalLM.from_pretrained(
             str(path.parent), gguf_file=path.name, dtype=torch.float32, **_written_out()
         )
@@ -108,10 +111,17 @@ def _from_folder(folder: Path, dtype: str) -> Any:
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    with boundary(WeightsError, f"reading {folder} for training"):
+    with _reading(str(folder)):
         return AutoModelForCausalLM.from_pretrained(
             str(folder), dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
         )
+
+
+@contextmanager
+def _reading(what: str) -> Iterator[None]:
+    """Weights are read on the CPU; too little memory is no fault of theirs."""
+    with boundary(WeightsError, f"reading {what} for training"), memory_told(torch.device("cpu")):
+        yield
 
 
 def _without_dropout(model: nn.Module) -> None:
