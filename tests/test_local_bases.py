@@ -12,6 +12,7 @@ from tests.train_rows import config_of, policy_rows, quiet, row, window_loss
 from training.local.base_model import find_base, load_base
 from training.local.checkpoint_files import read_weights
 from training.local.config import EngineConfig
+from training.local.faults import check_packing
 from training.local.loading import load_learner
 from training.local.ranks import ALONE
 from training.local.training_run import train
@@ -88,6 +89,33 @@ def test_a_model_that_caps_its_logits_is_refused(tmp_path: Path) -> None:
     base = folder_of(tmp_path / "base", "gemma2", head_dim=8, final_logit_softcapping=0.1)
     with pytest.raises(SettingsError, match="scales or caps its logits"):
         load_learner(engine(), base, ALONE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("opt", {"word_embed_proj_dim": 32, "ffn_dim": 48}),
+        ("mamba", {}),
+        ("bloom", {"n_head": 4, "initializer_range": 0.2}),
+    ],
+)
+def test_a_model_that_mixes_packed_rows_is_refused(
+    tmp_path: Path, kind: str, sizes: dict[str, Any]
+) -> None:
+    base = folder_of(tmp_path / "base", kind, **sizes)
+    load_learner(engine(rank=4, micro_batch=2), base, ALONE)
+    with pytest.raises(SettingsError, match=f"{kind} model mixes rows") as told:
+        load_learner(engine(rank=4, pack_tokens=64), base, ALONE)
+    assert "set micro_batch" in told.value.remedy
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama", "mistral", "phi", "granite"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_keeps_packed_rows_apart_is_packed(
+    tmp_path: Path, kind: str, dtype: str
+) -> None:
+    base = folder_of(tmp_path / "base", kind, initializer_range=0.2)
+    check_packing(load_base(base, dtype))
 
 
 def test_checkpointed_activations_change_no_gradient_and_no_dropout_comes_back(

@@ -1,9 +1,10 @@
 """Several rows in one sequence: no padding, and as few forward passes as the memory allows.
 
 Rows stand one after the other in a batch of shape (1, T), and their position ids begin anew with
-each. That alone keeps them apart: transformers reads the borders from the position ids where it
-is given no attention mask. The last token of a row would predict the first of the next one; that
-one is never trained, so nothing is learnt across a border.
+each. That keeps them apart where a model's attention is by position: transformers reads the borders
+from the position ids where it is given no attention mask. Other models mix the rows, and are
+refused when they are loaded (`training.local.faults`). The last token of a row would predict the
+first of the next one; that one is never trained, so nothing is learnt across a border.
 """
 
 from collections.abc import Sequence

@@ -4,7 +4,8 @@ Shapes: B = sequences of the tensor, T = tokens of each. Position t of every ten
 ids[t], as in `TrainRow`; what predicts ids[t] is the model's output at t - 1. No attention mask
 is needed, and none may be given: with causal attention the padding on the right is seen by no
 real token, and of rows one after the other (`training.packing`) the position ids, which begin
-anew with each row, say where one ends; a mask of ones beside them mixes the rows silently.
+anew with each row, tell a model that can be packed for where one ends; a mask of ones beside them
+mixes the rows silently.
 """
 
 from collections.abc import Sequence

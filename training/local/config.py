@@ -65,7 +65,8 @@ class EngineConfig(BaseModel):
     """longer rows are left out, and counted"""
     pack_tokens: int = Field(default=0, ge=0)
     """rows go through the model end to end, at most this many tokens at a time (a longer row by
-    itself), which bounds the memory; 0: they are not packed"""
+    itself), which bounds the memory; a model that would mix them is refused; 0: they are not
+    packed"""
     micro_batch: int = Field(default=1, ge=1)
     """rows that go through the model side by side, padded to the longest"""
     gradient_checkpointing: bool = False

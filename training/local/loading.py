@@ -10,7 +10,7 @@ from memory.errors import SettingsError, boundary
 from training.local.base_model import checkpoint_activations, load_base
 from training.local.checkpoint_files import read_weights
 from training.local.config import EngineConfig
-from training.local.faults import check_output
+from training.local.faults import check_output, check_packing
 from training.local.fsdp import sharded
 from training.local.full_weights import FullWeights
 from training.local.learner import Learner, Score, StepConfig
@@ -27,6 +27,8 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
     model = load_base(path, "float32" if full else config.dtype)
     check_output(model)
+    if config.pack_tokens:
+        check_packing(model)
     if config.gradient_checkpointing:
         checkpoint_activations(model)
     adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)

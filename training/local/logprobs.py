@@ -22,10 +22,10 @@ def batch_logprobs(model: Any, batch: Batch) -> Tensor:
     """(B, T) float32: the log-probability (nats) of each trained token, 0 elsewhere.
 
     `model` is a causal language model of transformers whose logits are those of its output layer as
-    they are (nothing capped or scaled); `batch` is padded or packed, on the model's device. No
-    attention mask is passed: what a packed row may see is told from where the position ids begin
-    anew. A batch without a trained token is computed too, and gives every weight a gradient of 0,
-    for the ranks that have no row of their own.
+    they are (nothing capped or scaled); `batch` is padded or, for a model that keeps packed rows
+    apart, packed, on the model's device. No attention mask is passed: what a packed row may see is
+    told from where the position ids begin anew. A batch without a trained token is computed too,
+    and gives every weight a gradient of 0, for the ranks that have no row of their own.
     """
     # What stands after the last trained token is never looked at by one before it.
     trained = batch.mask.any(dim=0).nonzero()
