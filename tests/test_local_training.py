@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.weights.checkpoints import is_checkpoint, read_checkpoint
+from agent.weights.checkpoints import is_checkpoint, note_of, read_checkpoint
 from agent.weights.resolving import resolve_files
 from memory.bank import RubricBank
 from memory.errors import PolicyError, SettingsError, StoreError, WeightsError
 from tests.bank_commands import reflection
+from tests.test_local_bases import folder_of
 from tests.train_rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
 from tests.waiting import Process
 from training.local.adapter_gguf import tensor_name
@@ -76,6 +77,33 @@ async def test_training_goes_on_from_an_adapter_and_remembers_it(
     other = config_of(tmp_path, tiny, policy_rows(2), **start, rank=2)
     with pytest.raises(SettingsError, match="another rank"):
         await train(other, "ss-grpo", quiet)
+
+
+async def test_training_goes_on_from_an_adapter_that_llama_cannot_answer_with(
+    tmp_path: Path,
+) -> None:
+    folder_of(tmp_path / "base", "qwen2")
+    warm = await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
+    start = {"start_adapter": str(warm.checkpoint), "out": "second"}
+    trained = await train(
+        config_of(tmp_path, Path("base"), policy_rows(2), **start), "ss-grpo", quiet
+    )
+    assert note_of(trained.checkpoint).lineage == (note_of(warm.checkpoint).version,)
+
+
+async def test_an_adapter_altered_since_it_was_written_is_no_start(
+    tiny: Path, tmp_path: Path
+) -> None:
+    warm = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
+    start = {"start_adapter": str(warm.checkpoint), "out": "second"}
+    config = config_of(tmp_path, tiny, policy_rows(2), **start)
+    weights = warm.checkpoint / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(WeightsError, match=r"adapter_model.safetensors is not what was written"):
+        await train(config, "ss-grpo", quiet)
+    (warm.checkpoint / "files.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(WeightsError, match=r"files.json does not list"):
+        await train(config, "ss-grpo", quiet)
 
 
 async def test_a_finished_run_trains_nothing_again(tiny: Path, tmp_path: Path) -> None:

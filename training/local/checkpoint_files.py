@@ -17,7 +17,7 @@ MODEL_CARD.md               all of it for people; it is not needed to go on, nor
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint
+from agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
+from memory.errors import WeightsError
 from memory.runs import write_atomically
 from training.local.adapter_gguf import write_adapter
 from training.local.model_gguf import write_model
@@ -83,13 +84,18 @@ def write_files(folder: Path, saved: Saved) -> None:
     seal(folder)
 
 
-def fault(folder: Path) -> str:
-    """What is wrong with a checkpoint's files, in a clause; empty where they are whole."""
+def fault(folder: Path, needed: Collection[str] = ()) -> str:
+    """What is wrong with a checkpoint's files, in a clause; empty where they are whole.
+
+    `needed`: the names of those that are looked at; none: all.
+    """
     try:
         written = json.loads((folder / FILES).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return f"it has no {FILES} that can be read"
-    return unlike(folder, written)
+    if missing := sorted(set(needed) - set(written)):
+        return f"{FILES} does not list {missing[0]}"
+    return unlike(folder, {name: written[name] for name in needed or written})
 
 
 def unlike(folder: Path, written: Listed) -> str:
@@ -103,6 +109,20 @@ def unlike(folder: Path, written: Listed) -> str:
         if hashed(path) != sha256:
             return f"{name} is not what was written"
     return ""
+
+
+def checked_note(folder: Path) -> Checkpoint:
+    """The note of a checkpoint to begin with, whose weights for torch are those that were written.
+
+    Whether llama.cpp can answer with it does not matter. Raises WeightsError where one is not.
+    """
+    note = note_of(folder)
+    if wrong := fault(folder, (NOTE, WEIGHTS[note.adaptation])):
+        raise WeightsError(
+            f"{folder} is not a whole checkpoint: {wrong}.",
+            "Go on with the training that wrote it once more, or name another checkpoint.",
+        )
+    return note
 
 
 def read_weights(folder: Path, adaptation: str) -> dict[str, Tensor]:

@@ -19,10 +19,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agent.weights.checkpoints import Checkpoint, read_checkpoint
+from agent.weights.checkpoints import Checkpoint
 from memory.errors import PolicyError, SettingsError, boundary
 from training.local.base_model import Base, faster_dtype, find_base
-from training.local.checkpoint_files import Saved, read_step, read_trainer, read_weights
+from training.local.checkpoint_files import (
+    Saved,
+    checked_note,
+    read_step,
+    read_trainer,
+    read_weights,
+)
 from training.local.checkpointing import TrainingFolder
 from training.local.config import EngineConfig, Method
 from training.local.faults import check_rows, memory_told
@@ -218,7 +224,7 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     full = config.adaptation == "full"
     lineage: tuple[str, ...] = ()
     if config.start_adapter is not None:
-        start = read_checkpoint(config.start_adapter)
+        start = checked_note(config.start_adapter)
         if (start.base_sha256, start.rank, start.alpha) != (base.sha256, config.rank, config.alpha):
             raise SettingsError(
                 f"the adapter in {config.start_adapter} belongs to another model, "
