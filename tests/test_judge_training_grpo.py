@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from agent.cli import main
-from agent.weights.checkpoints import note_of
+from agent.weights.checkpoints import Checkpoint, note_of
 from tests.chains import chain
 from tests.judge_tokens import Asked, by_seed, judging, pairs_file, toml
 from tests.tiny_model import write_tiny
@@ -217,3 +217,13 @@ def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
     said = " ".join(refused.output.split())
     assert refused.exit_code == 2 and told in said and remedy in said, said
     assert not (tmp_path / "out" / "run.json").exists()
+
+
+def test_a_start_for_torch_alone_is_asked_for_its_form_where_a_server_samples(tmp_path: Path):
+    note = Checkpoint(base="base", base_sha256="", adapter_sha256="", method="sft", step=1,
+                      rank=4, alpha=8.0, judge="no-types", served=False)  # fmt: skip
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "checkpoint.json").write_text(note.model_dump_json())
+    start = {"start_adapter": "start"}
+    done = train(written(tmp_path, "http://localhost:1/v1", start))
+    assert "writes the form 'no-types', not 'full'" in " ".join(done.output.split())

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from agent.weights.checkpoints import read_checkpoint
+from agent.weights.checkpoints import note_of
 from judge.evaluation.labelled import Pair
 from judge.evaluation.report import PairReport, pair_report
 from memory.errors import SettingsError, StoreError, boundary
@@ -236,7 +236,7 @@ def _check_start(config: EngineConfig) -> None:
     """A judge goes on in the form that it was begun in."""
     if config.start_adapter is None:
         return
-    begun = read_checkpoint(config.start_adapter).judge
+    begun = note_of(config.start_adapter).judge
     if begun not in (None, config.judge):
         raise SettingsError(
             f"the judge in {config.start_adapter} writes the form {begun!r}, not {config.judge!r}.",
