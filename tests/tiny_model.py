@@ -103,3 +103,20 @@ def _add_tokenizer(writer: gguf.GGUFWriter) -> None:
     writer.add_bos_token_id(words.index("<|endoftext|>"))
     writer.add_pad_token_id(words.index("<|endoftext|>"))
     writer.add_chat_template(TEMPLATE)
+
+
+def write_tokenizer(folder: Path, words: list[str] | None = None, template: str = TEMPLATE) -> None:
+    """The same tokenizer as transformers keeps it beside a folder's weights."""
+    from tokenizers import AddedToken, Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import PreTrainedTokenizerFast
+
+    words = words or vocabulary()
+    special = [word for word in words if word.startswith("<|")]
+    plain = {word: number for number, word in enumerate(words) if word not in special}
+    bare = Tokenizer(BPE(plain, [("t", "h")]))
+    bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bare.decoder = decoders.ByteLevel()
+    bare.add_special_tokens([AddedToken(word, special=True) for word in special])
+    whole = PreTrainedTokenizerFast(tokenizer_object=bare, chat_template=template or None)
+    whole.save_pretrained(folder)

@@ -51,7 +51,7 @@ class ExportOptions:
     scaffold_ratio: str = "unscaffolded"
     """rows: of rollouts under a rubric scaffold"""
     model: str | None = None
-    """the embedded model whose tokeniser is used for text without ids"""
+    """the model, embedded or a folder, whose tokeniser is used for text without ids"""
     by: By = "return"
     margin: float = 0.1
     rules: frozenset[Rule] = frozenset()

@@ -67,6 +67,9 @@ class TrainRow(Versioned):
     across_prompts: bool = False
     """True: the ratio is formed to the behaviour log-probabilities, though they hold under the
     scaffolded prompt: importance sampling from one prompt to the other"""
+    tokenizer: str = ""
+    """hash of the vocabulary that the ids are of (`training.vocabulary`), where whoever encoded
+    them said it"""
 
     @model_validator(mode="after")
     def _aligned(self) -> Self:

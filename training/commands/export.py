@@ -42,7 +42,7 @@ FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
     show_default=True,
     help="rows: what the ratio of a rollout under a rubric scaffold is formed of.",
 )
-@click.option("--model", help="The embedded model to train, for text that has no token ids.")
+@click.option("--model", help="The model to train, for text that has no token ids.")
 @click.option(
     "--by",
     type=click.Choice(["return", "plan", "research", "review", "answer"]),
