@@ -14,9 +14,13 @@ from memory.errors import SettingsError
 from memory.rubrics import RubricBuffer
 from memory.schema import Decoding, Status, Trajectory, TrajectoryGroup
 from tests.collected import LengthJudge, Opened, judgement, manifest
+from tests.test_local_bases import folder_of
 from tests.test_recasting import traced
+from tests.tiny_model import vocabulary, write_tokenizer
 from tests.train_rows import policy_rows, written
+from training.folder_tokeniser import vocabulary_of
 from training.local.config import TrainConfig
+from training.local.training_run import train
 from training.local.windows import read_rows
 from training.rounds.config import RoundsConfig, build_rounds
 from training.rounds.job import build_job, with_rows
@@ -255,3 +259,24 @@ async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Pa
     assert "<answer>" in text and "<tool_output" not in text
     whole = "".join(chr(i) for i in rows[0].ids if i < 128)
     assert "<tool_output" in whole
+
+
+async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: Path, tiny: Path):
+    run = await collected(tmp_path)
+    folder_of(tmp_path / "base", "qwen2", vocab_size=132)
+    config, rule = config_of(tmp_path, [str(run)], model="base", max_steps=1, threads=1)
+    with pytest.raises(SettingsError, match="has no tokenizer"):
+        await with_rows(config, rule, "sft", print)
+    write_tokenizer(tmp_path / "base")
+    compiled = await with_rows(config, rule, "sft", print)
+    by_llama = config.model_copy(update={"model": str(tiny), "out": tmp_path / "other"})
+    rows = read_rows(compiled.rows)
+    assert rows == read_rows((await with_rows(by_llama, rule, "sft", print)).rows)
+    assert len(rows) == 6 and {row.tokenizer for row in rows} == {vocabulary_of(tiny)}
+    assert len((await train(compiled, "sft", print)).steps) == 1
+    words = vocabulary()
+    write_tokenizer(tmp_path / "base", [words[1], words[0], *words[2:]])
+    other = compiled.model_copy(update={"out": tmp_path / "again"})
+    with pytest.raises(SettingsError, match="are of another tokenizer than the model's") as told:
+        await train(other, "sft", print)
+    assert "--model" in told.value.remedy

@@ -16,8 +16,8 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
     """Raises SettingsError for a row that the model cannot read: another tokenizer's, or too long.
 
-    Ids below the vocabulary's end may still be another tokenizer's; where a row carries the
-    sampler's log-probabilities, those give it away in the step.
+    Ids below the vocabulary's end may still be another tokenizer's: see `check_tokenizer`; where a
+    row carries the sampler's log-probabilities, those give it away in the step.
     """
     words = _words(model)
     context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
@@ -34,6 +34,16 @@ def check_rows(rows: Sequence[TrainRow], model: Any) -> None:
                 f"row {row.id} has {len(row.ids):,} tokens, and the model reads {context:,}.",
                 f"Set max_row_tokens to {context} or less.",
             )
+
+
+def check_tokenizer(rows: Sequence[TrainRow], own: str) -> None:
+    """Raises SettingsError for a row whose ids are of another vocabulary, where both are known."""
+    wrong = [row for row in rows if own and row.tokenizer not in ("", own)]
+    if wrong:
+        raise SettingsError(
+            f"the ids of row {wrong[0].id} are of another tokenizer than the model's.",
+            "Name the collected run itself under rows, or export it by --model with this model.",
+        )
 
 
 def check_output(model: Any) -> None:

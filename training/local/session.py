@@ -21,6 +21,7 @@ from torch import Tensor
 
 from agent.weights.checkpoints import Checkpoint
 from memory.errors import PolicyError, SettingsError, boundary
+from training.folder_tokeniser import vocabulary_of
 from training.local.base_model import Base, faster_dtype, find_base
 from training.local.checkpoint_files import (
     Saved,
@@ -31,7 +32,7 @@ from training.local.checkpoint_files import (
 )
 from training.local.checkpointing import TrainingFolder
 from training.local.config import EngineConfig, Method
-from training.local.faults import check_rows, memory_told
+from training.local.faults import check_rows, check_tokenizer, memory_told
 from training.local.learner import Learner, Metrics, NotFinite, OnRow, unseen
 from training.local.loading import described, load_learner
 from training.local.mending import Better
@@ -86,6 +87,11 @@ class TrainingSession:
                 restore_trainer(learner, read_trainer(self.folder.newest))
         return learner
 
+    @cached_property
+    def vocabulary(self) -> str:
+        """Of the model's own ids; empty where a folder has no tokenizer."""
+        return vocabulary_of(self.base.path)
+
     @property
     def loaded(self) -> bool:
         """Whether the model is in memory."""
@@ -119,6 +125,8 @@ class TrainingSession:
         would not be finite or does not fit into memory. No weight has changed then, but by those
         of several `passes` that were made before: such a session is to be opened anew.
         """
+        if any(row.tokenizer for row in rows):
+            check_tokenizer(rows, self.vocabulary)
         number, learner = self.done + 1, self.learner
         forget_peak(self.ranks.device)
         check_rows(rows, learner.model)
