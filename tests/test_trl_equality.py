@@ -65,7 +65,7 @@ def same(local: Trained, trl: Trained, kind: str = "lora") -> None:
         assert found["tokens"] == wanted["tokens"] and found["rate"] == wanted["rate"]
         ratios = [name for name in wanted if name.startswith(("sequence_ratio", "novelty"))]
         assert "sequence_ratio_above_100" in ratios
-        for name in ratios:
+        for name in (*ratios, "sampler_gap"):
             assert found[name] == pytest.approx(wanted[name], rel=1e-3), name
     losses = {round(step["loss"], 3) for step in local.steps}
     assert len(losses) > 3, "the steps differ, so that agreeing says something"

@@ -119,13 +119,21 @@ async def test_imitation_by_trl_is_refused(tiny: Path, tmp_path: Path) -> None:
         await train(config, "sft", quiet)
 
 
-async def test_rows_of_another_model_are_refused_by_trl_too(tiny: Path, tmp_path: Path) -> None:
+async def test_rows_of_another_tokenizer_are_refused_by_trl_too(tiny: Path, tmp_path: Path) -> None:
     strange = row(0, "policy", ids=(999,) * 24)
     config = config_of(tmp_path, tiny, [strange], **TRL)
     with pytest.raises(SettingsError, match="of another tokenizer"):
         await train(config, "ss-grpo", quiet)
-    far = [one.model_copy(update={"behaviour_logprobs": (-60.0,) * 24}) for one in policy_rows(2)]
-    config = config_of(tmp_path, tiny, far, **TRL, out="far")
+
+
+@pytest.mark.parametrize(
+    "objective", [{}, {"importance": "none"}, {"correction": "bypass", "importance": "none"}]
+)
+async def test_rows_that_another_model_sampled_are_refused_by_trl_too(
+    tiny: Path, tmp_path: Path, objective: dict[str, Any]
+) -> None:
+    far = [one.model_copy(update={"behaviour_logprobs": (-30.0,) * 24}) for one in policy_rows(2)]
+    config = config_of(tmp_path, tiny, far, **TRL, objective=objective)
     with pytest.raises(PolicyError, match="not sampled from this model"):
         await train(config, "ss-grpo", quiet)
     assert not (config.out / "last").exists()

@@ -28,14 +28,14 @@ from training.objective_config import ObjectiveConfig
 from training.objective_numbers import sequence_logs
 from training.objective_terms import clipped_terms
 from training.rows import OBJECTIVES, TrainRow
-from training.tensors import Batch, collate
+from training.tensors import collate
 from training.window_weights import window_weights
 
 Inputs = dict[str, Tensor]
 """what `GRPOTrainer._compute_loss` reads, by its names; (B, P) and (B, C) of P + C = T positions"""
-BEHAVIOUR, POLICY = "rubricem_behaviour", "rubricem_policy"
-"""what TRL passes on unread, for our own numbers: the sampler's log-probabilities, and where a
-policy row is trained"""
+BEHAVIOUR, SAMPLED, POLICY = "rubricem_behaviour", "rubricem_sampled", "rubricem_policy"
+"""what TRL passes on unread, for our own numbers: the sampler's log-probabilities, where they are
+of these very ids, and where a policy row is trained"""
 
 
 def needs_old(objective: ObjectiveConfig, passes: int) -> bool:
@@ -113,23 +113,26 @@ class WindowRows:
             "advantages": (batch.advantages * scale)[:, tail],
             "num_items_in_batch": torch.tensor(float(self.tokens), device=batch.ids.device),
             BEHAVIOUR: batch.behaviour[:, tail],
+            SAMPLED: batch.sampled[:, tail],
             POLICY: (batch.objectives == OBJECTIVES.index("policy"))[:, tail],
         }
         if self._objective.correction == "bypass":
             old = batch.behaviour[:, tail]
         return found if old is None else found | {"old_per_token_logps": old}
 
-    def sampler_gap(self, old: Tensor) -> Tensor:
-        """(2,): the summed size of old - behaviour (nats), and of how many tokens it is."""
-        batch: Batch = self.batch
-        gap = (self._whole(old) - batch.behaviour).abs().masked_fill(~batch.sampled, 0.0)
-        return torch.stack([gap.sum(), batch.sampled.sum()])
-
     def _whole(self, values: Tensor) -> Tensor:
         """Values of the positions from `split` to `width`, as of all positions of the batch."""
         found = values.new_zeros(self.batch.ids.shape)
         found[:, self.split : self.width] = values
         return found
+
+
+def sampler_gap(inputs: Inputs, new: Tensor) -> LossMetrics:
+    """How far the policy (B, C) is from what the sampler computed for a micro-batch's tokens."""
+    where = inputs[SAMPLED]
+    gap = (new - inputs[BEHAVIOUR]).abs().masked_fill(~where, 0.0)
+    name = "sampler_gap"
+    return LossMetrics(totals={name: float(gap.sum())}, tokens={name: float(where.sum())})
 
 
 def sequences_of(inputs: Inputs, new: Tensor) -> LossMetrics:

@@ -19,10 +19,10 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from training.local.ranks import Ranks
-from training.loss_metrics import LossMetrics, ratio_numbers
+from training.loss_metrics import LossMetrics
 from training.objective_config import ObjectiveConfig
 from training.rows import TrainRow
-from training.trl_engine.batches import Inputs, WindowRows, needs_old, sequences_of
+from training.trl_engine.batches import Inputs, WindowRows, needs_old, sampler_gap, sequences_of
 
 WINDOW = "window"
 """the column of the data set that holds a window's number"""
@@ -51,8 +51,6 @@ class RowsTrainer(GRPOTrainer):
         with torch.no_grad():
             if needs_old(self._objective, self.num_iterations):
                 old = self._logprobs_of(window)
-                total, tokens = self.accelerator.reduce(window.sampler_gap(old), "sum").tolist()
-                self._metrics["train"]["sampler_gap"].append(total / max(tokens, 1))
             found = window.inputs(old)
             if self.beta:
                 found["ref_per_token_logps"] = self._reference_of(window)
@@ -66,13 +64,16 @@ class RowsTrainer(GRPOTrainer):
     def _compute_loss(self, model: Any, inputs: Inputs) -> Tensor:
         loss: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
         self._measured += sequences_of(inputs, self._newest)
+        if self.state.global_step % self.num_iterations == 0:  # the policy before the update
+            self._measured += sampler_gap(inputs, self._newest)
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """With the ratios of whole rows of all ranks since the last update."""
-        measured = sum(self._ranks.gathered(self._measured), LossMetrics())
+        """With what was measured on all ranks since the last update."""
+        measured = sum(self._ranks.gathered(self._measured), LossMetrics()).report()
         self._measured = LossMetrics()
-        super().log(logs | ratio_numbers(measured.rows), start_time)
+        del measured["tokens"]  # a window's are counted beside it
+        super().log(logs | measured, start_time)
 
     def _send_telemetry(self) -> None:
         """TRL tells its makers of each training otherwise; nothing leaves this machine unasked."""
