@@ -1,6 +1,7 @@
 """A Qwen2 of 0.1 million random weights as a GGUF file, which torch and llama.cpp both load."""
 
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -118,5 +119,6 @@ def write_tokenizer(folder: Path, words: list[str] | None = None, template: str 
     bare.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bare.decoder = decoders.ByteLevel()
     bare.add_special_tokens([AddedToken(word, special=True) for word in special])
-    whole = PreTrainedTokenizerFast(tokenizer_object=bare, chat_template=template or None)
+    fast: Any = PreTrainedTokenizerFast  # untyped in some versions of transformers
+    whole = fast(tokenizer_object=bare, chat_template=template or None)
     whole.save_pretrained(folder)
