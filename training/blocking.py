@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -12,10 +13,11 @@ async def in_thread(work: Callable[[], T], give_up: Callable[[], None] = lambda:
 
     `give_up` is called by a cancellation: work that heeds it ends sooner.
     """
-    task = asyncio.ensure_future(asyncio.to_thread(work))
+    # No task around it: what is no Exception would leave a task's loop without passing its caller.
+    working = asyncio.get_running_loop().run_in_executor(None, copy_context().run, work)
     try:
-        return await asyncio.shield(task)
+        return await asyncio.shield(working)
     finally:
-        if not task.done():
+        if not working.done():
             give_up()
-            await asyncio.wait({task})
+            await asyncio.wait({working})
