@@ -87,7 +87,7 @@ def _run(path: Path, method: "Method", as_json: bool) -> None:
         click.echo(f"\nStopped at once. {GO_ON}", err=True)
         raise SystemExit(INTERRUPTED) from None
     except RunStopped as stopped:
-        click.echo(f"{stopped} {stopped.remedy}", err=True)
+        _echo(f"{stopped} {stopped.remedy}", err=True)
         raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
 
 
@@ -99,7 +99,7 @@ async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
 
     assert isinstance(job.config, TrainConfig)
     directory = load_settings().weights_dir
-    interrupts = Interrupts(partial(click.echo, err=True), "Finishing the step under way")
+    interrupts = Interrupts(partial(_echo, err=True), "Finishing the step under way")
     with interrupts.caught():
         config = await with_rows(job.config, job.rule, method, _tell, job.rules)
         # Imitation knows no credit, and exported rows were made with theirs.
