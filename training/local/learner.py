@@ -126,14 +126,7 @@ class Learner:
         metrics: Metrics = {"loss": 0.0, "tokens": 0.0}
         for _ in range(self.config.passes if moving else 0):
             metrics = self._update(batches, rate, result)
-        return (
-            metrics
-            | seconds
-            | {
-                "rows": float(len(rows)),
-                "rows_without_gradient": float(len(rows) - len(moving)),
-            }
-        )
+        return metrics | seconds | {"rows_without_gradient": float(len(rows) - len(moving))}
 
     def start_from(self, state: Mapping[str, Tensor]) -> None:
         """Begin with trained weights, which become the reference too."""

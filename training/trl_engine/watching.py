@@ -98,7 +98,6 @@ class Watch(TrainerCallback):
         metrics = {
             "loss": 0.0,
             "tokens": float(sum(sum(row.loss_mask) for row in moving)),
-            "rows": float(len(rows)),
             "rows_without_gradient": float(len(rows) - len(moving)),
         }
         if told:

@@ -8,9 +8,10 @@ from training.rows import TrainRow
 
 
 def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
-    """Advantages by stage, groups, and lengths in tokens."""
+    """Rows and groups, lengths in tokens, advantages by stage."""
     lengths = [float(len(row.ids)) for row in rows]
     return {
+        "rows": float(len(rows)),
         "groups": float(len({row.group for row in rows})),
         **spread("row_tokens", lengths, ("mean", "max")),
         **spread("prompt_tokens", [float(row.prompt_tokens) for row in rows], ("mean",)),
