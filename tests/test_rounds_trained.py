@@ -105,8 +105,10 @@ def test_rounds_collect_judge_reflect_and_train_and_a_second_run_repeats_nothing
             for n in range(4)]  # fmt: skip
     assert [one["updates"] for one in held] == [0, 1, 2, 3] and held[0]["groups"] == 3
     asked = calls(server)
+    (out / "canary.json").unlink()  # as if it was killed before it was compared
     again = train(path, "--json")
     assert again.exit_code == 0 and json.loads(again.stdout)["rounds"] == 3
+    assert json.loads(again.stdout)["canary"]["mean"] == pytest.approx(told["canary"]["mean"])
     assert calls(server) == asked and metrics(out) == lines
 
 

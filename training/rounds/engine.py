@@ -6,6 +6,7 @@ from itertools import chain
 from pathlib import Path
 from time import time
 
+from memory.errors import StoreError, boundary
 from memory.runs import write_atomically
 from memory.schema import Value
 from training.local.session import TrainingSession, check_best
@@ -45,8 +46,7 @@ class SessionUpdates:
         self._done = int(session.place.get(ROUND, 0))
         while self._untrained(self._done) is not None:
             self._done += 1
-        self.last: TrainRow | None = None
-        """of the rows that this process has trained"""
+        self._row: TrainRow | None = None
         self._tell_all()
 
     @property
@@ -57,13 +57,25 @@ class SessionUpdates:
     def checkpoint(self) -> Path | None:
         return self._session.folder.newest if self._saved else self._session.config.start_adapter
 
+    @property
+    def last(self) -> TrainRow | None:
+        """One of the rows trained last, also before a kill, to compare llama.cpp by; None: none."""
+        if self._row is None and self._kept_row.exists():
+            with boundary(StoreError, f"reading {self._kept_row}"):
+                self._row = TrainRow.model_validate_json(self._kept_row.read_bytes())
+        return self._row
+
+    @property
+    def _kept_row(self) -> Path:
+        return self._folders.out / "canary_row.json"
+
     def changes(self, rounds: int) -> int:
         return sum(self._untrained(number) is None for number in range(rounds))
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
         if not rows:
             return {}
-        self.last = rows[-1]
+        self._row = rows[-1]
         rate = rate_at(min(self._done, self._rounds - 1), self._rounds, self._session.config)
         return self._session.step(rows, rate, self._told)
 
@@ -74,6 +86,8 @@ class SessionUpdates:
             kept = Untrained(metrics=dict(metrics))
             self._folders.round(self._done).save_part(0, UNTRAINED, kept)
         else:
+            if self._row is not None:
+                write_atomically(self._kept_row, self._row.model_dump_json())
             self._session.save(metrics, place={ROUND: self._done + 1})
             self._saved = self._session.done
         self._done += 1
