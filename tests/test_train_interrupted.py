@@ -60,6 +60,17 @@ async def test_the_step_under_way_is_saved_and_the_rest_comes_later(
     assert len(pieces.steps) == 4
 
 
+async def test_a_training_that_is_stopped_before_its_first_step_takes_none(
+    tiny: Path, tmp_path: Path
+) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    config = config_of(tmp_path, tiny, policy_rows(2))
+    with pytest.raises(RunStopped, match="its first 0 of 1 steps are saved"):
+        await train(config, "ss-grpo", quiet, stop=stop)
+    assert not TrainingFolder(config.out).metrics()
+
+
 async def test_a_training_that_is_cancelled_ends_with_its_step(tiny: Path, tmp_path: Path) -> None:
     config = config_of(tmp_path, tiny, [row(n) for n in range(8)], batch=1, epochs=50)
     told: list[str] = []

@@ -1,13 +1,13 @@
 """`rubricem collect`: groups of scored rollouts of many questions, in steps that resume."""
 
-import asyncio
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.commands.interrupting import INTERRUPTED, Interrupts
+from agent.commands.interrupting import Interrupts
+from training.commands.under_way import run, tell
 
 if TYPE_CHECKING:
     from agent.settings import Settings
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from training.questions_selecting import Selected
     from training.ray_workers import RayOptions
     from training.scaffolding import ScaffoldRule
-
-
-PARTIAL = 3
-"""exit status of a run that its limit of money ended"""
 
 
 @click.command()
@@ -253,36 +249,30 @@ def _run(
     """What the finished run brought; exits where it was ended before."""
     import uvloop
 
-    from training.flow import GO_ON, RunStopped
-
-    try:
-        return uvloop.run(_collected(settings, options, asked, out, quiet))
-    except asyncio.CancelledError:
-        click.echo(f"\nStopped at once. {GO_ON}", err=True)
-        raise SystemExit(INTERRUPTED) from None
-    except RunStopped as stopped:
-        click.echo(f"{stopped} {stopped.remedy}", err=True)
-        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
+    work = partial(_collected, settings, options, asked, out, quiet)
+    return run(work, "Finishing the calls in flight", uvloop.run)
 
 
 async def _collected(
-    settings: "Settings", options: "CollectOptions", asked: "Selected", out: Path, quiet: bool
+    settings: "Settings",
+    options: "CollectOptions",
+    asked: "Selected",
+    out: Path,
+    quiet: bool,
+    interrupts: Interrupts,
 ) -> list[str]:
-    from agent.reports.printable import printable
     from training.opening import open_collector
     from training.run_directory import RunDirectory
     from training.tally import tally
 
-    def tell(line: str) -> None:
+    def said(line: str) -> None:
         if not quiet:
-            click.echo(printable(line), err=True)
+            tell(line)
 
-    run = RunDirectory(out)
+    folder = RunDirectory(out)
     if asked.selection:
-        tell(asked.selection.sentence())
-    interrupts = Interrupts(partial(click.echo, err=True), "Finishing the calls in flight")
-    with interrupts.caught():
-        async with open_collector(settings, options, run, asked, tell) as collector:
-            with interrupts.running() as stop:
-                await collector.collect(stop)
-    return tally(run).lines()
+        said(asked.selection.sentence())
+    async with open_collector(settings, options, folder, asked, said) as collector:
+        with interrupts.running() as stop:
+            await collector.collect(stop)
+    return tally(folder).lines()

@@ -2,26 +2,22 @@
 
 import asyncio
 import json
-import os
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from agent.commands.interrupting import INTERRUPTED, Interrupts
-from training.commands.train_judge import PARTIAL, judge
+from agent.commands.interrupting import Interrupts
+from training.commands.train_judge import judge
+from training.commands.under_way import echo, run, tell, view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-
     from training.local.config import Method
     from training.local.training_run import Trained
     from training.rounds.config import RoundsConfig
     from training.rounds.job import Job
     from training.rounds.opening import RoundsDone
-    from training.watching.events import Watch
 
 
 @click.group()
@@ -72,26 +68,19 @@ def export(checkpoint: Path, out: Path) -> None:
 
 
 def _run(path: Path, method: "Method", as_json: bool) -> None:
-    from training.flow import GO_ON, RunStopped
     from training.rounds.job import read_job
 
     job = read_job(path, method)
-    try:
-        if job.rounds is None:
-            trained = asyncio.run(_trained(job, method, as_json))
-            _echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
-        else:
-            done = asyncio.run(_rounds(job, job.rounds, as_json))
-            click.echo(json.dumps(rounds_dict(done)) if as_json else _rounds_told(done))
-    except asyncio.CancelledError:
-        click.echo(f"\nStopped at once. {GO_ON}", err=True)
-        raise SystemExit(INTERRUPTED) from None
-    except RunStopped as stopped:
-        _echo(f"{stopped} {stopped.remedy}", err=True)
-        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
+    if job.rounds is None:
+        trained = run(partial(_trained, job, method, as_json), "Finishing the step under way")
+        echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
+    else:
+        ending = "Finishing the calls and the update under way"
+        done = run(partial(_rounds, job, job.rounds, as_json), ending)
+        echo(json.dumps(rounds_dict(done)) if as_json else _rounds_told(done))
 
 
-async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
+async def _trained(job: "Job", method: "Method", quiet: bool, interrupts: Interrupts) -> "Trained":
     from agent.settings import load_settings
     from training.local.config import TrainConfig
     from training.local.training_run import train as train_by
@@ -99,52 +88,24 @@ async def _trained(job: "Job", method: "Method", quiet: bool) -> "Trained":
 
     assert isinstance(job.config, TrainConfig)
     directory = load_settings().weights_dir
-    interrupts = Interrupts(partial(_echo, err=True), "Finishing the step under way")
-    with interrupts.caught():
-        config = await with_rows(job.config, job.rule, method, _tell, job.rules)
-        # Imitation knows no credit, and exported rows were made with theirs.
-        compiled = method != "sft" and config.rows != job.config.rows
-        rule = job.rule if compiled else None
-        with _view(job, method, quiet) as (tell, watch), interrupts.running() as stop:
-            return await train_by(config, method, tell, directory, watch, stop, rule)
+    config = await with_rows(job.config, job.rule, method, tell, job.rules)
+    # Imitation knows no credit, and exported rows were made with theirs.
+    compiled = method != "sft" and config.rows != job.config.rows
+    rule = job.rule if compiled else None
+    with view(f"{method}, {config.model}", quiet) as (said, watch), interrupts.running() as stop:
+        return await train_by(config, method, said, directory, watch, stop, rule)
 
 
-async def _rounds(job: "Job", rounds: "RoundsConfig", quiet: bool) -> "RoundsDone":
+async def _rounds(
+    job: "Job", rounds: "RoundsConfig", quiet: bool, interrupts: Interrupts
+) -> "RoundsDone":
     from agent.settings import load_settings
     from training.rounds.opening import run_rounds
 
     directory = load_settings().weights_dir
-    interrupts = Interrupts(
-        partial(click.echo, err=True), "Finishing the calls and the update under way"
-    )
-    with (
-        _view(job, "ss-grpo", quiet) as (tell, watch),
-        interrupts.caught(),
-        interrupts.running() as stop,
-    ):
-        return await run_rounds(job.config, rounds, job.rule, tell, directory, stop, watch)
-
-
-def _view(
-    job: "Job", method: "Method", quiet: bool
-) -> "AbstractContextManager[tuple[Callable[[str], None], Watch]]":
-    """Where the training is shown: on one process's terminal, or as lines."""
-    from training.watching.console import training_view
-
-    plain = quiet or os.environ.get("RANK", "0") != "0"
-    return training_view(f"{method}, {job.config.model}", _tell, quiet=plain)
-
-
-def _tell(line: str) -> None:
-    from agent.reports.printable import printable
-
-    _echo(printable(line), err=True)
-
-
-def _echo(text: str, err: bool = False) -> None:
-    """Of the processes that torchrun starts, the first tells."""
-    if os.environ.get("RANK", "0") == "0":
-        click.echo(text, err=err)
+    title = f"ss-grpo, {job.config.model}"
+    with view(title, quiet) as (said, watch), interrupts.running() as stop:
+        return await run_rounds(job.config, rounds, job.rule, said, directory, stop, watch)
 
 
 def rounds_dict(done: "RoundsDone") -> dict[str, object]:

@@ -1,31 +1,23 @@
 """`rubricem train judge`: a pairwise judge by imitation of teachers, or by its own verdicts."""
 
-import asyncio
 import json
-import os
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from agent.commands.interrupting import INTERRUPTED, Interrupts
+from agent.commands.interrupting import Interrupts
+from training.commands.under_way import run, tell, view
 
 if TYPE_CHECKING:
     from judge.evaluation.report import PairReport
     from training.judge_training.distilling import Distilled
     from training.judge_training.grpo import JudgeTrained
     from training.local.config import TrainConfig
-    from training.local.session import Tell
     from training.local.training_run import Trained
-    from training.watching.events import Watch
 
-PARTIAL = 3
-"""exit status where a limit of money ended it"""
-T = TypeVar("T")
 CONFIG = click.argument("config", type=click.Path(path_type=Path))
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
@@ -51,8 +43,15 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
     from training.judge_training.distilling import distil
 
     settings, told = read_distil(config)
-    found = _run(lambda stop: distil(settings, told, _tell, stop), "the calls")
-    trained = None if rows_only else _run(partial(_imitated, settings, as_json), "the step")
+
+    async def teachers(interrupts: Interrupts) -> "Distilled":
+        with interrupts.running() as stop:
+            return await distil(settings, told, tell, stop)
+
+    found = run(teachers, "Finishing the calls in flight")
+    trained = None
+    if not rows_only:
+        trained = run(partial(_imitated, settings, as_json), "Finishing the step under way")
     if as_json:
         rows = {"rows_file": str(settings.rows[0]), **asdict(found)}
         click.echo(json.dumps({**rows, "trained": trained and _trained_dict(trained)}))
@@ -78,53 +77,22 @@ def grpo_command(config: Path, as_json: bool) -> None:
     settings, told = read_grpo(config)
     directory = load_settings().weights_dir
 
-    async def rounds(stop: asyncio.Event) -> "JudgeTrained":
-        with _view(f"judge-grpo, {settings.model}", as_json) as (tell, watch):
-            return await train_judge(settings, told, tell, directory, stop, watch)
+    async def rounds(interrupts: Interrupts) -> "JudgeTrained":
+        title = f"judge-grpo, {settings.model}"
+        with view(title, as_json) as (said, watch), interrupts.running() as stop:
+            return await train_judge(settings, told, said, directory, stop, watch)
 
-    done = _run(rounds, "the calls and the update")
+    done = run(rounds, "Finishing the calls and the update under way")
     click.echo(json.dumps(_rounds_dict(done)) if as_json else _rounds_told(done))
 
 
-async def _imitated(settings: "TrainConfig", quiet: bool, stop: asyncio.Event) -> "Trained":
+async def _imitated(settings: "TrainConfig", quiet: bool, interrupts: Interrupts) -> "Trained":
     from agent.settings import load_settings
     from training.local.training_run import train
 
-    with _view(f"judge, sft, {settings.model}", quiet) as (tell, watch):
-        return await train(settings, "sft", tell, load_settings().weights_dir, watch, stop)
-
-
-def _view(title: str, quiet: bool) -> "AbstractContextManager[tuple[Tell, Watch]]":
-    """Where the training is shown: on one process's terminal, or as lines."""
-    from training.watching.console import training_view
-
-    return training_view(title, _tell, quiet=quiet or os.environ.get("RANK", "0") != "0")
-
-
-def _run(work: Callable[[asyncio.Event], Awaitable[T]], under_way: str) -> T:
-    """What the work gives; ^C ends it once what is under way is finished and kept."""
-    from training.flow import GO_ON, RunStopped
-
-    async def watched() -> T:
-        ending = f"Finishing {under_way} under way"
-        interrupts = Interrupts(partial(click.echo, err=True), ending)
-        with interrupts.caught(), interrupts.running() as stop:
-            return await work(stop)
-
-    try:
-        return asyncio.run(watched())
-    except asyncio.CancelledError:
-        click.echo(f"\nStopped at once. {GO_ON}", err=True)
-        raise SystemExit(INTERRUPTED) from None
-    except RunStopped as stopped:
-        click.echo(f"{stopped} {stopped.remedy}", err=True)
-        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
-
-
-def _tell(line: str) -> None:
-    from agent.reports.printable import printable
-
-    click.echo(printable(line), err=True)
+    directory, title = load_settings().weights_dir, f"judge, sft, {settings.model}"
+    with view(title, quiet) as (said, watch), interrupts.running() as stop:
+        return await train(settings, "sft", said, directory, watch, stop)
 
 
 def _distilled_told(found: "Distilled", rows: Path) -> str:

@@ -112,7 +112,12 @@ def _go_on(
 ) -> None:
     session.go_back()
     take = _steps_by_trl if config.engine == "trl" else _steps
-    take(session, config, plan, watch, lambda: any(session.ranks.gathered(stopped())))
+
+    def heard() -> bool:
+        return any(session.ranks.gathered(stopped()))
+
+    if not heard():
+        take(session, config, plan, watch, heard)
     if (done := session.done) < len(plan):
         raise RunStopped.by_a_person(
             f"The training was interrupted; its first {done} of {len(plan)} steps are saved."
