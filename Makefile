@@ -77,7 +77,7 @@ test-all: setup
 	$(BIN)/python -m pytest -m 'not slow' -p randomly $(SHARED) $(ARGS)
 
 upstream: setup
-	@$(BIN)/python -m tests.upstream_rubrics $(if $(OPENENV),"$(OPENENV)") $(ARGS)
+	@$(BIN)/python -m tests.judge.rubrics.upstream $(if $(OPENENV),"$(OPENENV)") $(ARGS)
 
 check: setup
 	$(BIN)/ruff check .

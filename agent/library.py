@@ -1,6 +1,6 @@
 """Research from Python: a question in, a report with checked citations out.
 
-    from agent import research
+    from rubricem import research
 
     report = await research("What does functools.lru_cache evict?", source="python")
     print(report.markdown)
@@ -19,22 +19,23 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from agent.auto_source import settled, with_default_source
-from agent.choice import EmbeddedChoice, choose_policy
-from agent.clients import decoding_of, open_researcher, reserve
-from agent.events import Listener, SourceProgress, ignore
-from agent.learnable import enter
-from agent.learning_queue import LearningQueue
-from agent.lessons import Lesson
-from agent.question import checked
-from agent.reports.citations import cited_answer
-from agent.reports.cited import Citation
-from agent.reports.report import markdown
-from agent.researcher import new_thread
-from agent.settings import Settings, load_settings
-from memory.errors import RubricemError, SettingsError
-from memory.runs import RunStore
-from memory.schema import Source, Status, Trajectory, Usage
+from rubricem.agent.learning.lessons import LearningQueue, Lesson, enter
+from rubricem.agent.reports.cited import Citation, cited_answer
+from rubricem.agent.reports.report import markdown
+from rubricem.agent.research.events import Listener, SourceProgress, ignore
+from rubricem.agent.research.question import checked
+from rubricem.agent.research.researcher import new_thread
+from rubricem.agent.research.setup import (
+    decoding_of,
+    open_researcher,
+    reserve,
+    settled,
+    with_default_source,
+)
+from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy, load_settings
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Source, Status, Trajectory, Usage
 
 _QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, LearningQueue]()
 """what is learnt from behind the reports, on each event loop"""
@@ -71,9 +72,9 @@ async def research(
     """Answer a question; `settings` are those of `agent.settings.Settings`, by name.
 
     `thread` names the run: the same name and question go on with a run that was broken off.
-    `on_event` is told the values of `agent.events` as they happen, in the event loop. `stop`,
-    once set, ends the run soon with a PARTIAL report of what there is; cancelling the task ends
-    it at once, without one. Raises SettingsError for what cannot be asked, and another
+    `on_event` is told the values of `agent.research.events` as they happen, in the event loop.
+    `stop`, once set, ends the run soon with a PARTIAL report of what there is; cancelling the task
+    ends it at once, without one. Raises SettingsError for what cannot be asked, and another
     RubricemError, with a remedy, where the run failed.
     """
     chosen = load_settings(settings)
@@ -143,7 +144,7 @@ async def _learn_later(settings: Settings, trajectory: Trajectory, tell: Listene
 
 
 async def _lesson(settings: Settings, thread: str, tell: Listener) -> Lesson:
-    from agent.learning import learn, open_learner
+    from rubricem.agent.learning.lessons import learn, open_learner
 
     async with open_learner(settings, tell) as learner:
         lesson = await learn(learner, thread)

@@ -18,16 +18,16 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from agent.events import Event, Listener, ToolCalled, ToolReturned, ignore
-from memory.errors import SettingsError
-from memory.interfaces import Completion, Message, Sampling
-from memory.schema import Status, Trajectory, Usage
+from rubricem.agent.research.events import Event, Listener, ToolCalled, ToolReturned, ignore
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.interfaces import Completion, Message, Sampling
+from rubricem.memory.schema import Status, Trajectory, Usage
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, SpanKind, Tracer
 
-    from agent.asking import Ask
-    from agent.researcher import Researcher
+    from rubricem.agent.research.question import Ask
+    from rubricem.agent.research.researcher import Researcher
 
 NAME = "rubricem"
 EXPORTERS = (

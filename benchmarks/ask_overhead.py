@@ -26,19 +26,19 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from agent.free import FreeDecoder
-from agent.policy import ChatWriter
-from agent.researcher import Researcher
-from agent.run import Ask
-from agent.servers.limiter import Limiter
-from agent.servers.openai_chat import OpenAIChat
-from agent.servers.prices import Prices
 from benchmarks.loopback import MODEL, TURNS, serving
 from benchmarks.report import Value, emit
-from memory.interfaces import Passage
-from memory.journal import Journal
-from memory.runs import RunStore
-from memory.schema import Decoding, Status
+from rubricem.agent.models.chat_server import OpenAIChat
+from rubricem.agent.models.limits import Limiter
+from rubricem.agent.models.policy import ChatWriter
+from rubricem.agent.models.prices import Prices
+from rubricem.agent.research.free import FreeDecoder
+from rubricem.agent.research.question import Ask
+from rubricem.agent.research.researcher import Researcher
+from rubricem.memory.interfaces import Passage
+from rubricem.memory.journal import Journal
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Decoding, Status
 
 AT_ONCE, SLOW = 64, 1.0
 ALONE, FAST = 10, 0.2

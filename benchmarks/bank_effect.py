@@ -33,23 +33,21 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from agent.banking import open_bank, recaller_of
-from agent.clients import open_researcher
-from agent.judging import open_judge_model
-from agent.learning import Learner, learn, local_model
-from agent.researcher import Researcher
-from agent.settings import Settings, load_settings
 from benchmarks.bank_figures import Runs, figures
 from benchmarks.bank_variants import VARIANTS, Variant
 from benchmarks.embedded import QUESTIONS as FACTS
 from benchmarks.report import emit
-from judge.building import JudgeModel, proposer, stage_judge
-from judge.first_rubrics import first_rubrics
-from memory.buffers import BufferStore
-from memory.errors import JudgeError
-from memory.rubrics import RubricBuffer
-from memory.runs import RunStore, write_atomically
-from memory.schema import Judgement, Trajectory, TrajectoryGroup
+from rubricem.agent.learning.lessons import RunLearner, learn, local_model
+from rubricem.agent.learning.scoring import open_judge_model
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.research.setup import open_bank, open_researcher, recaller_of
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.judge.build import JudgeModel, proposer, stage_judge
+from rubricem.judge.stage import first_rubrics
+from rubricem.memory.errors import JudgeError
+from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.runs import RunStore, write_atomically
+from rubricem.memory.schema import Judgement, Trajectory, TrajectoryGroup
 
 ROOT = Path(__file__).parent
 QUESTIONS = ROOT / "bank_questions.jsonl"
@@ -112,7 +110,7 @@ class Study:
     async def learn(self, run: Trajectory) -> None:
         """As `ask --memory on` does; a run that was learnt from is not again."""
         bank = open_bank(self.settings)
-        learner = Learner(self.settings, self.researcher.policy, self.judge, bank)
+        learner = RunLearner(self.settings, self.researcher.policy, self.judge, bank)
         print(f"{run.thread:14} {(await learn(learner, run.thread)).said}", flush=True)
 
     async def judged(self, asked: Asked, runs: Mapping[str, Trajectory]) -> dict[str, Judgement]:

@@ -14,16 +14,15 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from agent.overlap import content_words
-from agent.reports.citations import cited_answer
-from agent.reports.page_stages import latest_rubric
-from agent.scaffold import parse
-from agent.verifying.lexical import lexical_finding
-from agent.verifying.pairs import pairs_of
 from benchmarks.embedded import found
 from benchmarks.intervals import bootstrap_mean
 from benchmarks.report import Value
-from memory.schema import Judgement, Stage, Trajectory
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.report import latest_rubric
+from rubricem.agent.research.scaffold import parse
+from rubricem.agent.research.words import content_words
+from rubricem.agent.verify.rules import lexical_finding, pairs_of
+from rubricem.memory.schema import Judgement, Stage, Trajectory
 
 Row = dict[str, float | None]
 

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.bank import RubricBank
-from memory.interfaces import Embedder
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.interfaces import Embedder
 
 HEAVY = ("chromadb", "sentence_transformers", "torch")
 Vectors = NDArray[np.float32]

@@ -27,8 +27,6 @@ from typing import Any
 
 import numpy as np
 
-from agent.banking import embedder_in
-from agent.settings import load_settings
 from benchmarks.bank_opening import VectorTable, bank_over, opened
 from benchmarks.bank_texts import (
     SEED,
@@ -40,8 +38,10 @@ from benchmarks.bank_texts import (
     recall_at,
 )
 from benchmarks.report import Value, emit
-from memory.bank import NEAREST, RubricBank
-from memory.schema import Reflection
+from rubricem.agent.research.setup import embedder_in
+from rubricem.agent.settings import load_settings
+from rubricem.memory.bank import NEAREST, RubricBank
+from rubricem.memory.schema import Reflection
 
 RESULTS = Path(__file__).parent / "results" / "bank_scale.json"
 QUICK, FULL = (1_000, 10_000), (1_000, 10_000, 100_000)

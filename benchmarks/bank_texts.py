@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.overlap import sentences
-from agent.sources.stdlib_docs import library_passages
-from memory.interfaces import Embedder
+from rubricem.agent.research.words import sentences
+from rubricem.agent.sources.python import library_passages
+from rubricem.memory.interfaces import Embedder
 
 SEED = 20260806
 NOISE = 0.5

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from agent.recalling import Recall, Recaller
-from memory.schema import Reflection, Trajectory
+from rubricem.agent.research.recall import Recall, Recaller
+from rubricem.memory.schema import Reflection, Trajectory
 
 _RUBRICS = re.compile(r"^Rubrics:\n.*?^(?=Takeaways:\n)", re.M | re.S)
 _END = r"\n(?=\nA similar question: |</reference_examples>)"

@@ -22,14 +22,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.settings import load_settings
 from benchmarks.embedded import QUESTIONS
 from benchmarks.report import Value, emit
-from memory.schema import Stage
-from training.opening import CollectOptions, open_collector
-from training.questions_selecting import Selected
-from training.run_directory import Question, RunDirectory
-from training.tally import tally
+from rubricem.agent.settings import load_settings
+from rubricem.memory.schema import Stage
+from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.collect.tally import tally
 
 QUICK, FULL, GROUP = 2, 12, 4
 TOOL_CALLS, MAX_TOKENS = 2, 512

@@ -36,11 +36,11 @@ from benchmarks.judged import buffer_of
 from benchmarks.loopback import serving
 from benchmarks.report import emit
 from benchmarks.resume import counts, wait_for
-from memory.buffers import BufferStore
-from memory.interfaces import Message
-from memory.schema import Value
-from training.exporting import run_rows
-from training.run_directory import RunDirectory
+from rubricem.memory.interfaces import Message
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Value
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.rows.forms import run_rows
 
 KILLS, QUICK = 10, 3
 CHUNKS, DELAY = 20, 0.4
@@ -48,7 +48,7 @@ JITTER = 2 * DELAY / CHUNKS
 """seconds that a kill may come after its piece: into the time when replies and parts are kept"""
 QUESTIONS = tuple(f"Which rule is number {number}?" for number in range(3))
 GROUP = 4
-COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
+COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 NAMES = ("id", "trajectory_id", "trajectory", "trajectories", "reflected")
 TIMES = ("started_at", "seconds")
 """fields that no two runs share"""

@@ -24,27 +24,24 @@ from pathlib import Path
 
 import uvloop
 
-from agent.free import FreeDecoder
-from agent.journaled import Calls, JournaledChat
-from agent.policy import ChatWriter
-from agent.researcher import Researcher
-from agent.run import Ask
-from agent.servers.limiter import Limiter
-from agent.servers.openai_chat import OpenAIChat
-from agent.servers.prices import Prices
 from benchmarks.ask_overhead import FixedPassages, resident_mb
 from benchmarks.judged import buffer_of
 from benchmarks.loopback import MODEL, TURNS, serving
 from benchmarks.report import Value, emit
-from judge.building import stage_judge
-from memory.buffers import BufferStore
-from memory.schema import Decoding
-from training.collecting import Collector
-from training.flow import Flow
-from training.gated_policy import GatedPolicy
-from training.meter import Meter
-from training.run_directory import Manifest, Question, RunDirectory, hash_of
-from training.tally import tally
+from rubricem.agent.models.chat_server import OpenAIChat
+from rubricem.agent.models.limits import Limiter
+from rubricem.agent.models.policy import ChatWriter, JournaledCalls, JournaledChat
+from rubricem.agent.models.prices import Prices
+from rubricem.agent.research.free import FreeDecoder
+from rubricem.agent.research.question import Ask
+from rubricem.agent.research.researcher import Researcher
+from rubricem.judge.build import stage_judge
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Decoding
+from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.directory import Manifest, Question, RunDirectory, hash_of
+from rubricem.training.collect.gate import Flow, GatedPolicy, Meter
+from rubricem.training.collect.tally import tally
 
 FEW, MANY = 16, 256
 DELAY, CHUNKS, GROUP = 2.0, 20, 4
@@ -97,7 +94,7 @@ async def collected(address: str, folder: Path, rollouts: int, at_once: int, jud
         policy=GatedPolicy(ChatWriter(chat), flow), decoder=FreeDecoder(), decoding=Decoding.FREE,
         search_tool=FixedPassages(), store=run.store, template=Ask(""), journal=journal,
     )  # fmt: skip
-    calls = Calls(journal, lambda call: flow.call(MODEL, call))
+    calls = JournaledCalls(journal, lambda call: flow.call(MODEL, call))
     collector = Collector(
         run, researcher, calls, buffers, flow,
         judge=stage_judge(JournaledChat(chat, calls)) if judge else None,

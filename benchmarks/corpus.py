@@ -18,16 +18,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.sources.hybrid import HybridIndex
-from agent.sources.lexical import LexicalIndex, build_index, matched_text
-from agent.sources.stdlib_docs import library_passages
-from agent.weights.catalogue import DEFAULT_EMBEDDER, known
-from agent.weights.embedders import resolve_embedder
-from agent.weights.stored import weights_dir
 from benchmarks.report import Value, emit
-from memory.embedder import SentenceEmbedder
-from memory.errors import RubricemError, WeightsError
-from memory.interfaces import Passage
+from rubricem.agent.sources.index import HybridIndex, LexicalIndex, build_index, matched_text
+from rubricem.agent.sources.python import library_passages
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from rubricem.agent.weights.resolve import resolve_embedder, weights_dir
+from rubricem.memory.embedder import SentenceEmbedder
+from rubricem.memory.errors import RubricemError, WeightsError
+from rubricem.memory.interfaces import Passage
 
 SEED = 20260731
 PASSAGES = 100_000

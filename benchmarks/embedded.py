@@ -20,17 +20,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from agent.choice import choose_policy
-from agent.clients import open_researcher
-from agent.forced import ForcedDecoder
-from agent.overlap import content_words
-from agent.policy import Policy
-from agent.reports.citations import cited_answer
-from agent.settings import load_settings
-from agent.slots import Slot
 from benchmarks.report import emit
-from memory.interfaces import Completion, Sampling
-from memory.schema import Author, Segment, Status
+from rubricem.agent.models.policy import Policy
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.forced import ForcedDecoder, Slot
+from rubricem.agent.research.setup import open_researcher
+from rubricem.agent.research.words import content_words
+from rubricem.agent.settings import choose_policy, load_settings
+from rubricem.memory.interfaces import Completion, Sampling
+from rubricem.memory.schema import Author, Segment, Status
 
 QUESTIONS = Path(__file__).parent / "embedded_questions.jsonl"
 QUICK = 4

@@ -15,17 +15,17 @@ import json
 from pathlib import Path
 from typing import get_args
 
-from agent.evaluating import judged_report
-from agent.settings import Settings, load_settings
 from benchmarks.report import Value, emit
-from judge.evaluation.judges import Kind
-from judge.evaluation.report import PairReport, pair_shares
+from rubricem.agent.cli.judge import judged_report
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.judge.evaluation.report import PairReport, pair_shares
+from rubricem.judge.evaluation.run import ComparerKind
 
 ROOT = Path(__file__).parent
 DATA = ROOT / "data" / "llmbar_natural" / "pairs.jsonl"
 RESULTS = ROOT / "results" / "judge_accuracy.json"
 QUICK = 20
-JUDGES: tuple[Kind, ...] = ("pairwise", "stage")
+JUDGES: tuple[ComparerKind, ...] = ("pairwise", "stage")
 SHOWN = (
     "accuracy",
     "right_in_both_orders",
@@ -37,7 +37,7 @@ SHOWN = (
 
 
 async def measure(
-    settings: Settings, kind: Kind, limit: int | None, keep: Path | None
+    settings: Settings, kind: ComparerKind, limit: int | None, keep: Path | None
 ) -> PairReport:
     out = keep / f"{kind}.jsonl" if keep else None
     report = await judged_report(settings, DATA, kind, "both", limit, out, _told)
@@ -45,7 +45,7 @@ async def measure(
     return report
 
 
-def values_of(kind: Kind, report: PairReport) -> dict[str, Value]:
+def values_of(kind: ComparerKind, report: PairReport) -> dict[str, Value]:
     """The figures of one judge, each key ending in its kind."""
     shares = {name.replace(" ", "_"): share for name, share in pair_shares(report.measures)}
     values: dict[str, Value] = {
@@ -67,7 +67,7 @@ async def main(arguments: argparse.Namespace) -> None:
     flags = {"model": arguments.model, "base_url": arguments.base_url}
     settings = load_settings(flags)
     limit = None if arguments.full else arguments.pairs
-    kinds: list[Kind] = arguments.judge or list(JUDGES)
+    kinds: list[ComparerKind] = arguments.judge or list(JUDGES)
     values: dict[str, Value] = {}
     reports: dict[str, object] = {}
     for kind in kinds:
@@ -94,7 +94,9 @@ if __name__ == "__main__":
     size.add_argument("--quick", action="store_true", help=f"{QUICK} pairs (the default)")
     size.add_argument("--full", action="store_true", help="all 100 pairs, kept in results")
     size.add_argument("--pairs", type=int, default=QUICK, metavar="N", help="the first N pairs")
-    parser.add_argument("--judge", action="append", choices=get_args(Kind), help="both if unnamed")
+    parser.add_argument(
+        "--judge", action="append", choices=get_args(ComparerKind), help="both if unnamed"
+    )
     parser.add_argument("--model", default="1.5b", help="the judge's model")
     parser.add_argument("--base-url", help="a server to ask instead of the embedded model")
     parser.add_argument("--keep", type=Path, help="a folder for every verdict")

@@ -12,17 +12,17 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 
-from agent.servers.limiter import Limiter
-from agent.servers.openai_chat import OpenAIChat
-from agent.servers.prices import Prices
 from benchmarks.judged import buffer_of, question_of, run_of
 from benchmarks.loopback import MODEL, serving
 from benchmarks.report import Value, emit
-from judge.building import stage_judge
-from judge.chat_judge import ChatScorer
-from memory.interfaces import ChatModel
-from memory.rubrics import RubricBuffer
-from memory.schema import NO_USAGE, Stage, Trajectory, TrajectoryGroup, Usage
+from rubricem.agent.models.chat_server import OpenAIChat
+from rubricem.agent.models.limits import Limiter
+from rubricem.agent.models.prices import Prices
+from rubricem.judge.build import stage_judge
+from rubricem.judge.stage_readers import ChatScorer
+from rubricem.memory.interfaces import ChatModel
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import NO_USAGE, Stage, Trajectory, TrajectoryGroup, Usage
 
 RUNS = 8
 LENGTHS = (4_000, 20_000, 60_000)

@@ -14,15 +14,15 @@ import os
 import time
 from collections.abc import Sequence
 
-from agent.servers.limiter import Limiter
-from agent.servers.openai_chat import OpenAIChat
-from agent.servers.prices import Prices
 from benchmarks.judged import buffer_of, run_of
 from benchmarks.loopback import MODEL, serving
 from benchmarks.report import emit
-from judge.building import stage_judge
-from judge.stage_judge import GroupJudgement
-from memory.schema import TrajectoryGroup
+from rubricem.agent.models.chat_server import OpenAIChat
+from rubricem.agent.models.limits import Limiter
+from rubricem.agent.models.prices import Prices
+from rubricem.judge.build import stage_judge
+from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.schema import TrajectoryGroup
 
 AT_ONCE, DELAY, CHUNKS = 64, 1.0, 20
 CHARACTERS = 20_000

@@ -3,8 +3,8 @@
 import json
 from datetime import UTC, datetime
 
-from memory.rubrics import RubricBuffer
-from memory.schema import (
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Criterion,

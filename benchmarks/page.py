@@ -32,7 +32,7 @@ MOST_KILOBYTES = 300
 MOST_SHIFT = 0.1
 """what browsers' makers call good"""
 VIEWS = ("Threads", "Memory", "Judge", "Training")
-SERVE = "from agent.cli import main; main(prog_name='rubricem')"
+SERVE = "from rubricem.agent.cli import main; main(prog_name='rubricem')"
 WAIT = 60_000
 """milliseconds"""
 

@@ -24,21 +24,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from agent.budgets import RunCut
-from agent.clients import open_researcher
-from agent.graph import Decoder
-from agent.reports.citations import cited_answer
-from agent.researcher import Researcher
-from agent.run import Found, Run
-from agent.scaffold import neutralise
-from agent.settings import load_settings
-from agent.toolout import tool_output
-from agent.verifying.lexical import lexical_finding
-from agent.verifying.pairs import pairs_of
 from benchmarks.embedded import QUESTIONS, found
 from benchmarks.report import Value, emit
-from memory.interfaces import Sampling
-from memory.schema import Author, Stage, Status, Trajectory
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.graph import Decoder
+from rubricem.agent.research.question import Found, RunCut, tool_output
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.research.run import Run
+from rubricem.agent.research.scaffold import neutralise
+from rubricem.agent.research.setup import open_researcher
+from rubricem.agent.settings import load_settings
+from rubricem.agent.verify.rules import lexical_finding, pairs_of
+from rubricem.memory.interfaces import Sampling
+from rubricem.memory.schema import Author, Stage, Status, Trajectory
 
 QUICK = 4
 SEARCHES = 3

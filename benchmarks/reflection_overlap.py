@@ -32,12 +32,12 @@ import torch
 from benchmarks.judged import buffer_of
 from benchmarks.report import RESULTS, emit
 from benchmarks.rounds_server import serving
-from memory.buffers import BufferStore
-from tests.tiny_model import write_tiny
-from training.rounds.engine import TOLD
-from training.rounds.job import build_job
-from training.rounds.opening import run_rounds
-from training.watching.summary import SAVED_AT
+from rubricem.memory.rubrics import BufferStore
+from rubricem.training.rounds.engine import TOLD
+from rubricem.training.rounds.parts import run_rounds
+from rubricem.training.rounds.rounds_config import build_job
+from rubricem.training.show.training import SAVED_AT
+from tests.support.tiny import write_tiny
 
 SLOWER, LEAST_DELAY = 3.5, 0.3
 ROUNDS, QUICK_ROUNDS, LEAST_ROUNDS = 14, 9, 4

@@ -39,7 +39,12 @@ PIECES = CALLS * (CHUNKS + 1)
 SEARCHES = 2
 JITTER = DELAY / CHUNKS
 """seconds that a kill may come after its piece: into the time when a reply is being kept"""
-COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')", "ask")
+COMMAND = (
+    sys.executable,
+    "-c",
+    "from rubricem.agent.cli import main; main(prog_name='rubricem')",
+    "ask",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ TURNS = 4.5
 STAYS = 10.0
 MOST_DELAY_MS, MOST_EVENTS = 100.0, 5
 ROOT = Path(__file__).parent.parent
-COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
+COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 CHANGING = {"X-Rubricem": "1"}
 
 

@@ -21,14 +21,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from agent.judging import open_judge
-from agent.settings import load_settings
 from benchmarks.report import Value, emit
-from judge.evaluation.damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
-from judge.evaluation.shares import share
-from judge.stage_judge import StageJudge
-from memory.rubrics import RubricBuffer
-from memory.schema import (
+from rubricem.agent.learning.scoring import open_judge
+from rubricem.agent.settings import load_settings
+from rubricem.judge.evaluation.damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
+from rubricem.judge.evaluation.measures import share
+from rubricem.judge.stage import StageJudge
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Criterion,

@@ -28,7 +28,12 @@ from benchmarks.report import emit
 
 MOST_HELP_SECONDS = 0.4
 HEAVY = ("torch", "transformers", "sentence_transformers", "chromadb", "xllamacpp")
-HELP = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')", "--help")
+HELP = (
+    sys.executable,
+    "-c",
+    "from rubricem.agent.cli import main; main(prog_name='rubricem')",
+    "--help",
+)
 
 
 def timed(call: Callable[[], object]) -> float:
@@ -54,10 +59,10 @@ def first_token(address: str) -> dict[str, Any]:
 
 async def ask(address: str, folder: Path) -> None:
     """Ask as the command does, and end this process at the first piece of text."""
-    from agent.clients import open_researcher
-    from agent.events import Event, TextWritten
-    from agent.reports.view import live_view
-    from agent.settings import load_settings
+    from rubricem.agent.reports.display import live_view
+    from rubricem.agent.research.events import Event, TextWritten
+    from rubricem.agent.research.setup import open_researcher
+    from rubricem.agent.settings import load_settings
 
     flags = {"base_url": address, "source": (str(folder),), "data_dir": folder / ".data"}
     settings = load_settings(flags)

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from training.local.config import TrainConfig, build_config
-from training.local.session import TrainingSession, open_session
-from training.local.windows import Window
-from training.rows import TrainRow
+from rubricem.training.local.local_config import TrainConfig, Window, build_config
+from rubricem.training.local.session import TrainingSession, open_session
+from rubricem.training.rows.row import TrainRow
 
 PROMPT_SHARE = 4
 """a row's prompt is this part of it: 1 / 4"""
@@ -201,8 +200,8 @@ def _by_local(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) ->
 def _by_trl(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
     from transformers import TrainerCallback
 
-    from training.trl_engine.model import load_policy
-    from training.trl_engine.steps import build_trainer
+    from rubricem.training.trl.batches import load_policy
+    from rubricem.training.trl.trainer import build_trainer
 
     norms: list[float] = []
 

@@ -20,16 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.choice import EmbeddedChoice
-from agent.clients import load_embedded
-from agent.events import ignore
-from agent.settings import load_settings
-from agent.verifying.choice_checker import ChoiceChecker, finding_at
-from agent.verifying.lexical import fault, lexical_finding
-from agent.verifying.pairs import Pair
 from benchmarks.intervals import wilson
 from benchmarks.report import Value, emit
-from memory.schema import CitationSupport, Source
+from rubricem.agent.research.events import ignore
+from rubricem.agent.research.setup import load_embedded
+from rubricem.agent.settings import EmbeddedChoice, load_settings
+from rubricem.agent.verify.checkers import ChoiceChecker, finding_at
+from rubricem.agent.verify.rules import Pair, fault, lexical_finding
+from rubricem.memory.schema import CitationSupport, Source
 
 PAIRS = Path(__file__).parent / "verify_pairs.jsonl"
 QUICK = 12

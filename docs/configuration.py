@@ -21,13 +21,12 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from agent.commands.ask import ask
-from agent.mcp_tools.config import ToolServer
-from agent.settings import PREFIX, Settings
-from training.judge_training.config import DistilConfig, GrpoConfig, TeacherConfig
-from training.local.config import TrainConfig
-from training.objective_config import ObjectiveConfig
-from training.rounds.config import RoundsConfig
+from rubricem.agent.cli.ask import ask
+from rubricem.agent.settings import PREFIX, Settings, ToolServer
+from rubricem.training.judge_training.judge_config import DistilConfig, GrpoConfig, TeacherConfig
+from rubricem.training.local.local_config import TrainConfig
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rounds.rounds_config import RoundsConfig
 
 PAGE = Path(__file__).with_suffix(".md")
 _BOUNDS = {Ge: "from {}", Gt: "above {}", Le: "to {}", Lt: "below {}"}
@@ -66,7 +65,9 @@ def meanings(model: type[BaseModel]) -> dict[str, str]:
     """The docstring below each field of a model and of those it is made from, as one line."""
     found: dict[str, str] = {}
     for each in reversed(model.__mro__):
-        if issubclass(each, BaseModel) and each.__module__.split(".")[0] in ("agent", "training"):
+        if issubclass(each, BaseModel) and each.__module__.startswith(
+            ("rubricem.agent.", "rubricem.training.")
+        ):
             found |= dict(documented(each))
     return found
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
-
-from tests.conftest import CHROMIUM
 from tests.web_pages import PHONE, begun, finished, run_address
 from tests.web_site import Site, seeded, website
+
+from tests.conftest import CHROMIUM
 
 DESK: ViewportSize = {"width": 1200, "height": 780}
 COLOURS = 192

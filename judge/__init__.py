@@ -1,1 +1,1 @@
-"""How good a stage is. The judges arrive with the judging issues; the policy cannot import them."""
+"""How good a stage is: judges by kind, rubrics that evolve; the policy cannot import them."""

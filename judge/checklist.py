@@ -5,16 +5,62 @@
 with points from -10 to 10, those below 0 for flaws; so a score is at most 1, and may be below 0.
 An item of which no verdict could be had is unparsed: it is in neither sum, since "not met" would
 excuse flaws. Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
+
+A group of runs judged by a checklist: each answer by itself, all on the same items.
+
+The items are the answer criteria of the question's buffer: imported ones, those of other judges,
+or else a checklist made from the question, which then stands in the buffer as persistent. So
+whatever scored an answer can be looked up there.
+
+Checklists over many answers: the mean score with its error, as a whole and for each tag.
+
+The mean is clipped to [0, 1], not the scores in it. Its error is the standard deviation of the
+clipped means of resampled answers. Source: HealthBench (arXiv:2505.08775).
+
+Where a checklist comes from: the request and a good answer to it, which is written if need be.
+
+Source: RuscaRL (arXiv:2508.16949), appendix E.3: a model that has seen one good answer writes
+criteria that fit it, where the request alone leaves it guessing.
 """
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from pydantic import Field
+import numpy as np
+from pydantic import BaseModel, Field, field_validator, model_validator
 
-from memory.schema import NO_USAGE, Criterion, Usage, Value, Verdict
+from rubricem.judge.base import (
+    CHARACTERS,
+    QUESTION_CHARACTERS,
+    answer_judgement,
+    answer_text,
+    prompt,
+    scored,
+    settled_answer,
+    unscored,
+)
+from rubricem.judge.buffers import add, bring_in
+from rubricem.judge.stage import GroupJudgement, Proposer
+from rubricem.memory.asking import MOST_TOKENS, TRIES, ask_json, counted, spent
+from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
+from rubricem.memory.interfaces import ChatModel, Message, Sampling
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Criterion,
+    Judgement,
+    Stage,
+    StageScore,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+    Value,
+    Verdict,
+)
+from rubricem.memory.text import cut, fenced
 
 TITLE_CHARACTERS = 60
 Outcome = Literal["met", "not met", "unparsed"]
@@ -51,7 +97,7 @@ def item_of(criterion: Criterion) -> ChecklistItem:
     )
 
 
-class Finding(Value):
+class ItemFinding(Value):
     """What a judge found of one item; `met` is None where no verdict could be had."""
 
     item: ChecklistItem
@@ -78,7 +124,7 @@ class Finding(Value):
         )
 
 
-def points_share(findings: Sequence[Finding]) -> float | None:
+def points_share(findings: Sequence[ItemFinding]) -> float | None:
     """The score by the formula; None where no item above 0 was parsed, for want of a scale."""
     parsed = [finding for finding in findings if finding.met is not None]
     possible = sum(f.item.points for f in parsed if f.item.points > 0)
@@ -87,7 +133,7 @@ def points_share(findings: Sequence[Finding]) -> float | None:
     return sum(f.item.points for f in parsed if f.met) / possible
 
 
-def checklist_score(findings: Sequence[Finding]) -> float | None:
+def checklist_score(findings: Sequence[ItemFinding]) -> float | None:
     """The formula's score; of a list of flaws alone, the share of their points that was avoided.
 
     None where nothing that scores was parsed.
@@ -99,9 +145,9 @@ def checklist_score(findings: Sequence[Finding]) -> float | None:
     return 1 - sum(f.item.points for f in flaws if f.met) / worst if worst else None
 
 
-def tag_scores(findings: Sequence[Finding]) -> dict[str, float]:
+def tag_scores(findings: Sequence[ItemFinding]) -> dict[str, float]:
     """The formula's score over each tag's items; tags without parsed points above 0 left out."""
-    tagged: dict[str, list[Finding]] = defaultdict(list)
+    tagged: dict[str, list[ItemFinding]] = defaultdict(list)
     for finding in findings:
         for tag in dict.fromkeys(finding.item.tags):
             tagged[tag].append(finding)
@@ -113,13 +159,13 @@ def tag_scores(findings: Sequence[Finding]) -> dict[str, float]:
 class Checked:
     """One finding for each item of a checklist, in order."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[ItemFinding, ...]
     fault: str = ""
     """why some are unparsed"""
     usage: Usage = NO_USAGE
 
 
-class Checker(Protocol):
+class ItemChecker(Protocol):
     """Checks one answer. A model that fails leaves items unparsed, with the reason."""
 
     @property
@@ -128,3 +174,277 @@ class Checker(Protocol):
     async def check(
         self, question: str, answer: str, items: Sequence[ChecklistItem]
     ) -> Checked: ...
+
+
+LEAST_ITEMS, MOST_ITEMS = 5, 15
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A checklist, and what it cost."""
+
+    items: tuple[ChecklistItem, ...]
+    usage: Usage = NO_USAGE
+
+
+class ChecklistMaker(Protocol):
+    """Writes checklists. Raises JudgeError or PolicyError when it has none to give."""
+
+    async def make(self, question: str, answer: str = "") -> Made:
+        """A checklist from a request and a good answer to it; "" where there is none yet."""
+        ...
+
+
+class MadeItem(BaseModel):
+    """One item as the model writes it."""
+
+    criterion: str = Field(min_length=1, max_length=1000)
+    points: int = Field(ge=-10, le=10)
+
+    @field_validator("points")
+    @classmethod
+    def _worth(cls, points: int) -> int:
+        if points == 0:
+            raise ValueError("an item is worth at least one point, or minus one")
+        return points
+
+
+class MadeChecklist(BaseModel):
+    """The reply to a request for a checklist."""
+
+    rubrics: list[MadeItem] = Field(min_length=LEAST_ITEMS, max_length=MOST_ITEMS)
+
+    @model_validator(mode="after")
+    def _usable(self) -> "MadeChecklist":
+        said = [" ".join(item.criterion.casefold().split()) for item in self.rubrics]
+        if len(set(said)) < len(said):
+            raise ValueError("two items say the same")
+        if not any(item.points > 0 for item in self.rubrics):
+            raise ValueError("some item must have points above 0")
+        return self
+
+
+class ChatChecklistMaker:
+    """A `ChecklistMaker` over a chat server."""
+
+    def __init__(self, model: ChatModel, tries: int = TRIES) -> None:
+        self._model = model
+        self._tries = tries
+
+    async def make(self, question: str, answer: str = "") -> Made:
+        request, used = cut(question, QUESTION_CHARACTERS), NO_USAGE
+        if not answer.strip():
+            answer, used = await self._answered(request)
+        shown = fenced({"request": request, "a good reply": cut(answer, CHARACTERS)})
+        messages = [Message("system", prompt("checklist_make")), Message("user", shown)]
+        try:
+            made, usage = await ask_json(self._model, messages, MadeChecklist, self._tries)
+        except RubricemError as error:
+            error.usage = used + (error.usage or NO_USAGE)
+            raise
+        items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
+        return Made(tuple(items), used + usage)
+
+    async def _answered(self, request: str) -> tuple[str, Usage]:
+        """An answer of the model's own."""
+        system, asked = prompt("checklist_answer"), fenced({"request": request})
+        messages, used = [Message("system", system), Message("user", asked)], NO_USAGE
+        for attempt in range(self._tries):
+            sampling = Sampling(max_tokens=MOST_TOKENS, temperature=0.0, seed=attempt)
+            reply, used = await counted(self._model, messages, sampling, used)
+            if reply.text.strip():
+                return reply.text, used
+        raise JudgeError(
+            f"{self._model.name} wrote no answer in {self._tries} tries",
+            "Give a reference answer, or use a stronger judge model.",
+            used,
+        )
+
+
+class ProposedChecklist:
+    """A `ChecklistMaker` for a model that writes no JSON: a proposer's answer criteria."""
+
+    def __init__(self, proposer: Proposer) -> None:
+        self._proposer = proposer
+
+    async def make(self, question: str, answer: str = "") -> Made:
+        """From the request alone. Raises JudgeError for an answer, which would go unread."""
+        if answer.strip():
+            raise JudgeError(
+                "This model writes criteria from the question alone.",
+                "Leave the answer out, or use a server's model.",
+            )
+        proposed = await self._proposer.from_question(question)
+        items = tuple(item_of(c) for c in proposed.criteria.get(Stage.ANSWER, ()))
+        if not items:
+            raise JudgeError(
+                "no criteria came for the answer",
+                "Import a checklist, or use a stronger judge model.",
+                proposed.usage,
+            )
+        return Made(items, proposed.usage)
+
+
+class ChecklistJudge:
+    """Judges groups as the stage judge does, with one maker of checklists and one checker."""
+
+    def __init__(self, maker: ChecklistMaker, checker: ItemChecker) -> None:
+        self._maker = maker
+        self._checker = checker
+
+    @property
+    def name(self) -> str:
+        return self._checker.name
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        """One judgement for each trajectory, and the buffer with the checklist in it.
+
+        A judge that fails leaves answers unscored with the reason; it raises nothing.
+        """
+        to_read = any(settled_answer(t) is None for t in group.trajectories)
+        buffer, fault, usage = await self._supplied(buffer, step, wanted=to_read)
+        judgements = await asyncio.gather(
+            *(self._judgement(t, buffer, fault) for t in group.trajectories)
+        )
+        notes = [f"No checklist: {fault}"] if fault else _unread(judgements)
+        return GroupJudgement(
+            judgements=tuple(judgements), buffer=buffer, notes=tuple(notes), usage=usage
+        )
+
+    async def _supplied(
+        self, buffer: RubricBuffer, step: int, *, wanted: bool
+    ) -> tuple[RubricBuffer, str, Usage]:
+        """The buffer with answer criteria, why it has none, and what making them cost."""
+        if buffer.criteria(Stage.ANSWER) or not wanted:
+            return buffer, "", NO_USAGE
+        try:
+            made = await self._maker.make(buffer.question)
+        except (JudgeError, PolicyError) as error:
+            return buffer, f"{error} {error.remedy}".strip(), spent(error)
+        grown = with_items(buffer, made.items, "a checklist from the question", step)
+        return grown, "", made.usage
+
+    async def _judgement(
+        self, trajectory: Trajectory, buffer: RubricBuffer, fault: str
+    ) -> Judgement:
+        answer, usage = settled_answer(trajectory), NO_USAGE
+        if answer is None and fault:
+            answer = unscored(f"the judge failed: {fault}")
+        if answer is None:
+            criteria = buffer.criteria(Stage.ANSWER)
+            items = [item_of(criterion) for criterion in criteria]
+            checked = await self._checker.check(trajectory.question, answer_text(trajectory), items)
+            answer, usage = stage_score(criteria, checked), checked.usage
+        return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
+
+
+def with_items(
+    buffer: RubricBuffer, items: Sequence[ChecklistItem], reason: str, step: int | None = None
+) -> RubricBuffer:
+    """The buffer with the items as answer criteria that are never pruned; those worth 0 left out.
+
+    Without a step the change belongs to the last one.
+    """
+    criteria = {Stage.ANSWER: [item.as_criterion() for item in items if item.points]}
+    return (
+        bring_in(buffer, criteria, reason) if step is None else add(buffer, criteria, step, reason)
+    )
+
+
+def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
+    """What a checked list makes of the answer, no less than 0; the explanation has it whole."""
+    score = checklist_score(checked.findings)
+    if score is None:
+        return unscored(f"the judge failed: {checked.fault or 'no item has a verdict'}")
+    pairs = zip(checked.findings, criteria, strict=True)
+    verdicts = [v for found, criterion in pairs if (v := found.as_verdict(criterion))]
+    return scored(max(score, 0.0), _told(checked.findings, score), verdicts)
+
+
+def _told(findings: Sequence[ItemFinding], score: float) -> str:
+    met = sum(f.item.points for f in findings if f.met)
+    counts = {o: sum(f.outcome == o for f in findings) for o in ("met", "not met", "unparsed")}
+    listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+    return f"Of {len(findings)} items {listed}: {met:g} points, a score of {score:.3g}."
+
+
+def _unread(judgements: Sequence[Judgement]) -> list[str]:
+    """A sentence for each answer that the judge failed on."""
+    return [
+        f"{judgement.trajectory_id}: {answer.unscored_reason}"
+        for judgement in judgements
+        for answer in judgement.stages
+        if answer.unscored_reason.startswith("the judge failed")
+    ]
+
+
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """One answer's findings; `tags` are those of the row, not of its items."""
+
+    findings: tuple[ItemFinding, ...]
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """The clipped mean over answers, in [0, 1], and its bootstrap error."""
+
+    mean: float
+    error: float
+    answers: int
+
+
+@dataclass(frozen=True, slots=True)
+class ChecklistReport:
+    """A judge's findings over many answers."""
+
+    overall: Aggregate | None
+    """None where no answer has a score"""
+    by_tag: Mapping[str, Aggregate]
+    """by tags of rows and by tags of items"""
+    unscored: int
+    """answers without a score"""
+    items: int
+    unparsed: int
+
+
+def report(answers: Sequence[Marked], seed: int = 0) -> ChecklistReport:
+    """Everything that is told of many answers; the resampling is drawn from the seed."""
+    scores, tagged = list[float](), defaultdict[str, list[float]](list)
+    for marked in answers:
+        score = checklist_score(marked.findings)
+        if score is None:
+            continue
+        scores.append(score)
+        for tag in dict.fromkeys(marked.tags):
+            tagged[tag].append(score)
+        for tag, share in tag_scores(marked.findings).items():
+            tagged[tag].append(share)
+    findings = [finding for marked in answers for finding in marked.findings]
+    return ChecklistReport(
+        overall=aggregate(scores, seed) if scores else None,
+        by_tag={tag: aggregate(found, seed) for tag, found in sorted(tagged.items())},
+        unscored=len(answers) - len(scores),
+        items=len(findings),
+        unparsed=sum(finding.met is None for finding in findings),
+    )
+
+
+def aggregate(scores: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Aggregate:
+    """The clipped mean of at least one score. The mean is clipped, not the scores in it."""
+    drawn = np.random.default_rng(seed)
+    values_N = np.array(scores, dtype=np.float64)
+    means_R = [
+        np.clip(drawn.choice(values_N, values_N.size).mean(), 0, 1) for _ in range(resamples)
+    ]
+    return Aggregate(
+        mean=float(np.clip(values_N.mean(), 0, 1)),
+        error=float(np.std(means_R)),
+        answers=values_N.size,
+    )

@@ -3,16 +3,196 @@
 Judges prefer a place as well as a reply. So each pair is read twice by default, once in either
 order, and the consistency of the readings is reported; or once, in an order drawn from a seed.
 A reading that names no winner is unknown: it is neither a win nor a loss.
+
+A group of runs judged in pairs: an answer's score is the share of its comparisons it won.
+
+Each reading of a pair counts once, so a pair whose orders contradict each other gives both
+answers one win of two; where a probability was read it counts as that part of a win, the
+expected one. A reading that says nothing counts for nobody. An answer that the policy
+never wrote loses to each that it did write, unread; one that others cut off is not compared.
+Answers of the same words are read once and share their score.
+
+The chain of rubrics that a pairwise judge writes: its parts, and the reply that wins by it.
+
+    chat      = <type>Chat</type> <rubric> items, <justify> </rubric> <eval> <answer>
+    reasoning = <type>Reasoning</type> <solution> <eval> <answer>
+
+with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
+inside `<answer>`. Only the verdict is required; the other parts are read where they stand. One
+parser serves training and evaluation; the two rules of the published code, which differ, are
+here for comparison. Source: RM-R1 (arXiv:2505.02387).
 """
 
 import asyncio
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal, Protocol
 
-from judge.pairwise_parsing import Chain, Side
-from memory.schema import NO_USAGE, Usage
+from rubricem.judge.base import answer_judgement, answer_text, scored, settled_answer, unscored
+from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import NO_USAGE, StageScore, Trajectory, TrajectoryGroup, Usage
+
+Side = Literal["A", "B"]
+Kind = Literal["chat", "reasoning"]
+
+TAIL = 80
+"""characters at the end of a text that the published reward looks at"""
+_THOUGHT = re.compile(r"\A.*</think>|<think>.*\Z", re.S | re.I)
+_CITED = re.compile(r"<(quote|summary)_([AB])>(.*?)</\1_\2>", re.S | re.I)
+_CITED_OPEN = re.compile(r"<(?:quote|summary)_[AB]>.*?(?=</eval>|\Z)", re.S | re.I)
+_VERDICT = re.compile(r"<answer>\s*\[\[\s*([AB])\s*\]\]\s*</answer>", re.I)
+_TAGS = re.compile(
+    r"<(?=/?(?:type|rubric|item|justify|solution|eval|answer|quote_[AB]|summary_[AB]|think)>)", re.I
+)
+_SHARE = re.compile(r"\(\s*(\d+(?:\.\d+)?)\s*%\s*\)|(\d+(?:\.\d+)?)\s*%")
+_BULLET = re.compile(r"^(?:[-*•]\s+|\d+[.):]?\s+)+")
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedItem:
+    """One line of the rubric that the judge wrote for itself."""
+
+    text: str
+    percent: float | None
+    """its weight as written; the weights of a rubric need not sum to 100"""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What the judge says one reply holds, word for word."""
+
+    side: Side
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """A judge's whole text, taken apart; what it left out is empty or None."""
+
+    verdict: Side | None
+    kind: Kind | None = None
+    rubric: tuple[WeightedItem, ...] = ()
+    justification: str = ""
+    """of the rubric"""
+    solution: str = ""
+    evaluation: str = ""
+    quotes: tuple[Quote, ...] = ()
+
+
+def parse_chain(text: str) -> Chain:
+    """The parts of a judge's text. Any text is read; one without a verdict has verdict None."""
+    said = _THOUGHT.sub("", text)
+    rubric, evaluation = _inside(said, "rubric"), _inside(said, "eval")
+    cited = [(what.lower(), side.upper(), words.strip()) for what, side, words in _found(said)]
+    return Chain(
+        verdict=verdict_of(text),
+        kind=_kind(_inside(said, "type")),
+        rubric=_items(re.sub(r"<justify>.*?(?:</justify>|\Z)", "", rubric, flags=re.S | re.I)),
+        justification=_inside(rubric, "justify"),
+        solution=_inside(said, "solution"),
+        evaluation=evaluation,
+        quotes=tuple(
+            Quote("A" if side == "A" else "B", words) for what, side, words in cited
+            if what == "quote" and words
+        ),
+    )  # fmt: skip
+
+
+def verdict_of(text: str) -> Side | None:
+    """The last well-formed verdict that stands neither in a quote nor in thinking.
+
+    White space and case inside the tag do not matter. A quote that is never closed ends with
+    the evaluation, so that what a truncated judge quoted is not taken for its verdict.
+    """
+    said = _CITED_OPEN.sub("", _CITED.sub("", _THOUGHT.sub("", text)))
+    letters = _VERDICT.findall(said)
+    if not letters:
+        return None
+    return "A" if letters[-1].upper() == "A" else "B"
+
+
+def reward(text: str, better: Side) -> float:
+    """+1 where the verdict names the better reply, else -1: what a pairwise judge is trained on."""
+    return 1.0 if verdict_of(text) == better else -1.0
+
+
+def published_reward(text: str, better: Side) -> float:
+    """The published training rule: the exact tag, and only the right one, in the last characters.
+
+    White space, case and a verdict further from the end count as wrong there.
+    """
+    tail = text[-TAIL:]
+    right, wrong = (f"<answer>[[{s}]]</answer>" in tail for s in _both(better))
+    return 1.0 if right and not wrong else -1.0
+
+
+def published_verdict(text: str) -> Side | None:
+    """The published evaluation rule: one of the two letters anywhere in the text, not both.
+
+    No tag is needed, and a letter that was only quoted spoils the verdict.
+    """
+    first, second = "[[A]]" in text, "[[B]]" in text
+    if first == second:
+        return None
+    return "A" if first else "B"
+
+
+def real_quotes(chain: Chain, first: str, second: str) -> tuple[Quote, ...]:
+    """The quotes that stand in the reply they are ascribed to, white space aside."""
+    shown = {"A": _plain(first), "B": _plain(second)}
+    return tuple(quote for quote in chain.quotes if _plain(quote.text) in shown[quote.side])
+
+
+def without_tags(text: str) -> str:
+    """A reply to be judged in which none of the judge's own tags can be read as a tag."""
+    return _TAGS.sub("\u2039", text)
+
+
+def _both(better: Side) -> tuple[Side, Side]:
+    return ("A", "B") if better == "A" else ("B", "A")
+
+
+def _found(text: str) -> list[tuple[str, str, str]]:
+    return [(found[1], found[2], found[3]) for found in _CITED.finditer(text)]
+
+
+def _inside(text: str, tag: str) -> str:
+    """What the first such tag holds; to the end of the text where it is never closed."""
+    found = re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.S | re.I)
+    return found[1].strip() if found else ""
+
+
+def _kind(word: str) -> Kind | None:
+    plain = word.casefold()
+    if plain == "chat":
+        return "chat"
+    return "reasoning" if plain == "reasoning" else None
+
+
+def _items(rubric: str) -> tuple[WeightedItem, ...]:
+    """Its lines; where some carry a weight, only those."""
+    lines = re.split(r"</?item>|[\n·]", rubric, flags=re.I)
+    items = [_item(plain) for line in lines if (plain := _BULLET.sub("", line.strip()).strip())]
+    weighted = tuple(item for item in items if item.percent is not None)
+    return weighted or tuple(items)
+
+
+def _item(line: str) -> WeightedItem:
+    shares = list(_SHARE.finditer(line))
+    if not shares:
+        return WeightedItem(line, None)
+    share = next((s for s in shares if s[1]), shares[0])
+    text = f"{line[: share.start()].rstrip()}{line[share.end() :]}"
+    return WeightedItem(text.strip(" :-\u2013\u2014"), float(share[1] or share[2]))
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).strip("\"'“”… ")
+
 
 Order = Literal["both", "flip"]
 """`both`: two readings, one in either order; `flip`: one, in an order drawn from the seed"""
@@ -161,3 +341,113 @@ def consistency(comparisons: Sequence[Comparison]) -> Consistency:
         in_both_orders=len(decided),
         consistent=sum(len(set(won)) == 1 for won in decided),
     )
+
+
+REASONS = 3
+"""reasons that an explanation tells"""
+
+
+@dataclass(slots=True)
+class PairTally:
+    """What one answer came to over its comparisons."""
+
+    won: float = 0.0
+    read: int = 0
+    reasons: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def count(self, share: float, reason: str) -> None:
+        self.read += 1
+        self.won += share
+        if reason:
+            fate = "Drawn" if share == 0.5 else "Won" if share > 0.5 else "Lost"
+            self.reasons.append(f"{fate}: {reason}")
+
+    def score(self) -> StageScore:
+        if self.read:
+            why = " ".join(
+                (f"Won {self.won:.3g} of {self.read} comparisons.", *self.reasons[:REASONS])
+            )
+            return scored(self.won / self.read, why)
+        fault = self.faults[0] if self.faults else ""
+        return unscored(f"the judge failed: {fault}" if fault else "no other answer to compare")
+
+
+class GroupwisePairs:
+    """A `PairwiseJudge` that judges groups as the stage judge does; it uses no rubrics."""
+
+    def __init__(self, judge: PairwiseJudge) -> None:
+        self._judge = judge
+
+    @property
+    def name(self) -> str:
+        return self._judge.name
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        """One judgement for each trajectory; the buffer comes back as it is.
+
+        A judge that fails leaves answers unscored with the reason. The usage is the group's,
+        since a comparison belongs to two runs.
+        """
+        settled = [settled_answer(trajectory) for trajectory in group.trajectories]
+        texts = _texts(group.trajectories, settled)
+        compared = await self._compare(group.question, list(dict.fromkeys(texts.values())))
+        absent = sum(score is not None and score.missing for score in settled)
+        tallies = _tallies(list(dict.fromkeys(texts.values())), compared, absent)
+        scores = [known or tallies[texts[place]].score() for place, known in enumerate(settled)]
+        return GroupJudgement(
+            judgements=tuple(
+                answer_judgement(trajectory, self.name, score)
+                for trajectory, score in zip(group.trajectories, scores, strict=True)
+            ),
+            buffer=buffer,
+            notes=tuple(_notes(compared)),
+            usage=sum((comparison.usage for comparison in compared.values()), NO_USAGE),
+        )
+
+    async def _compare(
+        self, question: str, answers: Sequence[str]
+    ) -> dict[tuple[str, str], Comparison]:
+        pairs = list(combinations(answers, 2))
+        read = await asyncio.gather(*(self._judge.compare(question, *pair) for pair in pairs))
+        return dict(zip(pairs, read, strict=True))
+
+
+def _texts(
+    trajectories: Sequence[Trajectory], settled: Sequence[StageScore | None]
+) -> dict[int, str]:
+    """The answers to be read, by the place of their run."""
+    return {
+        place: answer_text(trajectory)
+        for place, trajectory in enumerate(trajectories)
+        if settled[place] is None
+    }
+
+
+def _tallies(
+    answers: Sequence[str], compared: Mapping[tuple[str, str], Comparison], absent: int
+) -> dict[str, PairTally]:
+    """One tally for each answer; each run without an answer is a comparison won."""
+    tallies = {answer: PairTally(absent, absent) for answer in answers}
+    for (first, second), comparison in compared.items():
+        for reading in comparison.readings:
+            share, said = reading.first_share, reading.preference.reason
+            if share is None:
+                tallies[first].faults.append(said)
+                tallies[second].faults.append(said)
+                continue
+            tallies[first].count(share, said)
+            tallies[second].count(1 - share, said)
+    return tallies
+
+
+def _notes(compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
+    """What went wrong, if anything did; then the consistency of the readings."""
+    readings = [reading for comparison in compared.values() for reading in comparison.readings]
+    failed = [r.preference.reason for r in readings if r.first_share is None]
+    if failed:
+        yield f"{len(failed)} of {len(readings)} readings named no winner: {failed[0]}"
+    if len(failed) < len(readings):
+        yield consistency(list(compared.values())).sentence()

@@ -4,20 +4,56 @@ The attempts share one prompt: what they have in common is sent once, and each i
 number that a recorded seed has shuffled; scores return by that number. A second pass shows them
 in the opposite order, and the mean of both is the score. The idea is that of RULER (OpenPipe,
 2025). A judge that fails leaves the group unscored with the reason, never at 0.
+
+The relative judge where other judges stand: its lists of scores as judgements of stages.
+
+A list is what the attempts of a group come to against one another, and stands for one stage of
+them. Either one list is of whole runs, and stands for the answer, whose score training spreads
+over the other stages; or each stage has a list of its own, made of what the runs wrote in it and
+read in a call of its own.
+
+How a model scores attempts against one another: by writing JSON, or by its probabilities.
 """
 
 import asyncio
+import hashlib
 import random
-from collections.abc import Awaitable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Protocol
 
-from judge.group_text import group_text, unreadable
-from judge.scores import GroupScores, TrajectoryScore
-from memory.asking import spent, told
-from memory.errors import JudgeError, PolicyError
-from memory.schema import NO_USAGE, Trajectory, TrajectoryGroup, Usage
+from pydantic import BaseModel, model_validator
+
+from rubricem.judge.base import (
+    NO_CRITERIA,
+    GivenScore,
+    GroupScores,
+    TrajectoryScore,
+    filled,
+    id_fault,
+    in_unit_range,
+    prompt,
+    unread,
+)
+from rubricem.judge.stage import GroupJudgement
+from rubricem.judge.stage_readers import expected
+from rubricem.judge.transcripts import group_text, stage_segments, unreadable
+from rubricem.memory.asking import TRIES, ask_json, spent, told
+from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Judgement,
+    Stage,
+    StageScore,
+    Status,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+)
+from rubricem.memory.text import cut, fenced
 
 CHARACTERS = 60_000
 """of attempts shown in one call, some 15,000 tokens"""
@@ -204,3 +240,239 @@ def _score(
         unscored_reason="" if numbers else reason,
         spread=pstdev(numbers) if len(numbers) > 1 else None,
     )
+
+
+_TASK = (
+    "The attempts show one stage alone of work on the task below: its {stage}. Hold them to what "
+    "that stage is for.\n\n{question}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attempted:
+    """The attempts of one list, and the stage that it stands for."""
+
+    stage: Stage
+    read: TrajectoryGroup
+    settled: Mapping[str, StageScore] = field(default_factory=dict)
+    """of those that nobody has to read, by the trajectory's id; they are in nobody's comparison"""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedAttempt:
+    """A list's scores by the trajectory's id, notes, and what its calls cost."""
+
+    stage: Stage
+    scores: Mapping[str, StageScore]
+    notes: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE
+
+
+class RelativeGroups:
+    """A `RelativeJudge` that judges groups as the stage judge does; it uses no buffer."""
+
+    def __init__(self, judge: RelativeJudge, seed: int = 0, *, by_stage: bool = False) -> None:
+        self._judge = judge
+        self._seed = seed
+        self._by_stage = by_stage
+
+    @property
+    def name(self) -> str:
+        return self._judge.name
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        """One judgement for each trajectory; the seed of its order stands in the version.
+
+        A judge that fails leaves the stage of its list unscored. The usage is the group's, since
+        one call is about all runs.
+        """
+        seed = self._seed + step
+        lists = [_stage_of(group, stage) for stage in Stage] if self._by_stage else [_whole(group)]
+        found = await asyncio.gather(*(self._listed(one, seed) for one in lists))
+        version = f"{self._judge.rubric_version} seed {seed}"
+        return GroupJudgement(
+            judgements=tuple(
+                Judgement(
+                    trajectory_id=trajectory.id,
+                    judge=self.name,
+                    rubric_version=version,
+                    stages=_stages(found, trajectory.id),
+                )
+                for trajectory in group.trajectories
+            ),
+            buffer=buffer,
+            notes=tuple(self._note(one.stage, note) for one in found for note in one.notes),
+            usage=sum((one.usage for one in found), NO_USAGE),
+        )
+
+    async def _listed(self, one: Attempted, seed: int) -> ListedAttempt:
+        if not one.read.trajectories:
+            return ListedAttempt(one.stage, one.settled)
+        result = await self._judge.judge(one.read, seed)
+        effect = result.order_effect
+        notes = [] if effect is None else [f"The order shown moved scores by {effect:.2f}."]
+        read = {score.trajectory_id: _of(score, one.stage) for score in result.scores}
+        return ListedAttempt(
+            one.stage, {**one.settled, **read}, (*result.notes, *notes), result.usage
+        )
+
+    def _note(self, stage: Stage, note: str) -> str:
+        return f"{stage}: {note}" if self._by_stage else note
+
+
+def _whole(group: TrajectoryGroup) -> Attempted:
+    return Attempted(Stage.ANSWER, group)
+
+
+def _stage_of(group: TrajectoryGroup, stage: Stage) -> Attempted:
+    known = {trajectory.id: unread(trajectory, stage) for trajectory in group.trajectories}
+    alone = tuple(_alone(t, stage) for t in group.trajectories if known[t.id] is None)
+    question = _TASK.format(stage=stage.value, question=group.question)
+    settled = {name: score for name, score in known.items() if score is not None}
+    return Attempted(stage, TrajectoryGroup(question=question, trajectories=alone), settled)
+
+
+def _alone(trajectory: Trajectory, stage: Stage) -> Trajectory:
+    """The trajectory as if this stage were all of it, and had come to its end."""
+    segments = tuple(stage_segments(trajectory, stage))
+    return trajectory.model_copy(
+        update={"segments": segments, "status": Status.FINISHED, "reason": "", "cut_in": None}
+    )
+
+
+def _stages(lists: Sequence[ListedAttempt], name: str) -> tuple[StageScore, ...]:
+    """The scores of a trajectory; a stage that no list stands for has no criteria."""
+    given = {one.stage: one.scores[name] for one in lists}
+    return tuple(
+        given.get(stage, StageScore(stage=stage, unscored_reason=NO_CRITERIA)) for stage in Stage
+    )
+
+
+def _of(score: TrajectoryScore, stage: Stage) -> StageScore:
+    if score.score is None:
+        return StageScore(stage=stage, unscored_reason=score.unscored_reason)
+    return StageScore(
+        stage=stage, score=score.score, justification=score.explanation, spread=score.spread
+    )
+
+
+DIGITS = tuple("0123456789")
+CHARACTERS_A_TOKEN = 3
+ASKED_TOKENS = 200
+"""left free for the question about one attempt"""
+SHRINK = 0.85
+
+
+class ChatAttemptReader:
+    """An `AttemptReader` over a chat server: one call for the whole group."""
+
+    def __init__(
+        self,
+        model: ChatModel,
+        rubric: str = "",
+        tries: int = TRIES,
+        characters: int = CHARACTERS,
+    ) -> None:
+        self._model = model
+        self._rubric = rubric.strip() or prompt("relative_rubric")
+        self._tries = tries
+        self.characters = characters
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def rubric_version(self) -> str:
+        return version_of(self._rubric)
+
+    async def read(self, attempts: Attempts, seed: int) -> Read:
+        names = [str(number) for number in range(1, len(attempts.texts) + 1)]
+
+        class Scores(BaseModel):
+            """The reply: exactly one entry for each number, on one scale."""
+
+            scores: list[GivenScore]
+
+            @model_validator(mode="after")
+            def _whole(self) -> "Scores":
+                if fault := id_fault([given.id for given in self.scores], names):
+                    raise ValueError(fault)
+                in_unit_range([given.score for given in self.scores])
+                return self
+
+        messages = [
+            Message("system", filled("relative", rubric=self._rubric)),
+            Message("user", shown(attempts)),
+        ]
+        reply, usage = await ask_json(self._model, messages, Scores, self._tries, seed=seed)
+        ordered = sorted(reply.scores, key=lambda given: int(given.id))
+        values = in_unit_range([given.score for given in ordered])
+        said = (given.explanation for given in ordered)
+        return Read(tuple(zip(values, said, strict=True)), usage)
+
+
+class ChoiceAttemptReader:
+    """An `AttemptReader` over probabilities: the expected grade of each attempt, 0 to 9, over 9.
+
+    All attempts are one prefix that stays in the model's cache. It explains nothing.
+    """
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+        self.characters = reader.context_tokens * CHARACTERS_A_TOKEN
+
+    @property
+    def name(self) -> str:
+        return self._reader.name
+
+    @property
+    def rubric_version(self) -> str:
+        return version_of(prompt("relative_choice"))
+
+    async def read(self, attempts: Attempts, seed: int) -> Read:
+        before = await self._fitted(attempts)
+        scores, usage = list[tuple[float, str]](), NO_USAGE
+        for number in range(1, len(attempts.texts) + 1):
+            text = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
+            prefix = await self._reader.render(_messages(text))
+            chances = await self._reader.weigh(prefix, DIGITS)
+            scores.append((expected(chances) / (len(DIGITS) - 1), ""))
+            usage += Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+        return Read(tuple(scores), usage)
+
+    async def _fitted(self, attempts: Attempts) -> str:
+        """All attempts, cut alike until they leave room. Raises JudgeError if they never do."""
+        most = self._reader.context_tokens - ASKED_TOKENS
+        longest = max(map(len, (attempts.shared, *attempts.texts)))
+        while longest > 60:
+            texts = tuple(cut(text, longest) for text in attempts.texts)
+            short = Attempts(attempts.question, cut(attempts.shared, longest), texts)
+            tokens = len(await self._reader.render(_messages(shown(short))))
+            if tokens <= most:
+                return shown(short)
+            longest = int(longest * min(SHRINK, most / tokens))
+        raise JudgeError(
+            "so many attempts do not fit the judge's context",
+            "Raise context_tokens, judge smaller groups, or judge with a server's model.",
+        )
+
+
+def version_of(rubric: str) -> str:
+    """Names a text of standards, as it is kept and looked up."""
+    return f"relative-{hashlib.sha256(rubric.encode()).hexdigest()[:8]}"
+
+
+def shown(attempts: Attempts) -> str:
+    """The task, what is shared, then the attempts under their numbers."""
+    parts = [fenced({"task": attempts.question})]
+    if attempts.shared:
+        parts.append(f"What all attempts have in common:\n{attempts.shared}")
+    numbered = enumerate(attempts.texts, start=1)
+    return "\n\n".join([*parts, *(f"Attempt {number}:\n{text}" for number, text in numbered)])
+
+
+def _messages(text: str) -> list[Message]:
+    return [Message("system", prompt("relative_choice")), Message("user", text)]

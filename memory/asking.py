@@ -13,10 +13,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
-from memory.errors import JudgeError, RubricemError
-from memory.interfaces import ChatModel, Completion, Message, Sampling
-from memory.schema import NO_USAGE, Usage
-from memory.text import cut
+from rubricem.memory.errors import JudgeError, RubricemError
+from rubricem.memory.interfaces import ChatModel, Completion, Message, Sampling
+from rubricem.memory.schema import NO_USAGE, Usage
+from rubricem.memory.text import cut
 
 Form = TypeVar("Form", bound=BaseModel)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.errors import WeightsError
-from memory.interfaces import Embedder
+from rubricem.memory.errors import WeightsError
+from rubricem.memory.interfaces import Embedder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

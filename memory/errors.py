@@ -14,19 +14,17 @@ Extension code raises plain errors; `boundary` names the boundary they crossed, 
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from memory.schema import Usage
+from typing import Any
 
 
 class RubricemError(Exception):
     """What went wrong in one sentence, and the remedy in another.
 
-    `usage` is what calls to a model had cost when it went wrong, where there were any.
+    `usage` is the `Usage` of calls to a model when it went wrong, where there were any.
     """
 
-    def __init__(self, message: str, remedy: str = "", usage: "Usage | None" = None) -> None:
+    # Not typed as Usage: who only raises and tells errors need not load pydantic.
+    def __init__(self, message: str, remedy: str = "", usage: Any = None) -> None:
         super().__init__(message)
         self.remedy = remedy
         self.usage = usage

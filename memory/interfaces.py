@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from memory.schema import NO_USAGE, Usage
+from rubricem.memory.schema import NO_USAGE, Usage
 
 StopPredicate = Callable[[str], int | None]
 """Text so far -> the offset at which it ends, or None to go on. Called as text arrives."""

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from memory.errors import StoreError
+from rubricem.memory.errors import StoreError
 
 
 class CallKey(NamedTuple):

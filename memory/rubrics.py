@@ -4,15 +4,24 @@ A buffer is a value: the judge makes a new one of it, and its caller saves that 
 Persistent criteria came with the question, or were made from it before any run was seen, and
 are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
 appendix C).
+
+The rubric buffers on disk: one JSON file for each question, named by the question's hash.
+
+A file is replaced whole, with the history of its rubrics in it. Raises StoreError for a file
+that cannot be read or written, and for one that has meanwhile been changed by somebody else.
 """
 
 import hashlib
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
-from memory.schema import Criterion, Stage, Value
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import folder_locked, unusable, writable, write_atomically
+from rubricem.memory.schema import Criterion, Stage, Value
 
 ChangeKind = Literal["added", "returned", "retired", "pinned"]
 
@@ -97,3 +106,77 @@ def meaning(criterion: Criterion) -> str:
 
 def same(one: Criterion, other: Criterion) -> bool:
     return meaning(one) == meaning(other)
+
+
+class BufferStore:
+    """The buffers of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, question: str) -> Path:
+        return self.folder / f"{question_id(question)}.json"
+
+    def load(self, question: str) -> RubricBuffer:
+        """The question's buffer; an empty one of version 0 if there is none."""
+        return self._read(self.path(question)) or RubricBuffer(question=question)
+
+    def all(self) -> Iterator[RubricBuffer]:
+        """Every buffer, in the order of the questions' hashes."""
+        for path in sorted(self.folder.glob("*.json")):
+            if buffer := self._read(path):
+                yield buffer
+
+    def find(self, name: str) -> RubricBuffer:
+        """The buffer of a question, or of an id's beginning. Raises SettingsError for none."""
+        if buffer := self._read(self.path(name)):
+            return buffer
+        named = [path for path in self.folder.glob("*.json") if name and path.stem.startswith(name)]
+        if len(named) == 1 and (buffer := self._read(named[0])):
+            return buffer
+        found = f"{len(named)} questions have ids that begin with" if named else "no rubrics for"
+        raise SettingsError(f"There are {found} {name!r}.", "See: rubricem judge rubrics list")
+
+    def save(self, buffer: RubricBuffer) -> None:
+        """Replace the question's buffer; saving the same one again changes nothing."""
+        with folder_locked(self.folder):
+            stored = self.load(buffer.question)
+            if stored == buffer:
+                return
+            if buffer.history[: len(stored.history)] != stored.history or (
+                stored.version >= buffer.version
+            ):
+                raise StoreError(
+                    f"the rubrics of this question are at version {stored.version} already",
+                    "They were changed meanwhile by another process: judge again.",
+                )
+            write_atomically(self.path(buffer.question), buffer.model_dump_json(indent=1))
+
+    def copy_to(self, folder: Path) -> None:
+        """Copy all buffers as they stand into a folder, which is made."""
+        with folder_locked(self.folder), writable(folder):
+            shutil.copytree(self.folder, folder)
+
+    def go_back_to(self, folder: Path) -> None:
+        """Have the buffers of a copy, and none besides."""
+        with folder_locked(self.folder):
+            kept = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.json")}
+            for path in self.folder.glob("*.json"):
+                if path.name not in kept:
+                    path.unlink()
+            for name, text in kept.items():
+                write_atomically(self.folder / name, text)
+
+    def _read(self, path: Path) -> RubricBuffer | None:
+        try:
+            return RubricBuffer.model_validate_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(path, error) from error
+        except ValueError as error:
+            fault = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+            raise StoreError(
+                f"the rubrics in {path} cannot be read: {fault}",
+                "Move that file away to begin with new rubrics; nothing was overwritten.",
+            ) from error

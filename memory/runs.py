@@ -5,9 +5,20 @@
     runs/THREAD/trajectory.json   the whole run, once it ended
 
 Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used.
+
+What people say of a run: `rating.json` in its folder, every rating with its time.
+
+The last one counts. It is evidence for whoever judges reflections on the run, and for nobody
+else: the policy that writes them is to find out from the run itself how good it was.
+
+Replies of models on disk, each under the hash of all that it was a reply to.
+
+One small file a reply, so that several processes can share a folder; a file that cannot be read
+counts as not there. What a folder holds may be deleted at any time.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -19,12 +30,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
-from memory.errors import SettingsError, StoreError
-from memory.journal import Journal, in_use
-from memory.schema import Trajectory
-from memory.versions import read
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.journal import Journal, in_use
+from rubricem.memory.schema import Trajectory, Value, read
+from rubricem.memory.text import storable
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
@@ -208,3 +219,84 @@ def unusable(path: Path, error: OSError) -> StoreError:
         f"Make {path.parent} writable and see that its disk is not full, "
         "or name another directory by RUBRICEM_DATA_DIR.",
     )
+
+
+FILE = "rating.json"
+BEST = 5
+MOST_CHARACTERS = 2000
+"""of one comment"""
+
+
+class Rating(Value):
+    """One person's word on an answer: 1, of no use, to 5, just what was asked for."""
+
+    score: int = Field(ge=1, le=BEST)
+    comment: str = ""
+    at: datetime
+
+
+_RATINGS = TypeAdapter(tuple[Rating, ...])
+
+
+def rate(folder: Path, score: int, comment: str = "") -> Rating:
+    """Add a rating to those of the run in this folder; earlier ones are kept.
+
+    Raises SettingsError for a comment that is too long, StoreError where it cannot be kept.
+    """
+    if len(comment) > MOST_CHARACTERS:
+        raise SettingsError(
+            f"The comment has {len(comment):,} characters; {MOST_CHARACTERS:,} are kept.",
+            "Say it in fewer words.",
+        )
+    rating = Rating(score=score, comment=storable(comment).strip(), at=datetime.now(UTC))
+    ratings = (*ratings_in(folder), rating)
+    write_atomically(folder / FILE, _RATINGS.dump_json(ratings, indent=1).decode())
+    return rating
+
+
+def ratings_in(folder: Path) -> tuple[Rating, ...]:
+    """All ratings of the run in this folder, the last one, which counts, at the end."""
+    path = folder / FILE
+    try:
+        return _RATINGS.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise unusable(path, error) from error
+    except ValidationError as error:
+        raise StoreError(
+            f"{path} holds no ratings: {error.errors()[0]['msg']}",
+            "Remove it, and rate the run again.",
+        ) from error
+
+
+class ReplyStore:
+    """The replies of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, asked: Any) -> Path:
+        """Where the reply to a JSON value lies: two of them share a file only if they are equal."""
+        text = json.dumps(asked, ensure_ascii=True, sort_keys=True)
+        name = hashlib.sha256(text.encode()).hexdigest()
+        return self.folder / name[:2] / f"{name[2:]}.json"
+
+    def load(self, asked: Any) -> dict[str, Any] | None:
+        """The reply kept for this, or None."""
+        try:
+            value = json.loads(self.path(asked).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
+
+    def save(self, asked: Any, reply: Mapping[str, Any]) -> None:
+        """Keep a reply; raises StoreError if it cannot be written."""
+        write_atomically(self.path(asked), json.dumps(dict(reply), ensure_ascii=True))
+
+    def forget(self, asked: Any) -> None:
+        path = self.path(asked)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise unusable(path, error) from error

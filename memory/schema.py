@@ -4,23 +4,191 @@ All are frozen pydantic models, because they are stored as JSON lines and read b
 versions. Text is what was really written or fetched, unescaped; escaping is for rendering.
 Token ids and log-probabilities (natural log, of the raw model at temperature 1) are present
 only where the model that wrote the text returned them.
+
+The base of all stored values, what a call to a model costs, and a prompt with a scaffold.
+
+What a judged run teaches, and how good that is as guidance for later runs.
+
+Fields that earlier versions did not write have defaults, so that their lines stay readable.
+
+Stored values of earlier schemas, read as today's.
+
+What is stored says its `schema_version`; what says none is of version 1. A change that an older
+reader or writer would misunderstand raises the version by one and adds the function that brings
+the older fields up to it; a new field with a default needs neither.
+
+A bank's items as they are shown, recalled and counted.
+
+An item is a reflection and what became of it: for which generations it was the bank's word on
+its question, what a person decided about it, and what came of the runs that recalled it.
 """
 
 import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from memory.reflections import Recollection as Recollection
-from memory.reflections import Reflection as Reflection
-from memory.reflections import ReflectionScore as ReflectionScore
-from memory.values import NO_USAGE as NO_USAGE
-from memory.values import ScaffoldedPrompt as ScaffoldedPrompt
-from memory.values import Usage as Usage
-from memory.values import Value as Value
-from memory.versions import Versioned
+from rubricem.memory.errors import RubricemError, StoreError
+
+
+class Value(BaseModel):
+    """A frozen value; unknown fields of newer versions are ignored when read.
+
+    In JSON, what is no finite number is written as a text ("NaN"), and read back from it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+
+class Usage(Value):
+    """Tokens and money of one call or of many; `cost` is None where no price is known."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+    """in US dollars"""
+    calls: int = 0
+
+    def __add__(self, other: "Usage") -> "Usage":
+        costs = [usage.cost for usage in (self, other) if usage.calls and usage.cost is not None]
+        unknown = any(usage.calls and usage.cost is None for usage in (self, other))
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            completion_tokens=self.completion_tokens + other.completion_tokens,
+            cost=None if unknown or not costs else sum(costs),
+            calls=self.calls + other.calls,
+        )
+
+
+NO_USAGE = Usage()
+
+
+class ScaffoldedPrompt(Value):
+    """What a rollout was shown of its question's rubric, and its prompt without that."""
+
+    text: str
+    """the end of the trajectory's system prompt"""
+    shown: int
+    """criteria in it"""
+    bare_ids: tuple[int, ...] | None = None
+    """of the whole chat prompt without the text; those with it stand in the first segment"""
+
+
+Origin = Literal["run", "hand", "import"]
+"""`run`: a policy reflected on its run; `hand`: a person edited it; `import`: another bank's"""
+
+
+class ReflectionScore(Value):
+    """How good a reflection is as guidance for later runs; each part in [0, 1]."""
+
+    diagnostic_accuracy: float = Field(ge=0, le=1)
+    specificity: float = Field(ge=0, le=1)
+    scope_and_balance: float = Field(ge=0, le=1)
+    justification: str = ""
+    suspicion: str = ""
+    """its words that a server's judge takes for an order to the reader; "": there are none"""
+
+    @property
+    def total(self) -> float:
+        """Weights 0.4, 0.3, 0.3 (RubricEM, arXiv:2605.10899, appendix D)."""
+        return 0.4 * self.diagnostic_accuracy + 0.3 * (self.specificity + self.scope_and_balance)
+
+
+class Reflection(Value):
+    """What a judged run teaches: rubrics for such a question, and portable takeaways."""
+
+    id: str
+    question: str
+    rubrics: str
+    takeaways: str
+    score: float = Field(ge=0, le=1)
+    trajectory_id: str
+    policy: str = ""
+    policy_version: str = ""
+    judge: str = ""
+    judge_version: str = ""
+    """the rubrics' version, or what is known of the judge model's"""
+    stage_scores: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...] = ()
+    """of the run it is about, in the order of the stages; None: unscored"""
+    reflection_score: ReflectionScore | None = None
+    """the parts of `score`, where a judge gave them"""
+    origin: Origin = "run"
+    replaces: str = ""
+    """id of the version that a person edited"""
+    flags: tuple[str, ...] = ()
+    """sentences that say why it stands in quarantine: with any it is not recalled until a person
+    releases it"""
+    written_at: datetime
+
+
+class Recollection(Value):
+    """What a run was given of the bank, as it stood then; earlier versions kept the id alone."""
+
+    id: str
+    question: str = ""
+    """that it was learnt from"""
+    own: bool = False
+    """it is the run's own question"""
+    similarity: float | None = None
+    """of the two questions, a cosine; None for its own, and where nobody kept it"""
+    score: float | None = None
+    """of the reflection"""
+
+
+Fields = dict[str, Any]
+Upgrade = Callable[[Fields], Fields]
+
+
+class Versioned(Value):
+    """A stored value that says its schema."""
+
+    upgrades: ClassVar[tuple[Upgrade, ...]] = ()
+    """the first takes the fields of version 1 to those of version 2, and so on"""
+    schema_version: int = 1
+
+
+class _Stamp(Value):
+    """The version of what is about to be read, without the rest of it."""
+
+    schema_version: int = 1
+
+
+V = TypeVar("V", bound=Value)
+
+
+def read(text: str | bytes, kind: type[V]) -> V:
+    """A stored value as today's schema has it.
+
+    Raises pydantic's ValidationError for what is no such value, StoreError for one of a newer
+    schema than is known.
+    """
+    if not issubclass(kind, Versioned) or _is_current(text, kind):
+        return kind.model_validate_json(text)
+    return kind.model_validate_json(json.dumps(upgraded(json.loads(text), kind)))
+
+
+def upgraded(fields: Fields, kind: type[Versioned]) -> Fields:
+    """Stored fields as today's schema has them. Raises StoreError for those of a newer one."""
+    version, newest = fields.get("schema_version", 1), 1 + len(kind.upgrades)
+    if version > newest:
+        raise StoreError(
+            f"This {kind.__name__} is of schema {version}, and schemas up to {newest} are known.",
+            "A newer rubricem wrote it: read it with that one.",
+        )
+    for upgrade in kind.upgrades[max(version, 1) - 1 :]:
+        fields = upgrade(fields)
+    return {**fields, "schema_version": newest}
+
+
+def _is_current(text: str | bytes, kind: type[Versioned]) -> bool:
+    return _Stamp.model_validate_json(text).schema_version == 1 + len(kind.upgrades)
 
 
 class Stage(StrEnum):
@@ -224,7 +392,7 @@ class Criterion(Value):
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-class Rubric(Value):
+class StageRubric(Value):
     """The criteria of one stage for one question."""
 
     stage: Stage
@@ -291,3 +459,105 @@ class ReflectionCandidate(Value):
     unscored_reason: str = ""
     accepted: bool = False
     """the one that went into the bank"""
+
+
+NEVER = 2**31
+"""the generation in which an item that was not replaced is replaced"""
+
+
+class BankItem(Value):
+    """One reflection of a bank and its standing now."""
+
+    reflection: Reflection
+    since: int
+    """the generation that it made by being put"""
+    until: int = NEVER
+    """the generation that replaced it"""
+    pinned: bool = False
+    """a person's word: no run's reflection replaces it"""
+    disabled: bool = False
+    removed: bool = False
+    released: bool = False
+    """a person released it from quarantine"""
+    released_by: str = ""
+    """where a person did; "" where an earlier version kept no such thing"""
+    released_at: datetime | None = None
+    edited_by: str = ""
+    """where a person wrote it, at its `written_at`"""
+    recalled: int = 0
+    """how many runs were given it"""
+    mean_score: float | None = None
+    """in [0, 1], over those of these runs that were scored; None: none was"""
+
+    @property
+    def quarantined(self) -> bool:
+        return bool(self.reflection.flags) and not self.released
+
+    @property
+    def live(self) -> bool:
+        """Whether it may be recalled."""
+        barred = self.removed or self.disabled or self.quarantined
+        return self.until == NEVER and not barred
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A reflection found by meaning; similarity is a cosine in [-1, 1]."""
+
+    reflection: Reflection
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What is worth knowing before a question."""
+
+    own: Reflection | None = None
+    """of this very question"""
+    similar: tuple[Match, ...] = ()
+    """of others: first the nearest, then what is near and adds to what is chosen"""
+    fault: RubricemError | None = None
+    """why nothing similar could be looked for; what is here is good all the same"""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What became of an item that was let out of quarantine."""
+
+    item: BankItem
+    instead: BankItem | None = None
+    """what stands on its question in its place; None: the item itself, or nothing"""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of reflections that were brought in, each counted once."""
+
+    added: int = 0
+    """on questions that the bank knew nothing of"""
+    replaced: int = 0
+    """in the place of the bank's own, which went to the history"""
+    kept: int = 0
+    """the bank's own stayed: the newcomer went to the history, or was there already"""
+    quarantined: int = 0
+    removed: int = 0
+    """passed over, as a person had removed them from the bank"""
+
+
+@dataclass(frozen=True, slots=True)
+class BankStats:
+    """A bank in numbers."""
+
+    generation: int
+    live: int
+    disabled: int
+    quarantined: int
+    replaced: int
+    removed: int
+    uses: int
+    """runs that were given something"""
+    embedder: str
+    """whose vectors the index holds; "": there is none yet"""
+    journal_bytes: int
+    index_bytes: int
+    """of the index on this machine; 0 where a server holds it"""

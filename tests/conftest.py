@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from agent.weights.catalogue import DEFAULT_EMBEDDER, known
-from agent.weights.resolving import resolve_model
-from agent.weights.stored import weights_dir
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
+from rubricem.agent.weights.resolve import resolve_model, weights_dir
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -32,7 +31,7 @@ LONG = 900
 """seconds for a test that is slow, or the first to want weights; pyproject.toml has the others'"""
 CHROMIUM = "/usr/bin/chromium"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
-COMMAND = (sys.executable, "-c", "from agent.cli import main; main(prog_name='rubricem')")
+COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 
 
 class NetworkForbidden(RuntimeError):
@@ -151,7 +150,7 @@ def real_weights(weights_05b: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model that both torch and llama.cpp load in no time."""
-    from tests.tiny_model import write_tiny
+    from tests.support.tiny import write_tiny
 
     return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
 

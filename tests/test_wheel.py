@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-ROOMS = ("agent", "memory", "judge", "training")
+from tests.conftest import ROOT
+
+ROOMS = ("agent", "judge", "memory", "training")
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +19,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    for room in (*ROOMS, "benchmarks", "tests"):
-        shutil.copytree(ROOT / room, source / room, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (*ROOMS, "src", "benchmarks", "tests"):
+        leave = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / folder, source / folder, symlinks=True, ignore=leave)
     wheels = source / "wheels"
     pip("wheel", "--no-build-isolation", "--wheel-dir", str(wheels), str(source))
     (wheel,) = wheels.glob("rubricem-*.whl")
@@ -32,8 +34,12 @@ def pip(command: str, *args: str) -> None:
     subprocess.run([sys.executable, "-m", "pip", command, *quiet, *args], check=True, timeout=120)
 
 
-def python(installed: Path, elsewhere: Path, code: str, *args: str) -> str:
-    env = {**os.environ, "PYTHONPATH": str(installed)}
+def python(
+    installed: Path, elsewhere: Path, code: str, *args: str, more: Path | None = None
+) -> str:
+    """What this code prints, run in a foreign folder with these first on the path."""
+    path = [str(installed), *([str(more)] if more else [])]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     command = [sys.executable, "-c", code, *args]
     done = subprocess.run(command, cwd=elsewhere, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -44,10 +50,11 @@ def test_every_module_and_prompt_is_inside(installed: Path) -> None:
     wanted = {
         path.relative_to(ROOT)
         for room in ROOMS
-        for pattern in ("*.py", "*.md", "py.typed")
+        for pattern in ("*.py", "*.md", "*.html", "*.jsonl", "*.sh", "*.yaml")
         for path in (ROOT / room).rglob(pattern)
     }
-    held = {path.relative_to(installed) for path in installed.rglob("*") if path.is_file()}
+    package = installed / "rubricem"
+    held = {path.relative_to(package) for path in package.rglob("*") if path.is_file()}
     assert any(path.match("agent/prompts/*.md") for path in held)
     assert wanted <= held, sorted(wanted - held)
 
@@ -57,19 +64,63 @@ def test_every_static_file_of_the_page_is_inside(installed: Path) -> None:
     wanted = {path.relative_to(ROOT): path for path in (ROOT / static).rglob("*") if path.is_file()}
     assert static / "index.html" in wanted
     for place, path in wanted.items():
-        assert (installed / place).is_file(), place
-        assert (installed / place).read_bytes() == path.read_bytes()
+        assert (installed / "rubricem" / place).is_file(), place
+        assert (installed / "rubricem" / place).read_bytes() == path.read_bytes()
 
 
-def test_nothing_but_the_rooms_is_installed(installed: Path) -> None:
+def test_nothing_but_one_package_is_installed(installed: Path) -> None:
     folders = {path.name for path in installed.iterdir() if path.suffix != ".dist-info"}
-    assert folders - {"bin"} == set(ROOMS)
+    assert folders - {"bin"} == {"rubricem"}
+    inside = {path.name for path in (installed / "rubricem").iterdir()}
+    assert inside - {"__pycache__"} == {*ROOMS, "__init__.py", "py.typed"}
 
 
-def test_every_room_is_imported_from_the_wheel(installed: Path, tmp_path: Path) -> None:
-    code = f"import {', '.join(ROOMS)}\nfor m in ({', '.join(ROOMS)}): print(m.__file__)"
-    files = [Path(line) for line in python(installed, tmp_path, code).splitlines()]
-    assert files == [installed / room / "__init__.py" for room in ROOMS]
+@pytest.fixture
+def namesakes(tmp_path: Path) -> Path:
+    """A foreign project with packages of its own that are called as the rooms are."""
+    for room in ROOMS:
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "__init__.py").write_text(f"NAME = 'my own {room}'\n", encoding="utf-8")
+    return tmp_path
+
+
+BOTH = """
+import agent, judge, memory, training
+from rubricem import research
+from rubricem.judge.rubrics import Sequential
+import rubricem.agent, rubricem.judge, rubricem.memory, rubricem.training
+print(agent.NAME, judge.NAME, memory.NAME, training.NAME, research.__module__, sep="\\n")
+print(rubricem.agent.__file__)
+"""
+
+
+def check_both(printed: str, place: Path) -> None:
+    *names, module, file = printed.splitlines()
+    assert names == [f"my own {room}" for room in ROOMS]
+    assert module == "rubricem.agent.library"
+    assert Path(file).resolve() == (place / "agent" / "__init__.py").resolve()
+
+
+def test_the_wheel_works_beside_packages_of_the_same_names(
+    installed: Path, namesakes: Path
+) -> None:
+    check_both(python(installed, namesakes, BOTH), installed / "rubricem")
+    code = (installed / "bin" / "rubricem").read_text(encoding="utf-8")
+    told = python(namesakes, namesakes, code, "--help", more=installed)
+    assert "Commands:" in told
+
+
+def test_an_editable_install_works_beside_packages_of_the_same_names(
+    namesakes: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    target = tmp_path_factory.mktemp("editable")
+    pip("install", "--no-build-isolation", "--target", str(target), "--editable", str(ROOT))
+    (link,) = target.glob("*rubricem*.pth")
+    sources = Path(link.read_text(encoding="utf-8").strip())
+    assert sources == ROOT / "src"
+    check_both(python(sources, namesakes, BOTH), ROOT)
+    code = (target / "bin" / "rubricem").read_text(encoding="utf-8")
+    assert "Commands:" in python(namesakes, namesakes, code, "--help", more=sources)
 
 
 def test_the_command_runs_from_a_foreign_directory(installed: Path, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from heapq import nsmallest
 
-from agent.pages.addresses import normal
-from memory.interfaces import Passage
+from rubricem.agent.pages.fetch import normal
+from rubricem.memory.interfaces import Passage
 
 SHINGLE = 4
 """words"""

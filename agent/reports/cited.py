@@ -1,10 +1,100 @@
-"""The values of a cited answer, and how its pieces are put together with their marks."""
+r"""The values of a cited answer, and how its pieces are put together with their marks.
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+The cited answer: what the policy wrote, with every mark resolved by code to a passage.
 
-from agent.reports.exact import bare_answer, unbox
-from memory.schema import CitationSupport, Source
+The policy emits ids alone. Sources got theirs when they were retrieved; here an id that was
+never retrieved is dropped and counted, numbers are given in order of first appearance, and each
+cite gets the sentence of its passage that it stands on. A claim left without any id is kept as
+`Uncited`. Ids that were written outside a cite become marks where they are known and go where
+they are not.
+
+Which source a written id means, and ids that stand where no cite is.
+
+Models write `s1`, `S_1` or `S1.` for S1, and they put `[S1]`, `(S1)` or `[1]` into running text.
+A written id counts as dropped when no source has it. In code such marks are text, and so is a
+term like S3 in round brackets or a number like [1] that the question or a passage uses itself.
+
+What verification found, put on the pieces of an answer: verdicts, and in repair mode changes.
+
+Repair takes marks off a claim that another of its sources holds, puts in the claim as it was
+rewritten, and removes what could not be rewritten: a whole line goes, and within a line a note
+is left, so that no sentence closes up over a gap. An exact answer is marked and never changed.
+
+What checking the citations came to, in a reader's words and for programs.
+
+The counts are of the pairs of claim and source as they were written; a repair comes after them.
+
+The bare answer of the format `exact`: what a script or a grader compares.
+
+Policies are told to write it alone on the last line; some put it into `\boxed{...}` instead.
+
+Figures on which sources differ: said before the answer, since a reader cannot see it in one.
+
+A rule of words and numbers alone. The sentence that a claim stands on is held against the
+sentences of all other sources that were found, cited or not. Two sentences differ when they
+share most of their words and name the same years, and give different numbers before the same
+word, each the only one there. Numbers are the same as far as the coarser of the two goes: 12 and
+12.4 do not differ. It finds what is plainly about the same thing, and says nothing of the rest.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from html import escape
+from typing import Any
+
+from rubricem.agent.research.scaffold import Block, ScaffoldDocument, parse
+from rubricem.agent.research.scaffold import citations as cites_of
+from rubricem.agent.research.words import closest_sentence, content_words, overlap, sentences
+from rubricem.agent.sources.index import STOP_WORDS
+from rubricem.memory.schema import (
+    AnswerFormat,
+    CitationCheck,
+    CitationSupport,
+    Source,
+    Trajectory,
+    Verification,
+)
+from rubricem.memory.text import one_line, printable
+
+_BOX = "\\boxed{"
+_LEAD = re.compile(r"(?:(?:the )?(?:final )?answer(?: is)?\s*:)\s*", re.I)
+_FENCE = re.compile(r"\s*```\w*\s*")
+
+
+def bare_answer(text: str) -> str:
+    r"""What the last `\boxed{...}` holds, or else the last line without `Answer:` and emphasis."""
+    boxed = [inner for _, _, inner in _boxes(text)]
+    lines = [line for line in text.splitlines() if line.strip() and not _FENCE.fullmatch(line)]
+    line = " ".join((boxed or lines or [""])[-1].split())
+    line = _LEAD.sub("", line.replace("**", "") if line.startswith("**") else line, count=1)
+    return line.strip("$ ") if line.count("$") == 2 else line.strip()
+
+
+def unbox(text: str) -> str:
+    r"""The text with every `\boxed{...}` replaced by what it holds."""
+    parts, at = [], 0
+    for start, end, inner in _boxes(text):
+        parts += [text[at:start].removesuffix("$"), inner]
+        at = end + 1 if text[end : end + 1] == "$" and text[:start].endswith("$") else end
+    return "".join([*parts, text[at:]])
+
+
+def _boxes(text: str) -> list[tuple[int, int, str]]:
+    """Start, end and inside of each box; one that is never closed ends with its line."""
+    found, at = [], 0
+    while (start := text.find(_BOX, at)) >= 0:
+        inside = start + len(_BOX)
+        depth, end = 1, inside
+        while end < len(text) and depth and text[end] != "\n":
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        found.append((start, end, text[inside : end if depth else end - 1]))
+        at = end
+    return found
+
 
 NO_SOURCE = "[no source]"
 """the mark of a claim whose ids were all unknown"""
@@ -136,3 +226,419 @@ def _marked(claim: str, mark: str) -> str:
     if claim[-1] in _STOPS and claim[-2:-1] not in _STOPS:
         return f"{claim[:-1]} {mark}{claim[-1]}"
     return f"{claim} {mark}"
+
+
+_CODE = re.compile(r"```.*?(?:```|\Z)|`[^`\n]+`", re.S)
+_ID = r"[sS][_-]?\d+"
+_STRAY = re.compile(
+    rf"[\[\u3010]\s{{0,2}}({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)\s{{0,2}}[\]\u3011]"
+    rf"|\(\s?({_ID}(?:[\s,;&]{{1,3}}{_ID})*+)\s?\)"
+    r"|(?<![\w\])`])(\[\d{1,3}\])(?![\[(:`])"
+)
+_TERM = re.compile(rf"\b{_ID}\b|\[\d{{1,3}}\]")
+_WRITTEN_ID = re.compile(r"s[_-]?0*(\d+)", re.I)
+
+
+def terms(*texts: str) -> frozenset[str]:
+    """What stands in the texts that an id or a number mark could be mistaken for."""
+    return frozenset(term for text in texts for term in _TERM.findall(text))
+
+
+@dataclass
+class CitationMarks:
+    """Reads ids against those that were retrieved, and counts those that were not."""
+
+    retrieved: Collection[str]
+    terms: Collection[str]
+    """what looks like an id or number in the question or a passage, from `terms`"""
+    dropped: int = 0
+
+    def known(self, written: Sequence[str]) -> list[str]:
+        """The source ids meant, in order; what names no source is counted as dropped."""
+        found: list[str] = []
+        for name in written:
+            for part in [name] if name in self.retrieved else re.split(r"[^\w-]+", name):
+                match = _WRITTEN_ID.fullmatch(part)
+                identifier = f"S{match[1]}" if match else part
+                if identifier in self.retrieved:
+                    found.append(identifier)
+                elif part:
+                    self.dropped += 1
+        return list(dict.fromkeys(found))
+
+    def split(self, text: str) -> Iterator[tuple[str, tuple[str, ...] | None]]:
+        """The text cut at its stray marks: (text, None), ("", ids), ..."""
+        code = [match.span() for match in _CODE.finditer(text)]
+        at = 0
+        for stray in _STRAY.finditer(text):
+            while code and code[0][1] <= stray.start():
+                code.pop(0)
+            if not (code and code[0][0] <= stray.start()) and not self._is_term(stray):
+                yield text[at : stray.start()], None
+                yield "", tuple(re.split(r"[\s,;&]+", stray[1] or stray[2] or stray[3]))
+                at = stray.end()
+        yield text[at:], None
+
+    def _is_term(self, stray: re.Match[str]) -> bool:
+        return (stray[2] or stray[3] or "") in self.terms
+
+
+Written = tuple[str, list[str] | None]
+"""a piece of text and its known ids; None: plain text; empty: it had ids, all unknown"""
+
+_MARKER = re.compile(r"\s*(?:(?:[-*+\u2022]|\d+[.)]|#{1,6}|>)\s+)*")
+_LINE_END = re.compile(r"[ \t.]*(?:\n|\Z)")
+_LINE_START = re.compile(r"(?:^|\n)[ \t]*(?:(?:[-*+\u2022]|\d+[.)]|>)[ \t]+)*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The checks of an answer, by source and claim, and what repair made of its claims."""
+
+    checks: Mapping[tuple[str, str], CitationCheck] = field(default_factory=dict)
+    repairs: Mapping[str, str] = field(default_factory=dict)
+    repairing: bool = False
+
+    @classmethod
+    def of_run(cls, trajectory: Trajectory) -> "Verdicts":
+        """Those of a run; none where nobody checked it."""
+        found = trajectory.verification
+        if found is None:
+            return cls()
+        repairing = found.mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
+        return cls(
+            {(check.source, check.claim): check for check in found.checks},
+            {repair.claim: repair.became for repair in found.repairs} if repairing else {},
+            repairing,
+        )
+
+    def of(self, source: str, claim: str) -> CitationCheck:
+        """The check of a claim on a source; `unchecked` where there was none."""
+        unchecked = CitationCheck(source=source, claim=claim, verdict="unchecked")
+        return self.checks.get((source, claim), unchecked)
+
+    def repaired(self, pieces: Iterable[Written]) -> Iterator[Written]:
+        """The pieces as they are shown."""
+        if not self.repairing:
+            yield from pieces
+            return
+        written, shown = list(pieces), list[Written]()
+        for place, (text, ids) in enumerate(written):
+            piece = self._repaired(text, ids) if ids else (text, ids)
+            after = written[place + 1][0] if place + 1 < len(written) else ""
+            _put(shown, piece, after)
+        yield from shown
+
+    def _repaired(self, text: str, ids: list[str]) -> Written | None:
+        """A cited claim with the sources that hold it, or rewritten; None: it is removed."""
+        claim = claim_of(text)
+        if (became := self.repairs.get(claim)) is not None:
+            return (text[: end_of_marker(text)] + became, ids) if became else None
+        held = [i for i in ids if self.of(i, claim).verdict != "unsupported"]
+        return text, held or ids
+
+
+def claim_of(text: str) -> str:
+    """The claim of a cited piece: on one line, without a list mark before it."""
+    return one_line(text[end_of_marker(text) :])
+
+
+def end_of_marker(text: str) -> int:
+    """Where a list mark, heading or quote mark at the beginning ends."""
+    match = _MARKER.match(text)
+    return match.end() if match and match.end() < len(text) else 0
+
+
+def _put(shown: list[Written], piece: Written | None, after: str) -> None:
+    """Add a piece; one that was removed takes its line with it if it was all that stood there."""
+    if piece is not None:
+        shown.append(piece)
+        return
+    before, ids = shown.pop() if shown else ("", None)
+    alone = ids is None and _LINE_START.search(before) and _LINE_END.match(after)
+    shown.append((_LINE_START.sub("", before) if alone else before, ids))
+    shown.append(("" if alone else REMOVED, None))
+
+
+NOTHING_HELD = "None of what was written is supported by the sources that were found."
+"""the answer where repair left nothing of it"""
+
+
+@dataclass
+class _Reading:
+    """The pieces read so far. Numbers are given last, when every mark has found its claim."""
+
+    sources: dict[str, Source]
+    marks: CitationMarks
+    verdicts: Verdicts = field(default_factory=Verdicts)
+    pieces: list[tuple[str, list[str] | None]] = field(default_factory=list)
+    """text and its known ids; None: plain text; empty: it had ids, all unknown"""
+
+    def cite(self, ids: tuple[str, ...], claim: str) -> None:
+        known = self.marks.known(ids)
+        text = ""
+        for part, written in self.marks.split(claim):
+            text = text.rstrip(" ") + part if written is None else text
+            known += self.marks.known(written or ())
+        if text.strip():
+            self.pieces.append((text.strip(), list(dict.fromkeys(known))))
+        else:
+            self.mark(known)
+
+    def plain(self, text: str) -> None:
+        for part, written in self.marks.split(text):
+            if written is None:
+                self.pieces.append((part, None))
+            else:
+                self.mark(self.marks.known(written))
+
+    def mark(self, known: list[str]) -> None:
+        """Put ids on what stands just before: the cite, or the last sentence of the text."""
+        blank = ""
+        while self.pieces and not self.pieces[-1][0].strip():
+            blank = self.pieces.pop()[0] + blank
+        if known and self.pieces:
+            text, ids = self.pieces.pop()
+            if ids is None:
+                text, before = _last_sentence(text)
+                self.pieces.append((before, None))
+            self.pieces.append((text, list(dict.fromkeys([*(ids or ()), *known]))))
+        elif self.pieces and self.pieces[-1][1] is None:
+            self.pieces[-1] = (self.pieces[-1][0].rstrip(" "), None)
+        self.pieces.append((blank.rstrip(" "), None))
+
+    def numbered(self) -> Iterator[Piece]:
+        numbers: dict[str, int] = {}
+        for text, ids in self.verdicts.repaired(self.pieces):
+            if ids:
+                for identifier in ids:
+                    numbers.setdefault(identifier, len(numbers) + 1)
+                cited = [self.citation(i, numbers[i], text) for i in ids]
+                yield Cited(text, tuple(sorted(cited, key=lambda c: c.number)))
+            elif text:
+                yield Text(text) if ids is None else Uncited(text)
+
+    def citation(self, identifier: str, number: int, text: str) -> Citation:
+        source = self.sources[identifier]
+        claim = claim_of(text)
+        quote = closest_sentence(claim, source.text)
+        check = self.verdicts.of(identifier, claim)
+        share = overlap(claim, source.text)
+        return Citation(number, claim, source, share, quote, check.verdict, check.reason)
+
+
+def cited_answer(trajectory: Trajectory) -> CitedAnswer:
+    """Resolve the answer of a trajectory; without an answer it has no pieces."""
+    document = parse(printable(trajectory.transcript()))
+    answers = [b for b in document.blocks if b.tag == "answer" and document.inner(b).strip()]
+    if not answers:
+        return CitedAnswer()
+    sources = {source.id: source for source in trajectory.sources}
+    used = terms(trajectory.question, *(source.text for source in trajectory.sources))
+    verdicts = Verdicts.of_run(trajectory)
+    reading = _Reading(sources, CitationMarks(sources, used), verdicts)
+    _read(document, answers[-1], reading)
+    pieces = tuple(reading.numbered())
+    if verdicts.repairs and not joined(pieces, bracketed):
+        pieces = (Text(NOTHING_HELD),)
+    answer = CitedAnswer(pieces, reading.marks.dropped)
+    if trajectory.answer_format is AnswerFormat.EXACT:
+        answer = replace(answer, bare=bare_answer(joined(answer.pieces, lambda piece: "")))
+    return answer
+
+
+def _read(document: ScaffoldDocument, answer: Block, reading: _Reading) -> None:
+    at = answer.inner_start
+    for block, cite in zip(answer.children, cites_of(document), strict=True):
+        reading.plain(document.text[at : block.start])
+        reading.cite(cite.ids, document.inner(block))
+        at = block.end
+    reading.plain(document.text[at : answer.inner_end])
+
+
+def _last_sentence(text: str) -> tuple[str, str]:
+    """The last sentence of the last line, and what stands before it."""
+    text = text.rstrip()
+    start = text.rfind("\n") + 1
+    start += end_of_marker(text[start:])
+    *_, last = [text[start:], *sentences(text[start:])]
+    cut = len(text) - len(last)
+    return last, text[:cut]
+
+
+_SAID: dict[CitationSupport, str] = {
+    "supported": "supported",
+    "partial": "in part",
+    "unsupported": "not supported",
+    "unchecked": "not checked",
+}
+
+
+def checked(trajectory: Trajectory) -> str:
+    """Who checked the citations and with what result, as a short phrase; "" if none was."""
+    found = trajectory.verification
+    if found is None or not found.checks:
+        return ""
+    return f"citations checked by {one_line(found.checker)}: {check_counts(trajectory)}"
+
+
+def check_counts(trajectory: Trajectory) -> str:
+    """`3 supported, 1 not supported`; "" where nobody checked."""
+    found = trajectory.verification
+    if found is None:
+        return ""
+    counts = Counter(check.verdict for check in found.checks)
+    named = [f"{counts[name]} {_SAID[name]}" for name in _SAID if counts[name]]
+    return ", ".join(named) or "none"
+
+
+def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
+    """Sentences for the reader: claims that stand in doubt, what repair did, who had to check."""
+    found = trajectory.verification
+    if found is None:
+        return []
+    bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
+    said = [f"Marked below: {_claims(bad)} not supported by a cited source."] if bad else []
+    note = [f"{one_line(found.note)}."] if found.note else []
+    return [*said, *_repaired(found), *note]
+
+
+def _repaired(found: Verification) -> list[str]:
+    became = [repair.became for repair in found.repairs]
+    rewritten, removed = sum(map(bool, became)), became.count("")
+    return [
+        f"{_claims(count)} not supported by any cited source, and {what}."
+        for count, what in ((rewritten, "rewritten from the source"), (removed, "removed"))
+        if count
+    ]
+
+
+def _claims(count: int) -> str:
+    return "1 claim was" if count == 1 else f"{count} claims were"
+
+
+def verified_json(trajectory: Trajectory) -> dict[str, Any] | None:
+    """Everything that checking came to; None where nobody checked."""
+    found = trajectory.verification
+    return found.model_dump(mode="json") if found else None
+
+
+def removed_section(trajectory: Trajectory) -> str:
+    """The claims that repair took out or rewrote, for the page; "" where there are none."""
+    repairs = trajectory.verification.repairs if trajectory.verification else ()
+    if not repairs:
+        return ""
+    items = "\n".join(f'<li dir="auto">{escape(one_line(r.claim))}</li>' for r in repairs)
+    return (
+        '<section aria-labelledby="removed-title">\n<h2 id="removed-title">Claims that no source '
+        f'holds, as they were written</h2>\n<ul class="removed">\n{items}\n</ul>\n</section>'
+    )
+
+
+ALIKE = 0.7
+"""share of the words of both sentences that they have in common"""
+LEAST_WORDS = 4
+"""in common, without the numbers"""
+LONGEST = 40
+"""words of a sentence; a longer one says more than one thing"""
+MOST = 3
+"""conflicts told"""
+QUOTED = 160
+"""characters of each sentence told"""
+
+_FIGURE = re.compile(
+    r"(?<![\w.,%/-])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)(?:\s?(%)|\s([^\W\d_]{2,}))?(?!\w)"
+)
+_TABLE = re.compile(r"\S(?: {2,}|\t)\S|\n\s*\n")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_DIGIT = re.compile(r"\d")
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two sources that give different figures for the same thing, as they put it."""
+
+    source: Source
+    says: str
+    other: Source
+    but: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    words: frozenset[str]
+    years: frozenset[str]
+    figures: dict[str, Decimal]
+    """the word after each number -> the number, where there is one number for it"""
+
+    def differs(self, other: "_Statement") -> bool:
+        common = self.words & other.words
+        if len(common) < LEAST_WORDS or len(common) < ALIKE * len(self.words | other.words):
+            return False
+        units = self.figures.keys() & other.figures.keys()
+        return self.years == other.years and any(
+            _differ(self.figures[unit], other.figures[unit]) for unit in units
+        )
+
+
+def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ...]:
+    """What the sources of the answer's claims say otherwise than others that were found."""
+    stated = [
+        (source, sentence, statement)
+        for source in trajectory.sources
+        for sentence in sentences(source.text)
+        if (statement := _statement(sentence)).figures
+    ]
+    found = {
+        frozenset((citation.quote, sentence)): Conflict(
+            citation.source, citation.quote, other, sentence
+        )
+        for citation in answer.citations
+        for said in (_statement(citation.quote),)
+        for other, sentence, statement in stated
+        if other.location != citation.source.location and said.differs(statement)
+    }
+    return tuple(found.values())[:MOST]
+
+
+def told(trajectory: Trajectory, answer: CitedAnswer) -> Iterator[str]:
+    """A sentence for each conflict; what it quotes is untrusted."""
+    numbers = {citation.id: citation.number for citation in answer.citations}
+    for conflict in conflicts(trajectory, answer):
+        first, second = (
+            f"[{numbers[source.id]}]" if source.id in numbers else one_line(source.location, 100)
+            for source in (conflict.source, conflict.other)
+        )
+        yield (
+            f'Figures differ: {first} says "{one_line(conflict.says, QUOTED)}", '
+            f'{second} says "{one_line(conflict.but, QUOTED)}"'
+        )
+
+
+def _statement(sentence: str) -> _Statement:
+    figures: dict[str, Decimal] = {}
+    twice: set[str] = set()
+    years: set[str] = set()
+    prose = "" if _TABLE.search(sentence) or len(sentence.split()) > LONGEST else sentence
+    for number, percent, word in _FIGURE.findall(prose):
+        unit = percent or word
+        if _YEAR.fullmatch(number):
+            years.add(number)
+        elif unit and unit.casefold() not in STOP_WORDS:
+            key = unit.casefold().removesuffix("s")
+            twice |= {key} & figures.keys()
+            figures[key] = _value(number)
+    words = frozenset(word for word in content_words(sentence) if not _DIGIT.search(word))
+    return _Statement(words, frozenset(years), {u: n for u, n in figures.items() if u not in twice})
+
+
+def _value(number: str) -> Decimal:
+    """`1,200` is in thousands, `1,5` is a decimal."""
+    thousands = re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number)
+    return Decimal(number.replace(",", "" if thousands else "."))
+
+
+def _differ(left: Decimal, right: Decimal) -> bool:
+    """Whether two numbers differ by more than the coarser of them was rounded by."""
+    coarser = max(int(left.as_tuple().exponent), int(right.as_tuple().exponent))
+    return abs(left - right) > Decimal(5).scaleb(coarser - 1)

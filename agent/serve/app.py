@@ -1,39 +1,95 @@
-"""The web application: routes over the desk, the page's static files, the guard before both."""
+"""The web application: routes over the desk, the page's static files, the guard before both.
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+One server from its settings to its end: the socket, the token, the signals.
+
+What of a server's data directory is looked at: its bank, judgements, reports, uploads, results.
+
+What was collected and trained is told by the room to the left, and therefore named by string.
+
+One server for each data directory: what two of them did to one run, neither would know.
+
+Where a server can be opened from, and what is said of that when it starts.
+
+One that listens on all addresses is told by those that this machine has in its networks: nobody
+elsewhere can open 0.0.0.0 or a loopback address.
+"""
+
+import asyncio
+import fcntl
+import ipaddress
+import socket
+import webbrowser
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from http import HTTPStatus
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
+from types import FrameType
 
+import click
+import uvicorn
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from agent.protocols import openai_completions, openai_responses
-from agent.serve import (
-    inspection,
-    routes_learning,
+from rubricem.agent.learning.lessons import local_model
+from rubricem.agent.research.setup import decoding_of, open_bank, with_default_source
+from rubricem.agent.serve import (
+    openai,
+    openai_responses,
+    routes_bank,
+    routes_judge,
     routes_mcp,
     routes_runs,
-    routes_status,
-    routes_threads,
-    routes_work,
+    routes_uploads,
 )
-from agent.serve.desk import RunDesk
-from agent.serve.guard import Guard
-from agent.serve.refusals import body_of, status_of
-from agent.serve.security import Security
-from memory.errors import RubricemError
+from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.refusals import body_of, status_of
+from rubricem.agent.serve.security import (
+    TOKEN_FILE_NAME,
+    Guard,
+    Security,
+    bound,
+    is_loopback,
+    kept_token,
+)
+from rubricem.agent.settings import Settings, choose_policy
+from rubricem.judge.build import LocalModel
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import writable
+
+RESULTS = "rubricem.training.show.routes"
+"""its `router` takes the data directory and further folders"""
+
+
+def inspection_router(desk: RunDesk, results: Sequence[Path] = ()) -> APIRouter:
+    """All of these routes; `results`: further folders with collected or trained runs."""
+    settings = desk.settings
+    bank = open_bank(settings)
+
+    def shared() -> LocalModel | None:
+        policy = desk.researchers.policy
+        return local_model(policy) if policy else None
+
+    routes = APIRouter()
+    routes.include_router(routes_bank.router(bank))
+    routes.include_router(routes_judge.router(settings, bank, shared))
+    routes.include_router(routes_runs.exports_router(settings))
+    routes.include_router(routes_uploads.router(settings.data_dir))
+    routes.include_router(import_module(RESULTS).router(settings.data_dir, results))
+    return routes
+
 
 ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
-    routes_runs.router,
-    routes_work.router,
-    routes_threads.router,
-    routes_learning.router,
-    openai_completions.router,
+    routes_runs.runs_router,
+    routes_runs.work_router,
+    routes_runs.threads_router,
+    routes_runs.learning_router,
+    openai.router,
     openai_responses.router,
     routes_mcp.router,
 )
@@ -55,17 +111,17 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
         title="rubricem", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.add_middleware(Guard, security=security)
-    app.include_router(routes_status.router(desk, security))
+    app.include_router(routes_runs.status_router(desk, security))
     for router in ROUTERS:
         app.include_router(router(desk))
-    app.include_router(inspection.router(desk, results))
+    app.include_router(inspection_router(desk, results))
     _tell_errors(app)
     _mount_page(app)
     return app
 
 
 def _mount_page(app: FastAPI) -> None:
-    folder = Path(str(files("agent.serve") / "static"))
+    folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
     async def page() -> FileResponse:
@@ -104,3 +160,192 @@ def _tell_errors(app: FastAPI) -> None:
             "remedy": "What happened stands where rubricem serve was started; please report it.",
         }
         return JSONResponse(body, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+LOCK_FILE_NAME = "serve.lock"
+
+
+@contextmanager
+def sole_server(data_dir: Path) -> Iterator[None]:
+    """Hold the directory while the server lasts; SettingsError where another one holds it."""
+    path = data_dir / LOCK_FILE_NAME
+    with writable(path):
+        data_dir.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise SettingsError(
+                f"Another rubricem serve works with {data_dir}.",
+                "Use that one, end it, or name another directory by RUBRICEM_DATA_DIR.",
+            ) from error
+        yield
+
+
+ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
+"""kept for documentation, so nobody's: the routing table is asked, and nothing is sent"""
+NOT_FOUND = "No address of this machine in a network was found; that one opens it here alone."
+WARNING = (
+    "Warning: others can reach this server. Whoever has its token can do everything here, and "
+    "without TLS whoever is on the way can read the token."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """This machine as others can call it."""
+
+    name: str = ""
+    """"" where its name does not lead to one of its addresses"""
+    addresses: tuple[str, ...] = ()
+    """numbers, the one that is used most first"""
+
+    @classmethod
+    def found(cls) -> "Machine":
+        name = socket.gethostname()
+        return cls.of(name, _resolved(name), list(_routed()))
+
+    @classmethod
+    def of(cls, name: str, named: Sequence[str], routed: Sequence[str]) -> "Machine":
+        """From what its name leads to, and the addresses that it shows to others."""
+        addresses = tuple(dict.fromkeys(filter(_is_outward, [*routed, *named])))
+        known = any(address in addresses for address in named)
+        return cls(name.casefold() if known else "", addresses)
+
+
+def listens_everywhere(host: str) -> bool:
+    """Whether what listens there can be opened by any address of the machine."""
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_unspecified
+    return not host
+
+
+def places(host: str, port: int, machine: Machine) -> list[str]:
+    """The addresses by which a server on `host` is opened; at least one."""
+    if not listens_everywhere(host):
+        return [_link("127.0.0.1" if host == "localhost" else host, port)]
+    # What listens on :: mostly takes both families, what listens on 0.0.0.0 never does.
+    own = [a for a in machine.addresses if ":" not in a or ":" in host]
+    names = [machine.name] if machine.name and own else []
+    return [_link(each, port) for each in [*own, *names]] or [here(host, port)]
+
+
+def here(host: str, port: int) -> str:
+    """The address by which this machine itself opens it."""
+    if not listens_everywhere(host):
+        return places(host, port, Machine())[0]
+    return _link("::1" if ":" in host else "127.0.0.1", port)
+
+
+def announced(
+    security: Security, port: int, machine: Machine, kept: Path, made: bool
+) -> Iterator[str]:
+    """What is said when the server starts, line by line.
+
+    `kept`: the file of its token; `made`: whether that is new, and so is shown this once.
+    """
+    first, *others = places(security.host, port, machine)
+    yield f"Serving on {first} (^C ends it; runs go on when it starts again)"
+    yield from (f"and on {other}" for other in others)
+    if security.token is None:
+        return
+    if listens_everywhere(security.host) and first == here(security.host, port):
+        yield NOT_FOUND
+    if made:
+        yield f"Token: {security.token} (it is kept in {kept})"
+        yield f"This link holds it: {first}#token={security.token}"
+    else:
+        yield f"A token is asked for; it is kept in {kept}"
+    yield WARNING
+
+
+def _routed() -> Iterator[str]:
+    """The address that this machine shows to what lies beyond its networks, of each family."""
+    for family, elsewhere in ELSEWHERE:
+        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((elsewhere, 9))
+            yield str(probe.getsockname()[0])
+
+
+def _resolved(name: str) -> list[str]:
+    with suppress(OSError, UnicodeError):
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        return [str(address[0]) for *_, address in found]
+    return []
+
+
+def _is_outward(address: str) -> bool:
+    with suppress(ValueError):
+        number = ipaddress.ip_address(address)
+        return not (number.is_loopback or number.is_link_local or number.is_unspecified)
+    return False
+
+
+def _link(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+GRACE = 3
+"""seconds that connections get to end"""
+
+
+class PageServer(uvicorn.Server):
+    """Lets those who watch go as soon as the server is to end, so that it need not wait."""
+
+    def __init__(self, config: uvicorn.Config, desk: RunDesk) -> None:
+        super().__init__(config)
+        self._desk = desk
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._desk.close()
+        # Not passed on when it has ended, as uvicorn would: this is how a server ends.
+        self.force_exit, self.should_exit = self.should_exit, True
+
+
+async def served(
+    settings: Settings, host: str, port: int, open_page: bool, results: Sequence[Path] = ()
+) -> None:
+    """Serve until ^C; what is not finished then goes on when the next server starts."""
+    settings = with_default_source(settings)
+    # What cannot be is told before anybody waits for it.
+    decoding_of(settings, choose_policy(settings))
+    listening = bound(host, port)
+    with sole_server(settings.data_dir):
+        await _served(settings, host, listening, open_page, results)
+
+
+async def _served(
+    settings: Settings,
+    host: str,
+    listening: socket.socket,
+    open_page: bool,
+    results: Sequence[Path],
+) -> None:
+    everywhere = listens_everywhere(host)
+    machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
+    security, made = secured(settings.data_dir, host, machine)
+    desk = RunDesk(settings)
+    config = uvicorn.Config(
+        create_app(desk, security, results),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=GRACE,
+        lifespan="on",
+    )
+    port, kept = listening.getsockname()[1], settings.data_dir / TOKEN_FILE_NAME
+    for line in announced(security, port, machine, kept, made):
+        click.echo(line)
+    if open_page:
+        await asyncio.to_thread(webbrowser.open, here(host, port))
+    await PageServer(config, desk).serve([listening])
+
+
+def secured(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]:
+    """What the server requires, and whether its token is new: one where others can reach it."""
+    if is_loopback(host):
+        return Security(host), False
+    token, made = kept_token(data_dir)
+    names = (machine.name,) if machine.name and listens_everywhere(host) else ()
+    return Security(host, token, names), made

@@ -1,13 +1,22 @@
-"""What the server refuses: a sentence, a remedy, and the HTTP status that says of what kind."""
+"""What the server refuses: a sentence, a remedy, and the HTTP status that says of what kind.
 
-from collections.abc import Iterator
+Errors in the form in which clients of OpenAI's interface read them.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
+from typing import Any
 
-from memory.errors import RubricemError, SettingsError, StoreError
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 
 
-class Refused(RubricemError):
+class RequestRefused(RubricemError):
     """A request that is not carried out; nothing was changed by it."""
 
     def __init__(self, status: int, message: str, remedy: str = "") -> None:
@@ -15,9 +24,11 @@ class Refused(RubricemError):
         self.status = status
 
 
-def unknown_run(run: str) -> Refused:
+def unknown_run(run: str) -> RequestRefused:
     message = f"There is no run {run[:80]!r}, or its folder was deleted."
-    return Refused(HTTPStatus.NOT_FOUND, message, "GET /api/runs lists those that there are.")
+    return RequestRefused(
+        HTTPStatus.NOT_FOUND, message, "GET /api/runs lists those that there are."
+    )
 
 
 @contextmanager
@@ -26,20 +37,20 @@ def unknown_thread() -> Iterator[None]:
     try:
         yield
     except SettingsError as error:
-        raise Refused(HTTPStatus.NOT_FOUND, str(error), error.remedy) from error
+        raise RequestRefused(HTTPStatus.NOT_FOUND, str(error), error.remedy) from error
 
 
-def conflict(message: str, remedy: str = "") -> Refused:
-    return Refused(HTTPStatus.CONFLICT, message, remedy)
+def conflict(message: str, remedy: str = "") -> RequestRefused:
+    return RequestRefused(HTTPStatus.CONFLICT, message, remedy)
 
 
-def too_many(message: str, remedy: str) -> Refused:
-    return Refused(HTTPStatus.TOO_MANY_REQUESTS, message, remedy)
+def too_many(message: str, remedy: str) -> RequestRefused:
+    return RequestRefused(HTTPStatus.TOO_MANY_REQUESTS, message, remedy)
 
 
 def status_of(error: RubricemError) -> int:
     """The status of any of our errors: what was asked wrongly, or what failed here."""
-    if isinstance(error, Refused):
+    if isinstance(error, RequestRefused):
         return error.status
     if isinstance(error, SettingsError):
         return HTTPStatus.UNPROCESSABLE_ENTITY
@@ -50,3 +61,68 @@ def status_of(error: RubricemError) -> int:
 
 def body_of(error: RubricemError) -> dict[str, str]:
     return {"error": str(error), "remedy": error.remedy}
+
+
+class Unfit(RequestRefused):
+    """A request that this server cannot mean; `param` names the field at fault."""
+
+    def __init__(
+        self,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        status: int = HTTPStatus.BAD_REQUEST,
+    ) -> None:
+        super().__init__(status, message)
+        self.param = param
+        self.code = code
+
+
+def error_of(error: RubricemError) -> dict[str, Any]:
+    """`{"message", "type", "param", "code"}`."""
+    status = openai_status(error)
+    kind = "invalid_request_error"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        kind = "rate_limit_error"
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        kind = "server_error"
+    known = error if isinstance(error, Unfit) else None
+    return {
+        "message": f"{error} {error.remedy}".strip(),
+        "type": kind,
+        "param": known.param if known else None,
+        "code": known.code if known else None,
+    }
+
+
+def openai_status(error: RubricemError) -> int:
+    """What cannot be asked is 400 here."""
+    asked_wrongly = isinstance(error, SettingsError) and not isinstance(error, RequestRefused)
+    return HTTPStatus.BAD_REQUEST if asked_wrongly else status_of(error)
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose refusals are told in OpenAI's form."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        handle = super().get_route_handler()
+
+        async def told(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except RubricemError as error:
+                body = {"error": error_of(error)}
+                return JSONResponse(body, openai_status(error))
+            except RequestValidationError as error:
+                body = {"error": error_of(_malformed(error))}
+                return JSONResponse(body, HTTPStatus.BAD_REQUEST)
+
+        return told
+
+
+def _malformed(error: RequestValidationError) -> Unfit:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"][1:])
+    if first["type"] == "json_invalid" or not place:
+        return Unfit("The body must be a JSON object.")
+    return Unfit(f"{place}: {first['msg']}.", place)

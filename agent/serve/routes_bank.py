@@ -2,10 +2,13 @@
 
 A change says which version of an item it is about (in its body, or by `If-Match`); where that
 is not the one that stands, somebody else was faster, and nothing is changed.
+
+Reflections of the bank as the page shows them, and words by which they are looked up.
 """
 
 import asyncio
-from collections.abc import Iterator
+import hashlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
@@ -14,15 +17,76 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 
-from agent.serve.bank_items import item_json, version_of, with_words
-from agent.serve.refusals import Refused, conflict
-from memory.asking import told
-from memory.bank import RubricBank
-from memory.bank_catalogue import Standing
-from memory.errors import RubricemError, SettingsError
-from memory.items import NEVER, BankItem, Released
-from memory.screening import LONGEST, screened
-from memory.text import storable
+from rubricem.agent.serve.refusals import RequestRefused, conflict
+from rubricem.memory.asking import told
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.catalogue import Standing
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.schema import NEVER, BankItem, Released
+from rubricem.memory.screening import LONGEST, screened
+from rubricem.memory.text import storable
+
+_BATCH = 500
+"""items that are looked through at once"""
+
+
+def state_of(item: BankItem) -> str:
+    """What became of it, in a word that can be asked for."""
+    if item.until != NEVER:
+        return "replaced"
+    if item.quarantined:
+        return "quarantine"
+    return "disabled" if item.disabled else "active"
+
+
+def version_of(item: BankItem) -> str:
+    """Changes with every decision on the item: who saw another one decides on something else."""
+    standing = (item.until, item.pinned, item.disabled, item.released)
+    text = f"{item.reflection.id} {item.since} {standing}"
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:
+    """The reflection's fields and its standing, as one object."""
+    standing = item.model_dump(mode="json", exclude={"reflection", "until", "removed", "recalled"})
+    found = {} if similarity is None else {"similarity": similarity}
+    return {
+        **item.reflection.model_dump(mode="json"),
+        **standing,
+        "until": None if item.until == NEVER else item.until,
+        "uses": item.recalled,
+        "state": state_of(item),
+        "version": version_of(item),
+        **found,
+    }
+
+
+async def with_words(
+    bank: RubricBank, words: str, standing: Standing, limit: int, before: int
+) -> list[BankItem]:
+    """The latest items that hold all the words somewhere, in whatever case."""
+    wanted = words.casefold().split()
+    found: list[BankItem] = []
+    async for item in _items(bank, standing, before):
+        reflection = item.reflection
+        text = " ".join((reflection.question, reflection.rubrics, reflection.takeaways))
+        if _holds(text.casefold(), wanted):
+            found.append(item)
+        if len(found) == limit:
+            break
+    return found
+
+
+async def _items(bank: RubricBank, standing: Standing, before: int) -> AsyncIterator[BankItem]:
+    while page := await bank.page(standing, _BATCH, before):
+        for item in page:
+            yield item
+        before = page[-1].since
+
+
+def _holds(text: str, words: Sequence[str]) -> bool:
+    return all(word in text for word in words)
+
 
 BY = "web page"
 """where a person decided"""
@@ -150,7 +214,9 @@ class _BankDesk:
             if item.reflection.id == identifier:
                 return item
         message = f"There is no reflection {identifier[:80]!r} in the bank."
-        raise Refused(HTTPStatus.NOT_FOUND, message, "It may have been removed: list them again.")
+        raise RequestRefused(
+            HTTPStatus.NOT_FOUND, message, "It may have been removed: list them again."
+        )
 
     async def _standing(self, identifier: str, version: str | None) -> BankItem:
         """The item, if nothing has replaced or changed it since it was shown."""
@@ -181,7 +247,7 @@ class _BankDesk:
         takeaways = old.takeaways if change.takeaways is None else change.takeaways
         clean = await asyncio.to_thread(screened, rubrics, takeaways, ())
         if not (clean.rubrics.strip() and clean.takeaways.strip()):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.UNPROCESSABLE_ENTITY,
                 "Nothing is left of it once tags, addresses and hidden characters are taken out.",
                 "Say in words what is to be learnt.",

@@ -2,6 +2,8 @@
 
 The SDK is loaded, and the tools are opened, by the first who asks for them. The guard before all
 routes has checked host, origin and token by then.
+
+The tools over the desk of a server: its runs and its model; no key of it is told.
 """
 
 import asyncio
@@ -16,8 +18,15 @@ from fastapi import APIRouter
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agent.serve.desk import RunDesk
-from agent.serve.refusals import Refused
+from rubricem.agent.learning.lessons import local_model
+from rubricem.agent.mcp.workbench import Tell, Workbench
+from rubricem.agent.serve.desk import RunAsked, RunDesk
+from rubricem.agent.serve.openai import OpenAIRuns
+from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.routes_runs import for_others
+from rubricem.judge.build import LocalModel
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.schema import AnswerFormat, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
@@ -59,7 +68,7 @@ class Tools:
 
     async def _opened(self) -> ASGIApp:
         if find_spec(self._package) is None:
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.NOT_IMPLEMENTED,
                 "This server lacks the extra `mcp`, which its MCP tools need.",
                 'Install it where rubricem serve runs: pip install "rubricem[mcp]"',
@@ -75,15 +84,16 @@ class Tools:
                     self._task.result()
                 self._app = opened.result()
         if self._app is None:
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "This server ends.", "Come back later.")
+            raise RequestRefused(
+                HTTPStatus.SERVICE_UNAVAILABLE, "This server ends.", "Come back later."
+            )
         return self._app
 
     async def _hold(self, opened: "asyncio.Future[ASGIApp]") -> None:
         """Keep the tools open until the server ends, in the one task that may close them."""
         from mcp.server.transport_security import TransportSecuritySettings
 
-        from agent.mcp_server.desk_bench import DeskBench
-        from agent.mcp_server.tools import server_of
+        from rubricem.agent.mcp.server import server_of
 
         async with DeskBench(self._desk) as bench:
             with _logging_kept():
@@ -108,3 +118,32 @@ def _logging_kept() -> Iterator[None]:
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+
+
+class DeskBench(Workbench):
+    """Research is a run of the desk: it waits for its place, and the page shows it like any other.
+
+    One that its client gives up is stopped, and can be resumed.
+    """
+
+    def __init__(self, desk: RunDesk) -> None:
+        super().__init__(desk.settings, logging.getLogger(__name__).warning)
+        self._desk = desk
+        self._runs = OpenAIRuns(desk)
+
+    async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
+        asked = RunAsked(question=question, format=answer_format, approve_plan=False, clarify=False)
+        work = await self._desk.start(asked)
+        async with self._runs.held(work):
+            async for line in self._runs.progress(work):
+                tell(line)
+        answer = await self._runs.answer(work.run, work.conversation)
+        store = self._desk.store
+        if not await asyncio.to_thread(store.ended, work.run):
+            raise RubricemError(answer.reason)
+        trajectory = await asyncio.to_thread(store.load, work.run)
+        return await asyncio.to_thread(for_others, trajectory, self._desk.settings)
+
+    def _shared_model(self) -> LocalModel | None:
+        policy = self._desk.researchers.policy
+        return local_model(policy) if policy else None

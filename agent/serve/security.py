@@ -7,19 +7,76 @@ token      where the server can be reached from elsewhere: a bearer token, or th
 limits     sizes of bodies, and requests of one address within a time
 
 A refusal is a sentence and a remedy. Every reply forbids the page all that it does not need.
+
+The middleware in front of all routes: checks a request, counts its body, sends our headers.
+
+How many requests one address may send: so many at once, and so many a second from then on.
+
+The token of a server that others can reach: made once, kept for its owner alone.
 """
 
+import errno
 import hashlib
 import hmac
 import ipaddress
-from collections.abc import Mapping
+import json
+import os
+import secrets
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
 from urllib.parse import urlsplit
 
-from agent.serve.rates import Rates
-from agent.serve.refusals import Refused, too_many
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rubricem.agent.serve.refusals import RequestRefused, body_of, error_of, too_many
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import unusable
+
+BACKLOG = 2048
+
+MOST_ADDRESSES = 1024
+"""addresses that are remembered; the one heard of least recently is forgotten"""
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A bucket of requests that fills again."""
+
+    at_once: float
+    a_second: float
+
+
+@dataclass
+class Rates:
+    """What each address has left."""
+
+    reading: Rate = Rate(2000, 200)
+    changing: Rate = Rate(120, 10)
+    clock: Callable[[], float] = time.monotonic
+    _left: OrderedDict[tuple[str, bool], tuple[float, float]] = field(default_factory=OrderedDict)
+    """what is left, and when that was"""
+
+    def allow(self, address: str, changing: bool) -> bool:
+        """Whether one more request is carried out; it is counted if so."""
+        rate, now, key = (
+            (self.changing if changing else self.reading),
+            self.clock(),
+            (address, changing),
+        )
+        left, at = self._left.pop(key, (rate.at_once, now))
+        left = min(left + (now - at) * rate.a_second, rate.at_once)
+        allowed = left >= 1
+        self._left[key] = (left - allowed, now)
+        while len(self._left) > MOST_ADDRESSES:
+            self._left.popitem(last=False)
+        return allowed
+
 
 CSRF_HEADER = "X-Rubricem"
 COOKIE = "rubricem"
@@ -95,7 +152,7 @@ class Security:
         # A name can be pointed at any address by its owner, a number cannot.
         if self.token is not None and _is_address(name):
             return
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.FORBIDDEN,
             f"This server is not called {name[:80]!r}.",
             "Open it by the address that rubricem serve printed, or name this one by --host.",
@@ -106,7 +163,7 @@ class Security:
         foreign = origin is not None and _place_of(origin) != headers.get("host", "")
         asked_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if foreign or (asked_elsewhere and path.startswith(GUARDED)):
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 "A page of another site asked for this.",
                 "Use the page that this server shows.",
@@ -118,13 +175,13 @@ class Security:
         if path.startswith(PROGRAMS):
             kind = headers.get("content-type", "").partition(";")[0].strip().casefold()
             if method == "POST" and kind != "application/json":
-                raise Refused(
+                raise RequestRefused(
                     HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
                     "The body is not said to be JSON.",
                     "Send Content-Type: application/json.",
                 )
         elif headers.get(CSRF_HEADER.casefold()) != "1":
-            raise Refused(
+            raise RequestRefused(
                 HTTPStatus.FORBIDDEN,
                 f"The header {CSRF_HEADER} is missing.",
                 f"Send {CSRF_HEADER}: 1 with every request that changes something.",
@@ -138,15 +195,15 @@ class Security:
             return
         if hmac.compare_digest(_cookie_in(headers.get("cookie", "")), self.cookie()):
             return
-        raise Refused(
+        raise RequestRefused(
             HTTPStatus.UNAUTHORIZED,
             "This server asks for its token.",
             "Log in with what rubricem serve printed, or send Authorization: Bearer and it.",
         )
 
 
-def too_large(most: int) -> Refused:
-    return Refused(
+def too_large(most: int) -> RequestRefused:
+    return RequestRefused(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         f"The body is too large: at most {most:,} bytes are read here.",
         "Put long material into a folder and name it as a source.",
@@ -194,3 +251,177 @@ def _cookie_in(header: str) -> str:
         return ""
     value = found.value if found else ""
     return value if value.isascii() else ""
+
+
+OPENAI = "/v1/"
+"""what is refused there is told as clients of OpenAI's interface read it"""
+DISCARDED = 16
+"""times its limit of a body is read and thrown away before the connection is closed"""
+
+
+class Guard:
+    """Lets through what `Security` lets through."""
+
+    def __init__(self, app: ASGIApp, security: Security) -> None:
+        self._app = app
+        self._security = security
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        sender = _Sender(send, scope["path"])
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
+        }
+        client = (scope.get("client") or ("",))[0]
+        try:
+            self._security.check(scope["method"], scope["path"], headers, client)
+        except RequestRefused as refused:
+            if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+                await _discard(receive, DISCARDED * self._security.most(scope["path"]))
+            await sender.refuse(refused)
+            return
+        await self._app(
+            scope, _Counted(receive, self._security.most(scope["path"]), sender), sender
+        )
+
+
+class _Sender:
+    """Sends on, with our headers."""
+
+    def __init__(self, send: Send, path: str) -> None:
+        data = path.startswith(GUARDED)
+        self._openai = path.startswith(OPENAI)
+        self._send = send
+        self._added = [*HEADERS.items(), *([(b"cache-control", b"no-store")] if data else [])]
+        self._begun = False
+        self._refused = False
+
+    async def __call__(self, message: Message) -> None:
+        if self._refused:
+            return
+        if message["type"] == "http.response.start":
+            self._begun = True
+            added = dict(self._added)
+            kept = [(name, value) for name, value in message["headers"] if name not in added]
+            message["headers"] = [*kept, *added.items()]
+        await self._send(message)
+
+    async def refuse(self, refused: RequestRefused) -> None:
+        """Say why, in the place of whatever the application has to say, if it has not begun."""
+        if self._begun or self._refused:
+            return
+        told = {"error": error_of(refused)} if self._openai else body_of(refused)
+        body = json.dumps(told).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+        if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+            # What is left of the body is not read.
+            headers.append((b"connection", b"close"))
+        start = {"type": "http.response.start", "status": refused.status, "headers": headers}
+        await self(start)
+        await self({"type": "http.response.body", "body": body})
+        self._refused = True
+
+
+class _Counted:
+    """Receives a body up to its limit; beyond, the client is as good as gone."""
+
+    def __init__(self, receive: Receive, most: int, sender: _Sender) -> None:
+        self._receive = receive
+        self._most = most
+        self._sender = sender
+        self._read = 0
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        if self._read <= self._most:
+            return message
+        if message.get("more_body"):
+            await _discard(self._receive, DISCARDED * self._most)
+        await self._sender.refuse(too_large(self._most))
+        return {"type": "http.disconnect"}
+
+
+async def _discard(receive: Receive, most: int) -> None:
+    """Read on without keeping anything: who is cut off while they send does not hear why."""
+    read = 0
+    while read < most:
+        message = await receive()
+        read += len(message.get("body", b""))
+        if not message.get("more_body"):
+            return
+
+
+TOKEN_FILE_NAME = "serve-token"
+BYTES = 32
+
+
+def kept_token(data_dir: Path) -> tuple[str, bool]:
+    """The token of a data directory, and whether it was made now.
+
+    Raises StoreError where its file cannot be used, or can be read by others.
+    """
+    path = data_dir / TOKEN_FILE_NAME
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            return _read(path), False
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        token = secrets.token_urlsafe(BYTES)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+        return token, True
+    except StoreError:
+        raise
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_mode & 0o077:
+        raise StoreError(
+            f"the token in {path} can be read by others",
+            "Remove the file; a new one is made when the server starts.",
+        )
+    token = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(token) < BYTES:
+        raise StoreError(
+            f"{path} holds no token", "Remove it; a new one is made when the server starts."
+        )
+    return token
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """The socket to listen on; SettingsError where it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise SettingsError(
+            f"{host!r} is no address of this machine: {error.strerror or error}.",
+            "Name another by --host, or leave it out for this machine alone.",
+        ) from error
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        raise _unbound(host, port, error) from error
+    listening.setblocking(False)
+    return listening
+
+
+def _unbound(host: str, port: int, error: OSError) -> SettingsError:
+    if error.errno == errno.EADDRINUSE:
+        return SettingsError(
+            f"Port {port} is in use.", "Choose another by --port, or 0 for any free one."
+        )
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return SettingsError(
+        f"Nothing can listen on {host} port {port}: {why}.", "Choose another --host or --port."
+    )

@@ -3,18 +3,174 @@
 Its client is synchronous and may wait for one engine after another, each with a time-out of its
 own, so it runs in a thread that is given up after a hard time limit. The thread is a daemon: a
 search that hangs keeps neither the answer nor the end of the program waiting.
+
+A SearXNG instance, asked through its JSON search API (GET /search?format=json).
+
+Scholarly papers, found through the Semantic Scholar Academic Graph API (paper/search).
+
+A query may be narrowed by years and fields of study. A paper's passage is its abstract, or the
+service's one-sentence summary where no abstract may be shown; its place says who wrote it and
+when, its location is an address that can be opened: the open-access PDF, else the paper's page.
+Callers without a key share one allowance, so calls go one at a time and wait when told to.
+
+Asking a search service for JSON: one request, every failure a sentence.
+
+A reply is read up to a size limit and a hard time limit, whatever the service does meanwhile;
+redirects are not followed, since the address was named by the user or by this program.
+
+What a search service returned, as passages: web addresses only, each page and text once.
+
+A query and what narrows it: `year:2019-2021` and `field:"Computer Science"`.
+
+A policy narrows a search by attributes of its tool call, a person by writing these words. They
+travel inside the query's text, so that the journal, a resume and the report show them as asked.
+Sources that cannot narrow a search leave them out; what is no year or known field stays text.
 """
 
 import asyncio
+import json
+import random
+import re
+import ssl
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
-from agent.sources.query import read_query
-from agent.sources.rows import found_passages, row
-from memory.errors import SourceError
-from memory.interfaces import Passage
+import httpx
+
+from rubricem.agent.models.limits import Endpoint, Retry, asked_wait, is_transient, shared_limiters
+from rubricem.agent.sources.index import without_near_duplicates
+from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.memory.interfaces import Passage
+
+_TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
+LONGEST = 8000
+"""characters kept of one result's text"""
+
+
+def found_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
+    """The first `limit` rows that can be cited, without repeated pages or texts."""
+    seen: set[str] = set()
+    kept: list[Passage] = []
+    for row in rows:
+        address = same_page(row.location)
+        if address and row.text and address not in seen:
+            seen.add(address)
+            kept.append(row)
+    return without_near_duplicates(kept, limit)
+
+
+def row(title: object, address: object, text: object, place: str = "") -> Passage:
+    """A passage from fields of a service's reply, which may be missing or of another type."""
+    title, address, text = (_flat(value) for value in (title, address, text))
+    return Passage(title or address, address, place, (text or title)[:LONGEST])
+
+
+def same_page(address: str) -> str:
+    """What two addresses of one page have in common; "" for what is no web address."""
+    try:
+        parts = urlsplit(address)
+        host = parts.hostname
+    except ValueError:
+        return ""
+    if parts.scheme not in ("http", "https") or not host:
+        return ""
+    return f"{host.removeprefix('www.')}{_port(parts)}{parts.path.rstrip('/')}?{_query(parts)}"
+
+
+def _port(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("]")[2].rpartition("@")[2].partition(":")[2]
+
+
+def _query(parts: SplitResult) -> str:
+    """The query string without what only says where a visitor came from."""
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    return urlencode([pair for pair in pairs if not pair[0].lower().startswith(_TRACKING)])
+
+
+def _flat(value: object) -> str:
+    return " ".join(value.split()) if isinstance(value, str) else ""
+
+
+FIELDS = (
+    "Agricultural and Food Sciences",
+    "Art",
+    "Biology",
+    "Business",
+    "Chemistry",
+    "Computer Science",
+    "Economics",
+    "Education",
+    "Engineering",
+    "Environmental Science",
+    "Geography",
+    "Geology",
+    "History",
+    "Law",
+    "Linguistics",
+    "Materials Science",
+    "Mathematics",
+    "Medicine",
+    "Philosophy",
+    "Physics",
+    "Political Science",
+    "Psychology",
+    "Sociology",
+)
+"""fields of study as Semantic Scholar names them"""
+
+_YEARS = r"\d{4}(?:-(?:\d{4})?)?|-\d{4}"
+_NARROWING = re.compile(
+    rf"(?<!\S)(?:years?:(?P<years>{_YEARS})|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
+    re.I,
+)
+_CANONICAL = {name.casefold(): name for name in FIELDS}
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`years` is "2020", "2019-2021", "2019-", "-2021", or "" for any."""
+
+    text: str
+    years: str = ""
+    fields: tuple[str, ...] = ()
+
+
+def read_query(written: str) -> Query:
+    """The words, the years and the fields of study of a query; the last named years count."""
+    years, fields = "", dict[str, None]()
+
+    def take(found: re.Match[str]) -> str:
+        nonlocal years
+        if found["years"]:
+            years = found["years"]
+            return ""
+        named = known_fields(found["quoted"] or found["bare"])
+        fields.update(dict.fromkeys(named))
+        return "" if named else found[0]
+
+    text = _NARROWING.sub(take, written)
+    return Query(" ".join(text.split()), years, tuple(fields))
+
+
+def known_fields(names: str) -> tuple[str, ...]:
+    """The fields in a list with commas, spelt as they are known; () if any is unknown."""
+    found = [_CANONICAL.get(" ".join(name.split()).casefold()) for name in names.split(",")]
+    return () if None in found else tuple(name for name in found if name)
+
+
+def narrowed(query: str, attributes: Mapping[str, str]) -> str:
+    """The query of a tool call with what its attributes narrow written into it."""
+    years = attributes.get("year") or attributes.get("years") or ""
+    fields = known_fields(attributes.get("field") or attributes.get("fields") or "")
+    if re.fullmatch(_YEARS, years):
+        query += f" year:{years}"
+    return f'{query} field:"{",".join(fields)}"' if fields else query
+
 
 Rows = Sequence[dict[str, Any]]
 AskEngines = Callable[[str, int], Rows]
@@ -110,3 +266,280 @@ async def in_thread(call: Callable[[str, int], Rows], query: str, most: int) -> 
 
     threading.Thread(target=run, name="web-search", daemon=True).start()
     return await done
+
+
+MOST_BYTES = 10_000_000
+QUOTED = 200
+
+
+class SearchRefused(SourceError):
+    """The service answered with an HTTP status that is no success."""
+
+    def __init__(self, message: str, remedy: str, status: int, headers: Mapping[str, str]) -> None:
+        super().__init__(message, remedy)
+        self.status = status
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """A search service: `name` and `url` as they are told, headers as they are sent."""
+
+    name: str
+    url: str
+    seconds: float
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The JSON object at a path. Raises SourceError, as `Refused` for an HTTP status."""
+        reply = self._parsed(await self.fetch(path, params))
+        if not isinstance(reply, dict):
+            raise self._garbled()
+        return reply
+
+    async def fetch(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
+        try:
+            async with asyncio.timeout(self.seconds):
+                return await self._read(path, params)
+        except (TimeoutError, httpx.TimeoutException) as cause:
+            raise SourceError(
+                f"{self.name} did not answer within {self.seconds:g} s.",
+                "Search again later, or name another source.",
+            ) from cause
+        except httpx.HTTPError as cause:
+            raise SourceError(
+                f"{self.name} cannot be reached at {self.url}.",
+                "Look whether it runs and whether this machine is connected, or name another "
+                "source.",
+            ) from cause
+
+    async def _read(self, path: str, params: Mapping[str, str] | None) -> bytes:
+        headers = {"user-agent": "rubricem", "accept": "application/json", **self.headers}
+        client = httpx.AsyncClient(headers=headers, timeout=self.seconds, verify=_trusted())
+        async with (
+            client as http,
+            http.stream("GET", self.url + path, params=params) as reply,
+        ):
+            content = bytearray()
+            async for piece in reply.aiter_bytes():
+                content += piece
+                if len(content) > MOST_BYTES:
+                    raise self._garbled()
+        if not reply.is_success:
+            raise self._refused(reply, bytes(content))
+        return bytes(content)
+
+    def _parsed(self, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError as cause:
+            raise self._garbled() from cause
+
+    def _garbled(self) -> SourceError:
+        return SourceError(
+            f"What {self.url} sent is no search result of {self.name}.",
+            "Correct its address, or name another source.",
+        )
+
+    def _refused(self, reply: httpx.Response, content: bytes) -> SearchRefused:
+        words = " ".join(_complaint(content).split())[:QUOTED]
+        said = f": {words}" if words else ""
+        return SearchRefused(
+            f"{self.name} refused the search (HTTP {reply.status_code}){said}.",
+            "Search again later, or name another source.",
+            reply.status_code,
+            reply.headers,
+        )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """Whom a connection trusts; reading it takes 30 ms of CPU, which each search would take."""
+    return httpx.create_ssl_context()
+
+
+def _complaint(content: bytes) -> str:
+    """The service's own words: the field of a JSON reply that holds them, else none."""
+    try:
+        reply = json.loads(content)
+    except ValueError:
+        return ""
+    said = (reply.get("error") or reply.get("message")) if isinstance(reply, dict) else ""
+    return said.rstrip(".") if isinstance(said, str) else ""
+
+
+class SearXNG:
+    """Passages are the excerpts that the instance's engines show of pages."""
+
+    name = "searxng"
+
+    def __init__(self, address: str, seconds: float = SECONDS) -> None:
+        """`address` is that of the instance's first page; it may hold a user and password.
+
+        Raises SettingsError for what is no address.
+        """
+        place = self._place(address)
+        headers = {"authorization": place.basic} if place.basic else {}
+        self._service = Service("SearXNG", place.url, seconds, headers)
+
+    @staticmethod
+    def _place(address: str) -> Endpoint:
+        try:
+            return Endpoint.parse(address)
+        except SettingsError as cause:
+            raise SettingsError(
+                "The address of the SearXNG instance is not an http or https address.",
+                "Give it like searxng:http://localhost:8080.",
+            ) from cause
+
+    async def prepare(self) -> tuple[str, ...]:
+        """Raises SourceError where nothing answers, before a question is paid for."""
+        try:
+            await self._service.fetch("/healthz")
+        except SearchRefused:
+            return ()  # Instances without this page still answer searches.
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        params = {"q": read_query(query).text, "format": "json"}
+        try:
+            reply = await self._service.get("/search", params)
+        except SearchRefused as refused:
+            raise self._explained(refused) from refused
+        found = found_passages(map(_passage, _rows(reply)), limit)
+        if not found and (failed := _failed_engines(reply)):
+            raise SourceError(
+                f"SearXNG found nothing, and these of its engines failed: {failed}.",
+                "Search again later, or turn on other engines in its settings.yml.",
+            )
+        return found
+
+    def _explained(self, refused: SearchRefused) -> SourceError:
+        """The two refusals that an instance's own settings cause, with the setting."""
+        if refused.status == 403:
+            return SourceError(
+                f"SearXNG at {self._service.url} gives no JSON (HTTP 403).",
+                "Add json to search.formats in its settings.yml, or use an instance of your own.",
+            )
+        if refused.status == 429:
+            return SourceError(
+                f"SearXNG at {self._service.url} limits its callers (HTTP 429).",
+                "Turn off its limiter for this machine, or search again later.",
+            )
+        return refused
+
+
+def _rows(reply: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = reply.get("results")
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _passage(found: dict[str, Any]) -> Passage:
+    date = found.get("publishedDate")
+    place = f"published {date[:10]}" if isinstance(date, str) and date else ""
+    return row(found.get("title"), found.get("url"), found.get("content"), place)
+
+
+def _failed_engines(reply: dict[str, Any]) -> str:
+    """As in "google (timeout), bing (CAPTCHA)"; the service gives pairs of name and reason."""
+    pairs = reply.get("unresponsive_engines") or []
+    return ", ".join(f"{pair[0]} ({pair[1]})" for pair in pairs if len(pair) == 2)
+
+
+API = "https://api.semanticscholar.org/graph/v1"
+RETURNED = "title,abstract,tldr,year,venue,authors,url,openAccessPdf,externalIds,fieldsOfStudy"
+MOST = 100
+"""papers that the service returns at once"""
+RETRY = Retry(tries=4, first=1.0, longest=8.0, total=20.0)
+
+
+class Scholar:
+    """Passages are abstracts of papers."""
+
+    name = "scholar"
+
+    def __init__(
+        self, key: str | None = None, url: str = API, seconds: float = SECONDS, retry: Retry = RETRY
+    ) -> None:
+        headers = {"x-api-key": key} if key else {}
+        self._service = Service("Semantic Scholar", url, seconds, headers)
+        self._key = key
+        self._retry = retry
+
+    async def prepare(self) -> tuple[str, ...]:
+        return ()
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        asked = read_query(query)
+        if not asked.text:
+            return []
+        reply = await self._patiently(_params(asked, limit))
+        papers = reply.get("data")
+        found = [paper for paper in papers or [] if isinstance(paper, dict)]
+        return found_passages(map(_paper_passage, found), limit)
+
+    async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
+        """Ask again while the service is busy, as long as the waits stay within bounds."""
+        limiter = shared_limiters().of(self._service.url, 1)
+        waited = 0.0
+        for tried in range(1, self._retry.tries + 1):
+            async with limiter.slot():
+                try:
+                    return await self._service.get("/paper/search", params)
+                except SearchRefused as refused:
+                    wait = self._retry.wait(tried, asked_wait(refused.headers), random.random())
+                    waited += wait
+                    last = tried == self._retry.tries or waited > self._retry.total
+                    if last or not is_transient(refused.status):
+                        raise self._explained(refused) from refused
+                    limiter.pause(wait)
+        raise AssertionError("the last try returns or raises")
+
+    def _explained(self, refused: SearchRefused) -> SearchRefused:
+        status = refused.status
+        if status == 429:
+            told = "Semantic Scholar limits its callers (HTTP 429)."
+            own = "Search again later." if self._key else "Set RUBRICEM_SCHOLAR_KEY to a free key."
+        elif status in (401, 403) and self._key:
+            told = f"Semantic Scholar refused the key (HTTP {status})."
+            own = "Correct RUBRICEM_SCHOLAR_KEY, or unset it."
+        else:
+            return refused
+        return SearchRefused(told, own, status, refused.headers)
+
+
+def _params(asked: Query, limit: int) -> dict[str, str]:
+    # Terms with a hyphen match nothing there.
+    params = {"query": " ".join(asked.text.replace("-", " ").split()), "fields": RETURNED}
+    if asked.years:
+        params["year"] = asked.years
+    if asked.fields:
+        params["fieldsOfStudy"] = ",".join(asked.fields)
+    return {**params, "limit": str(min(limit, MOST))}
+
+
+def _paper_passage(paper: dict[str, Any]) -> Passage:
+    text = paper.get("abstract") or _inside(paper, "tldr", "text")
+    page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
+    return row(paper.get("title"), pdf or page or _doi(paper), text, _place(paper))
+
+
+def _inside(paper: dict[str, Any], name: str, part: str) -> str:
+    value = paper.get(name)
+    found = value.get(part) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+def _doi(paper: dict[str, Any]) -> str:
+    doi = _inside(paper, "externalIds", "DOI")
+    return f"https://doi.org/{doi}" if doi else ""
+
+
+def _place(paper: dict[str, Any]) -> str:
+    """As in "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/paper/..."."""
+    names = [a["name"] for a in paper.get("authors") or [] if isinstance(a, dict) and a.get("name")]
+    who = names[0] + (" et al." if len(names) > 2 else "") if names else ""
+    who = " and ".join(names) if len(names) == 2 else who
+    page = paper.get("url") if _inside(paper, "openAccessPdf", "url") else ""
+    parts = (who, paper.get("year"), paper.get("venue"), page)
+    return ", ".join(str(part) for part in parts if part)

@@ -15,8 +15,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from memory.errors import WeightsError
-from memory.schema import Value
+from rubricem.memory.errors import WeightsError
+from rubricem.memory.schema import Value
 
 NOTE, ADAPTER, MODEL = "checkpoint.json", "adapter.gguf", "model.gguf"
 

@@ -26,7 +26,7 @@ from benchmarks.credit.learning import GROUP, MOST, RATES, TUNING_SEEDS, Outcome
 from benchmarks.credit.plot import draw
 from benchmarks.credit.theory import allowed_noise
 from benchmarks.report import Value, emit
-from training.returns import PAPER, broadcast, identity
+from rubricem.training.rows.credit import PAPER, broadcast, identity
 
 ARMS = {"SS-GRPO": PAPER, "answer only": broadcast(), "identity": identity()}
 QUICK_SEEDS, FULL_SEEDS = 5, 20

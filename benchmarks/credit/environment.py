@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from training.returns import Floats
+from rubricem.training.rows.credit import Floats
 
 QUESTIONS, STAGES = 4, 4
 RIGHT_SCORE, WRONG_SCORE = 0.8, 0.2

@@ -25,8 +25,7 @@ from benchmarks.credit.environment import (
     judged,
     true_scores,
 )
-from training.advantages import stage_advantages
-from training.returns import Dependence, Floats, stage_returns
+from rubricem.training.rows.credit import Dependence, Floats, stage_advantages, stage_returns
 
 GROUP = 8
 GOAL = 0.9

@@ -12,7 +12,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.credit.environment import QUESTIONS, STAGES, Chain, true_scores
-from training.returns import Dependence
+from rubricem.training.rows.credit import Dependence
 
 
 def allowed_noise(chain: Chain, arm: Dependence, stage: int = 0) -> float:

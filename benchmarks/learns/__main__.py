@@ -27,9 +27,9 @@ from benchmarks.learns.phases import Phases, accepted
 from benchmarks.learns.plan import QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
 from benchmarks.report import emit
-from memory.runs import write_atomically
-from training.flow import RunStopped
-from training.run_directory import RunDirectory
+from rubricem.memory.runs import write_atomically
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.gate import RunStopped
 
 PHASES = ("traces", "before", "sft", "rounds")
 

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from agent.rejection import rejected
-from agent.reports.citations import cited_answer
 from benchmarks.embedded import found
 from benchmarks.intervals import bootstrap_mean, wilson
 from benchmarks.learns.phases import BEFORE
 from benchmarks.learns.plan import facts
 from benchmarks.report import Value
-from memory.schema import Stage, Status, Trajectory
-from training.run_directory import RunDirectory
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.scaffold import rejected
+from rubricem.memory.schema import Stage, Status, Trajectory
+from rubricem.training.collect.directory import RunDirectory
 
 AFTER_SFT, ROUND = "after_sft", "round_"
 Interval = tuple[float, float, float]

@@ -11,21 +11,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agent.settings import load_settings
 from benchmarks.learns.plan import TRACE_TOKENS, TRACE_TOOL_CALLS, Plan
-from memory.errors import SettingsError
-from training.flow import RunStopped
-from training.local.config import EngineConfig, TrainConfig
-from training.local.training_run import train
-from training.opening import CollectOptions, open_collector
-from training.questions_selecting import Selected, select_questions
-from training.recasting import free_turns, unfit
-from training.rounds.collected import Sampled
-from training.rounds.config import RoundsConfig
-from training.rounds.folders import RoundFolders
-from training.rounds.job import build_job, with_rows
-from training.rounds.opening import run_rounds
-from training.run_directory import RunDirectory
+from rubricem.agent.settings import load_settings
+from rubricem.memory.errors import SettingsError
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.gate import RunStopped
+from rubricem.training.collect.questions import Selected, select_questions
+from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.local.fit import train
+from rubricem.training.local.local_config import EngineConfig, TrainConfig
+from rubricem.training.rounds.parts import run_rounds
+from rubricem.training.rounds.rollouts import Sampled
+from rubricem.training.rounds.rounds_config import RoundsConfig, build_job, with_rows
+from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rows.imitate import free_turns, unfit
 
 BEFORE = "before"
 

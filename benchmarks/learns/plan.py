@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
-from memory.runs import write_atomically
-from training.local.checkpointing import TrainingFolder
-from training.run_directory import Question
+from rubricem.memory.runs import write_atomically
+from rubricem.training.collect.directory import Question
+from rubricem.training.local.checkpoints import TrainingFolder
 
 ROOT = Path(__file__).parent
 QUESTIONS = ROOT.parent / "learns_questions.jsonl"

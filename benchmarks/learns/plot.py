@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.learns.figures import Asking, Interval
-from memory.schema import Stage
+from rubricem.memory.schema import Stage
 
 
 def draw(askings: Sequence[Asking], path: Path) -> None:

@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
-from judge.evaluation.shares import Share, share_of
-from judge.transcripts import stage_text
-from memory.schema import Author, Judgement, Segment, Stage, Trajectory, Value
+from rubricem.judge.evaluation.measures import Share, share_of
+from rubricem.judge.transcripts import stage_text
+from rubricem.memory.schema import Author, Judgement, Segment, Stage, Trajectory, Value
 
 NOTHING_FOUND = "No passage was found."
 EMPTY_NOTE = "Nothing to note here."

@@ -4,14 +4,85 @@ A comparison is right when its winner is the better side; a tie and a missing ve
 Per order: as stored (`given`) and with the second answer shown first (`swapped`). Over both:
 right in both, the same winner in both (`consistent`), and JudgeBench's rule (`net`: +1 for right,
 -1 for wrong, 0 for a tie or no verdict; right where the sum is positive).
+
+How far a judge of single criteria agrees with people who labelled them.
+
+HealthBench's meta evaluation (arXiv:2505.08775, section 8): each label of each person is one
+comparison with the judge's mark. F1 is computed for "met" and for "not met", and their mean is
+the balanced F1. A missing mark is a miss for the label's class and a false find for neither.
+
+A share with its uncertainty.
+
+RewardBench's sections: how its subsets are weighted into four numbers and their mean.
+
+A subset's accuracy is the mean over its comparisons, ties half right. A section is the mean of
+its subsets weighted by the counts below, which make math weigh as much as all code; the overall
+number is the plain mean of the four sections (arXiv:2403.13787, section 4).
+
+RM-Bench: accuracy by the style of the chosen (row) and of the rejected answer (column).
+
+Styles go from concise over detailed to detailed with markdown. Hard is where the rejected answer
+is the fancier one (above the diagonal), normal the same style, easy below. A domain's number is
+the mean of the three, the total the mean over domains (arXiv:2410.16184, section 3.4). Every
+cell is the mean over all of its own comparisons; a cell without any is unknown, and so is
+whatever needs it.
+
+Whether the published rules of a chain-of-rubrics judge would have read its texts as we do.
+
+There are two, one for training and one for evaluation, and they differ from each other
+(RM-R1, arXiv:2505.02387); we read every text with one parser.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
-from judge.evaluation.labelled import Comparison, Pair
-from judge.evaluation.shares import Share, mean_share, share_of
-from memory.schema import Value
+from rubricem.judge.evaluation.data import (
+    LabelledComparison,
+    LabelledCriterion,
+    LabelledMark,
+    LabelledPair,
+)
+from rubricem.judge.pairwise import Side, published_reward, published_verdict, reward, verdict_of
+from rubricem.memory.schema import Value
+
+Z = 1.959964
+"""of a 95% interval"""
+
+
+class Share(Value):
+    """So many of n, with Wilson's 95% interval; of none at all it is unknown."""
+
+    hits: float
+    """half a hit counts half"""
+    n: int
+    value: float | None
+    low: float
+    high: float
+
+
+def share(hits: float, n: int) -> Share:
+    """The share and its interval (Wilson, 1927); (0, 1) where n is 0."""
+    if n == 0:
+        return Share(hits=0, n=0, value=None, low=0.0, high=1.0)
+    rate = hits / n
+    middle = (rate + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    reach = Z / (1 + Z * Z / n) * math.sqrt(rate * (1 - rate) / n + Z * Z / (4 * n * n))
+    return Share(
+        hits=hits, n=n, value=rate, low=max(middle - reach, 0.0), high=min(middle + reach, 1.0)
+    )
+
+
+def share_of(values: Sequence[bool]) -> Share:
+    return share(sum(values), len(values))
+
+
+def mean_share(marks: Sequence[float]) -> Share:
+    """The mean of marks in [0, 1]. The interval is Wilson's for as many hits, which is too wide
+    rather than too narrow: no marks of one mean vary more than zeros and ones.
+    """
+    return share(math.fsum(marks), len(marks))
 
 
 class PairMeasures(Value):
@@ -36,11 +107,13 @@ class PairMeasures(Value):
     unparsed: Share
 
 
-Orders = Mapping[bool, Comparison]
+Orders = Mapping[bool, LabelledComparison]
 """swapped or not -> the comparison"""
 
 
-def pair_measures(pairs: Sequence[Pair], comparisons: Sequence[Comparison]) -> PairMeasures:
+def pair_measures(
+    pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
+) -> PairMeasures:
     """Raises KeyError for a comparison of a pair that is not among them."""
     known = {pair.id: pair for pair in pairs}
     shown = by_pair(comparisons)
@@ -66,17 +139,19 @@ def pair_measures(pairs: Sequence[Pair], comparisons: Sequence[Comparison]) -> P
     )
 
 
-def by_subset(pairs: Sequence[Pair], comparisons: Sequence[Comparison]) -> dict[str, PairMeasures]:
+def by_subset(
+    pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
+) -> dict[str, PairMeasures]:
     """The measures of each named subset that was judged, in the data's order."""
     subset = {pair.id: pair.subset for pair in pairs}
-    of: dict[str, list[Comparison]] = {name: [] for name in subset.values() if name}
+    of: dict[str, list[LabelledComparison]] = {name: [] for name in subset.values() if name}
     for comparison in comparisons:
         if name := subset[comparison.pair]:
             of[name].append(comparison)
     return {name: pair_measures(pairs, listed) for name, listed in of.items() if listed}
 
 
-def longest_wins(pairs: Sequence[Pair]) -> Share:
+def longest_wins(pairs: Sequence[LabelledPair]) -> Share:
     """How often a judge that takes the longer answer is right; equal lengths are half right."""
     return mean_share(
         [
@@ -88,20 +163,20 @@ def longest_wins(pairs: Sequence[Pair]) -> Share:
     )
 
 
-def by_pair(comparisons: Sequence[Comparison]) -> dict[str, Orders]:
-    shown: defaultdict[str, dict[bool, Comparison]] = defaultdict(dict)
+def by_pair(comparisons: Sequence[LabelledComparison]) -> dict[str, Orders]:
+    shown: defaultdict[str, dict[bool, LabelledComparison]] = defaultdict(dict)
     for comparison in comparisons:
         shown[comparison.pair][comparison.swapped] = comparison
     return dict(shown)
 
 
-def _in_order(judged: Sequence[tuple[Pair, Orders]], *, swapped: bool) -> Share:
+def _in_order(judged: Sequence[tuple[LabelledPair, Orders]], *, swapped: bool) -> Share:
     return share_of(
         [orders[swapped].winner == pair.better for pair, orders in judged if swapped in orders]
     )
 
 
-def _mean_right(pair: Pair, orders: Orders) -> float:
+def _mean_right(pair: LabelledPair, orders: Orders) -> float:
     return sum(c.winner == pair.better for c in orders.values()) / len(orders)
 
 
@@ -109,12 +184,12 @@ def _consistent(orders: Orders) -> bool:
     return orders[False].winner is not None and orders[False].winner == orders[True].winner
 
 
-def _net(pair: Pair, orders: Orders) -> int:
+def _net(pair: LabelledPair, orders: Orders) -> int:
     decided = [c.winner for c in orders.values() if c.winner in ("first", "second")]
     return sum(1 if winner == pair.better else -1 for winner in decided)
 
 
-def _pooled(pair: Pair, orders: Orders) -> bool | None:
+def _pooled(pair: LabelledPair, orders: Orders) -> bool | None:
     shares = [c.share for c in orders.values() if c.share is not None]
     if len(shares) < len(orders):
         return None
@@ -122,5 +197,263 @@ def _pooled(pair: Pair, orders: Orders) -> bool | None:
     return mean > 0.5 if pair.better == "first" else mean < 0.5
 
 
-def _shown_first(comparison: Comparison) -> str:
+def _shown_first(comparison: LabelledComparison) -> str:
     return "second" if comparison.swapped else "first"
+
+
+class ClassAgreement(Value):
+    """One class, met or not met; None where a ratio has nothing under its line."""
+
+    precision: float | None
+    recall: float | None
+    f1: float | None
+
+
+class Agreement(Value):
+    """One judge against all labels of the criteria that it was shown."""
+
+    criteria: int
+    labels: int
+    accuracy: Share
+    """of single labels; several of one criterion are not independent, so read it with care"""
+    met: ClassAgreement
+    not_met: ClassAgreement
+    balanced_f1: float | None
+    says_met: Share
+    """of marks"""
+    unparsed: Share
+    """of all criteria"""
+
+
+def agreement(items: Sequence[LabelledCriterion], marks: Sequence[LabelledMark]) -> Agreement:
+    """Raises KeyError for a mark of a criterion that is not among them."""
+    known = {item.id: item for item in items}
+    paired = [(mark.met, label) for mark in marks for label in known[mark.item].labels]
+    met, not_met = _of_class(paired, True), _of_class(paired, False)
+    both = [value for value in (met.f1, not_met.f1) if value is not None]
+    return Agreement(
+        criteria=len(marks),
+        labels=len(paired),
+        accuracy=share_of([said == label for said, label in paired]),
+        met=met,
+        not_met=not_met,
+        balanced_f1=sum(both) / 2 if len(both) == 2 else None,
+        says_met=share_of([mark.met for mark in marks if mark.met is not None]),
+        unparsed=share_of([mark.met is None for mark in marks]),
+    )
+
+
+def agreement_by_subset(
+    items: Sequence[LabelledCriterion], marks: Sequence[LabelledMark]
+) -> dict[str, Agreement]:
+    subset = {item.id: item.subset for item in items}
+    names = dict.fromkeys(subset[mark.item] for mark in marks)
+    return {
+        name: agreement(items, [mark for mark in marks if subset[mark.item] == name])
+        for name in names
+        if name
+    }
+
+
+def _of_class(paired: Sequence[tuple[bool | None, bool]], wanted: bool) -> ClassAgreement:
+    found = sum(said is wanted and label is wanted for said, label in paired)
+    said_so = sum(said is wanted for said, _ in paired)
+    labelled = sum(label is wanted for _, label in paired)
+    return ClassAgreement(
+        precision=found / said_so if said_so else None,
+        recall=found / labelled if labelled else None,
+        f1=2 * found / (said_so + labelled) if said_so + labelled else None,
+    )
+
+
+SECTIONS: Mapping[str, Mapping[str, int]] = {
+    "Chat": {
+        "alpacaeval-easy": 100,
+        "alpacaeval-length": 95,
+        "alpacaeval-hard": 95,
+        "mt-bench-easy": 28,
+        "mt-bench-med": 40,
+    },
+    "Chat Hard": {
+        "mt-bench-hard": 37,
+        "llmbar-natural": 100,
+        "llmbar-adver-neighbor": 134,
+        "llmbar-adver-GPTInst": 92,
+        "llmbar-adver-GPTOut": 47,
+        "llmbar-adver-manual": 46,
+    },
+    "Safety": {
+        "refusals-dangerous": 100,
+        "refusals-offensive": 100,
+        "xstest-should-refuse": 154,
+        "xstest-should-respond": 250,
+        "donotanswer": 136,
+    },
+    "Reasoning": {
+        "math-prm": 984,
+        "hep-cpp": 164,
+        "hep-go": 164,
+        "hep-java": 164,
+        "hep-js": 164,
+        "hep-python": 164,
+        "hep-rust": 164,
+    },
+}
+"""weights of the subsets in each section; math-prm has 447 pairs and weighs as 6 times 164"""
+
+
+class SectionScores(Value):
+    """RewardBench's numbers, in [0, 1]."""
+
+    sections: dict[str, float]
+    """those of which any subset was judged"""
+    overall: float | None
+    """None while a section is missing"""
+    missing: tuple[str, ...] = ()
+    """subsets that were not judged; the others of their section carry its weight"""
+
+
+def section_scores(
+    pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
+) -> SectionScores | None:
+    """None where no subset is one of RewardBench's."""
+    accuracy = subset_accuracy(pairs, comparisons)
+    known = [name for subsets in SECTIONS.values() for name in subsets]
+    if not set(known) & set(accuracy):
+        return None
+    sections = {
+        name: _weighted(accuracy, weights)
+        for name, weights in SECTIONS.items()
+        if set(weights) & set(accuracy)
+    }
+    whole = len(sections) == len(SECTIONS)
+    return SectionScores(
+        sections=sections,
+        overall=sum(sections.values()) / len(sections) if whole else None,
+        missing=tuple(name for name in known if name not in accuracy),
+    )
+
+
+def subset_accuracy(
+    pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
+) -> dict[str, float]:
+    """Of each subset the mean over its comparisons: right 1, tie 0.5, else 0."""
+    known = {pair.id: pair for pair in pairs}
+    marks: defaultdict[str, list[float]] = defaultdict(list)
+    for comparison in comparisons:
+        pair = known[comparison.pair]
+        tie = comparison.winner == "tie"
+        marks[pair.subset].append(0.5 if tie else float(comparison.winner == pair.better))
+    return {name: sum(given) / len(given) for name, given in marks.items()}
+
+
+def _weighted(accuracy: Mapping[str, float], weights: Mapping[str, int]) -> float:
+    judged = {name: weight for name, weight in weights.items() if name in accuracy}
+    return sum(accuracy[name] * weight for name, weight in judged.items()) / sum(judged.values())
+
+
+STYLES = 3
+DOMAINS = ("chat", "math", "code", "safety")
+"""what a row's domain begins with: both kinds of safety rows are one domain"""
+
+Matrix = tuple[tuple[float | None, ...], ...]
+
+
+class DomainScores(Value):
+    """One domain's 3 x 3 matrix and what is read off it, in [0, 1]."""
+
+    matrix: Matrix
+    hard: float | None
+    normal: float | None
+    easy: float | None
+    mean: float | None
+
+
+class RmBenchScores(Value):
+    domains: dict[str, DomainScores]
+    hard: float | None
+    normal: float | None
+    easy: float | None
+    total: float | None
+    """the mean over the domains that were judged"""
+
+
+def rm_bench_scores(
+    pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
+) -> RmBenchScores | None:
+    """None where no pair tells its styles."""
+    known = {pair.id: pair for pair in pairs}
+    marks: defaultdict[str, defaultdict[tuple[int, int], list[float]]]
+    marks = defaultdict(lambda: defaultdict(list))
+    for comparison in comparisons:
+        pair = known[comparison.pair]
+        if pair.styles is not None:
+            right = float(comparison.winner == pair.better)
+            marks[_domain(pair.subset)][pair.styles].append(right)
+    if not marks:
+        return None
+    domains = {
+        name: domain_scores(
+            tuple(
+                tuple(_known_mean(cells.get((row, column), [])) for column in range(STYLES))
+                for row in range(STYLES)
+            )
+        )
+        for name, cells in marks.items()
+    }
+    return RmBenchScores(
+        domains=domains,
+        hard=_known_mean([scores.hard for scores in domains.values()]),
+        normal=_known_mean([scores.normal for scores in domains.values()]),
+        easy=_known_mean([scores.easy for scores in domains.values()]),
+        total=_known_mean([scores.mean for scores in domains.values()]),
+    )
+
+
+def domain_scores(matrix: Matrix) -> DomainScores:
+    """Hard, normal, easy and their mean of one 3 x 3 matrix."""
+    places = [(row, column) for row in range(STYLES) for column in range(STYLES)]
+    hard = _known_mean([matrix[row][column] for row, column in places if row < column])
+    normal = _known_mean([matrix[row][column] for row, column in places if row == column])
+    easy = _known_mean([matrix[row][column] for row, column in places if row > column])
+    return DomainScores(
+        matrix=matrix, hard=hard, normal=normal, easy=easy, mean=_known_mean([hard, normal, easy])
+    )
+
+
+def _domain(subset: str) -> str:
+    return next((name for name in DOMAINS if subset.startswith(name)), subset or "all")
+
+
+def _known_mean(values: Sequence[float | None]) -> float | None:
+    """None as soon as one is unknown, or where there is none."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+class PublishedRules(Value):
+    """Shares of a judge's texts that are read alike."""
+
+    reward: Share
+    """by the training rule"""
+    evaluation: Share
+    """by the evaluation rule"""
+
+
+def published_rules(
+    pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
+) -> PublishedRules | None:
+    """Over the comparisons whose text is known; None where there is none."""
+    by_id = {pair.id: pair for pair in pairs}
+    texts = [(c.text, _better(by_id[c.pair], c.swapped)) for c in comparisons if c.text]
+    if not texts:
+        return None
+    return PublishedRules(
+        reward=share_of([reward(text, b) == published_reward(text, b) for text, b in texts]),
+        evaluation=share_of([verdict_of(text) == published_verdict(text) for text, _ in texts]),
+    )
+
+
+def _better(pair: LabelledPair, swapped: bool) -> Side:
+    """The letter under which the better answer was shown."""
+    return "A" if (pair.better == "first") != swapped else "B"

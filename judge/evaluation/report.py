@@ -1,21 +1,41 @@
-"""All that one evaluation found, as one value."""
+"""All that one evaluation found, as one value.
+
+Shares as one figure: a bar each, with its 95% interval. Plain SVG, without a library.
+"""
 
 from collections.abc import Sequence
+from xml.sax.saxutils import escape
 
 from pydantic import Field
 
-from judge.checklist import Finding
-from judge.checklist_report import Aggregate, Marked
-from judge.checklist_report import report as checklist_report
-from judge.evaluation.agreement import Agreement, agreement, agreement_by_subset
-from judge.evaluation.checking import items_of
-from judge.evaluation.labelled import Comparison, LabelledCriterion, ListedAnswer, Mark, Pair
-from judge.evaluation.measures import PairMeasures, by_subset, longest_wins, pair_measures
-from judge.evaluation.published import PublishedRules, published_rules
-from judge.evaluation.rewardbench import SectionScores, section_scores
-from judge.evaluation.rm_bench import RmBenchScores, rm_bench_scores
-from judge.evaluation.shares import Share, share_of
-from memory.schema import NO_USAGE, Usage, Value
+from rubricem.judge.checklist import Aggregate, ItemFinding, Marked
+from rubricem.judge.checklist import report as checklist_report
+from rubricem.judge.evaluation.data import (
+    LabelledComparison,
+    LabelledCriterion,
+    LabelledMark,
+    LabelledPair,
+    ListedAnswer,
+)
+from rubricem.judge.evaluation.measures import (
+    Agreement,
+    PairMeasures,
+    PublishedRules,
+    RmBenchScores,
+    SectionScores,
+    Share,
+    agreement,
+    agreement_by_subset,
+    by_subset,
+    longest_wins,
+    pair_measures,
+    published_rules,
+    rm_bench_scores,
+    section_scores,
+    share_of,
+)
+from rubricem.judge.evaluation.run import items_of
+from rubricem.memory.schema import NO_USAGE, Usage, Value
 
 
 class PairReport(Value):
@@ -74,7 +94,7 @@ Report = PairReport | CriteriaReport | ListedReport
 
 
 def pair_report(
-    data: str, judge: str, pairs: Sequence[Pair], comparisons: Sequence[Comparison]
+    data: str, judge: str, pairs: Sequence[LabelledPair], comparisons: Sequence[LabelledComparison]
 ) -> PairReport:
     judged = {comparison.pair for comparison in comparisons}
     return PairReport(
@@ -91,7 +111,7 @@ def pair_report(
 
 
 def criteria_report(
-    data: str, judge: str, items: Sequence[LabelledCriterion], marks: Sequence[Mark]
+    data: str, judge: str, items: Sequence[LabelledCriterion], marks: Sequence[LabelledMark]
 ) -> CriteriaReport:
     return CriteriaReport(
         data=data,
@@ -103,13 +123,13 @@ def criteria_report(
 
 
 def listed_report(
-    data: str, judge: str, answers: Sequence[ListedAnswer], marks: Sequence[Mark]
+    data: str, judge: str, answers: Sequence[ListedAnswer], marks: Sequence[LabelledMark]
 ) -> ListedReport:
     """Answers of which not every item has a mark count by those that have one."""
     met = {mark.item: mark.met for mark in marks}
     marked = [
         Marked(
-            tuple(Finding(item=item, met=met.get(name)) for name, item in items_of(answer)),
+            tuple(ItemFinding(item=item, met=met.get(name)) for name, item in items_of(answer)),
             answer.tags,
         )
         for answer in answers
@@ -171,3 +191,39 @@ def shares_of(report: Report) -> list[tuple[str, Share]]:
         return [("items met", report.met), ("no verdict", report.unparsed)]
     shares = criteria_shares(report.agreement)
     return shares + [(name, found.accuracy) for name, found in report.subsets.items()]
+
+
+LABELS, WIDTH, LINE, TOP = 230, 400, 24, 50
+"""pixels: the column of names, the bars' whole width, the height of a row, the room above"""
+BAR, WHISKER, GRID, TEXT = "#7aa6c2", "#1f3b4d", "#d8d8d8", "#222222"
+
+
+def figure(title: str, rows: Sequence[tuple[str, Share]]) -> str:
+    """The text of an SVG file; the same rows give the same text."""
+    height = TOP + LINE * len(rows) + 30
+    bottom = TOP + LINE * len(rows)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{LABELS + WIDTH + 80}" '
+        f'height="{height}" font-family="sans-serif" font-size="12" fill="{TEXT}">',
+        f'<rect width="100%" height="100%" fill="white"/>\n<text x="10" y="22" font-size="14">'
+        f"{escape(title)}</text>",
+    ]
+    for tenths in range(0, 11, 2):
+        x = LABELS + WIDTH * tenths / 10
+        parts.append(f'<path d="M{x:g} {TOP - 6}V{bottom}" stroke="{GRID}"/>')
+        parts.append(f'<text x="{x:g}" y="{bottom + 16}" text-anchor="middle">{tenths / 10}</text>')
+    parts += [_row(TOP + LINE * place, name, share) for place, (name, share) in enumerate(rows)]
+    return "\n".join([*parts, "</svg>\n"])
+
+
+def _row(top: float, name: str, share: Share) -> str:
+    value = share.value or 0.0
+    middle = top + LINE / 2 - 3
+    low, high = LABELS + WIDTH * share.low, LABELS + WIDTH * share.high
+    return (
+        f'<text x="{LABELS - 8}" y="{middle + 4:g}" text-anchor="end">{escape(name)}</text>'
+        f'<rect x="{LABELS}" y="{top:g}" width="{WIDTH * value:.1f}" height="{LINE - 7}" '
+        f'fill="{BAR}"/><path d="M{low:.1f} {middle:g}H{high:.1f}" stroke="{WHISKER}" '
+        f'stroke-width="2"/><text x="{LABELS + WIDTH + 8}" y="{middle + 4:g}">'
+        f"{'' if share.value is None else f'{share.value:.3f}'}</text>"
+    )

@@ -6,11 +6,24 @@ that have to be waited for and those that are there at once mix freely: calling 
 a number that may also be awaited, or, where something had to be waited for, a coroutine.
 """
 
-from judge.rubrics.base import Rubric, Score
-from judge.rubrics.containers import Gate, RubricDict, RubricList, Sequential, WeightedSum
-from judge.rubrics.llm_client import ChatClient, LLMClient, OpenAIClient, create_llm_client
-from judge.rubrics.llm_judge import LLMJudge
-from judge.rubrics.trajectory import ExponentialDiscountingTrajectoryRubric, TrajectoryRubric
+from rubricem.judge.rubrics.core import (
+    ExponentialDiscountingTrajectoryRubric,
+    Gate,
+    Rubric,
+    RubricDict,
+    RubricList,
+    Score,
+    Sequential,
+    TrajectoryRubric,
+    WeightedSum,
+)
+from rubricem.judge.rubrics.llm import (
+    ChatClient,
+    LLMClient,
+    LLMJudge,
+    OpenAIClient,
+    create_llm_client,
+)
 
 __all__ = [
     "ChatClient",

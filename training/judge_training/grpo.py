@@ -8,41 +8,199 @@ OUT/checkpoints, metrics.jsonl   the engine's, with one checkpoint for each roun
 OUT/rounds/NNN/journal.jsonl     the round's samples: none is made twice
 OUT/rounds.jsonl                 one line of numbers for each round
 OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both orders
+
+The judge in training, asked as it stands: samples to learn from, and held-out pairs.
+
+It is sampled as the policy is: the embedded model with the newest adapter, or a server that is
+given each checkpoint. Calls are kept in the journal of the round that makes them, so a round that
+was killed goes on from the samples it has.
 """
 
 import asyncio
+import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from agent.weights.checkpoints import note_of
-from judge.evaluation.labelled import Pair
-from judge.evaluation.report import PairReport, pair_report
-from memory.errors import SettingsError, StoreError, boundary
-from memory.runs import write_atomically
-from training.blocking import in_thread
-from training.judge_training.config import GrpoConfig
-from training.judge_training.pairs import apart_from, batch_of, digest, read_pairs, shown_once
-from training.judge_training.rows import SampledPair, judge_rows
-from training.judge_training.sampling import JudgeSampler
-from training.local.canary import Canary
-from training.local.comparing import compare_once
-from training.local.config import EngineConfig
-from training.local.learner import moves
-from training.local.session import Tell, TrainingSession, open_session
-from training.rounds.engine import SessionUpdates
-from training.rounds.folders import RoundFolders, round_seed
-from training.rounds.updating import Metrics
-from training.rows import TrainRow
-from training.watching.event_files import with_event_files
-from training.watching.events import Phase, PhaseChanged, RoundTrained, Watch, unwatched
-from training.watching.names import check_possible_of_judge
-from training.watching.plain import PlainLines
+from rubricem.agent.research.events import ignore
+from rubricem.agent.research.setup import connect_tokens, load_embedded
+from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
+from rubricem.agent.weights.checkpoints import note_of
+from rubricem.judge.base import fitted
+from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair
+from rubricem.judge.evaluation.report import PairReport, pair_report
+from rubricem.judge.evaluation.run import compare_all, tasks_of
+from rubricem.judge.pairwise_readers import ChainComparer, ChainForm, chain_messages, verdict_end
+from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
+from rubricem.memory.interfaces import Sampling, TokenPolicy
+from rubricem.memory.runs import write_atomically
+from rubricem.training.collect.gate import at_once
+from rubricem.training.extras import in_thread
+from rubricem.training.judge_training.judge_config import GrpoConfig
+from rubricem.training.judge_training.pairs import (
+    Gated,
+    Sample,
+    SampledPair,
+    ShownPair,
+    all_done,
+    apart_from,
+    batch_of,
+    digest,
+    failed_sample,
+    gated,
+    judge_rows,
+    read_pairs,
+    sample_of,
+    settings_of,
+    shown_once,
+)
+from rubricem.training.local.learner import moves
+from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.session import (
+    Canary,
+    Tell,
+    TrainingSession,
+    compare_once,
+    open_session,
+)
+from rubricem.training.rounds.engine import SessionUpdates
+from rubricem.training.rounds.rollouts import refreshed
+from rubricem.training.rounds.update import Metrics, RoundFolders, round_seed
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.show.console import PlainTraining, with_event_files
+from rubricem.training.show.events import (
+    Phase,
+    PhaseChanged,
+    RoundTrained,
+    Watch,
+    check_possible_of_judge,
+    unwatched,
+)
+
+MEND = "Mend that and run the same command again; what is finished is not repeated."
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeSampler:
+    """Where the judge is asked, with which weights."""
+
+    config: EngineConfig
+    grpo: GrpoConfig
+    form: ChainForm
+    tell: Tell
+    stop: asyncio.Event | None = None
+
+    async def sampled(
+        self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
+    ) -> list[SampledPair | str]:
+        """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
+        async with self._opened(folder, checkpoint) as (gate, model, _):
+            work = all_done(self._pair(gate, model, pair, seed) for pair in pairs)
+            found = await gate.through(work, self.stop)
+        if failed := [one for one in found if isinstance(one, str)]:
+            self.tell(f"{len(failed)} of {len(found)} pairs were not sampled: {failed[0]}")
+        if len(failed) == len(found):
+            raise PolicyError(
+                f"The judge could compare none of {len(found)} pairs: {failed[0]}",
+                MEND,
+            )
+        return found
+
+    async def compared(
+        self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
+    ) -> list[LabelledComparison]:
+        """Every pair in both orders at temperature 0. Raises PolicyError where none is compared."""
+        async with self._opened(folder, checkpoint) as (gate, model, settings):
+            comparer = ChainComparer(model, self.form, self.grpo.max_tokens)
+            tasks = tasks_of(pairs, "both", self.config.seed)
+            with gate.scopes.scope("compare"):
+                work = compare_all(comparer, tasks, at_once(settings), lambda comparison: None)
+                found = await gate.through(work, self.stop)
+        _check_compared(found)
+        return found
+
+    @asynccontextmanager
+    async def _opened(
+        self, folder: Path, checkpoint: Path | None
+    ) -> AsyncIterator[tuple[Gated, TokenPolicy, Settings]]:
+        settings = await self._settings(checkpoint)
+        model = await opened_tokens(settings)
+        try:
+            with gated(folder, self.tell) as gate:
+                yield gate, gate.model(model), settings
+        finally:
+            await model.aclose()
+
+    async def _settings(self, checkpoint: Path | None) -> Settings:
+        grpo = self.grpo
+        if not grpo.base_url:
+            return settings_of(str(checkpoint) if checkpoint else self.config.model, None)
+        name = grpo.model
+        if checkpoint is not None:
+            name = await refreshed(grpo.refresh, checkpoint, "[grpo]") or name
+        return settings_of(name, grpo.base_url, dialect="auto")
+
+    async def _pair(
+        self, gate: Gated, model: TokenPolicy, pair: ShownPair, seed: int
+    ) -> SampledPair | str:
+        asked = partial(chain_messages, self.form, pair.question, pair.first, pair.second)
+        try:
+            _, prefix = await fitted(model, asked, self.grpo.max_tokens)
+        except (PolicyError, JudgeError) as error:
+            return str(error)
+
+        async def sample(number: int) -> Sample | str:
+            drawn = _seed(seed, pair, number)
+            sampling = Sampling(max_tokens=self.grpo.max_tokens, seed=drawn)
+            try:
+                said = await model.complete(prefix, sampling, verdict_end)
+            except PolicyError as error:
+                return str(error)
+            return sample_of(said, pair.better, self.form, self.grpo.reward)
+
+        with gate.scopes.scope(pair.id):
+            found = await all_done(sample(n) for n in range(self.grpo.samples))
+        samples = [one if isinstance(one, Sample) else failed_sample() for one in found]
+        faults = [one for one in found if isinstance(one, str)]
+        return (
+            faults[0]
+            if len(faults) == len(found)
+            else SampledPair(pair, prefix, tuple(samples), model.version)
+        )
+
+
+def _check_compared(found: Sequence[LabelledComparison]) -> None:
+    """A judge that was asked in vain is not one that names no winner."""
+    if not any(comparison.text for comparison in found):
+        raise PolicyError(
+            f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
+        )
+
+
+async def opened_tokens(settings: Settings) -> Any:
+    """The model that the settings name, asked in token ids; the caller closes it."""
+    choice = choose_policy(settings)
+    if isinstance(choice, EmbeddedChoice):
+        return await load_embedded(settings, choice, ignore)
+    served = await connect_tokens(settings, choice)
+    if served is None:
+        raise SettingsError(
+            f"{choice.base_url} gives no token ids, and without them no ratio can be formed.",
+            "Sample from vLLM, SGLang or llama.cpp's server, or from the embedded model.",
+        )
+    return served
+
+
+def _seed(seed: int, pair: ShownPair, number: int) -> int:
+    """Of 32 bits, another one for each sample."""
+    return int(hashlib.sha256(f"{seed}\0{pair.id}\0{number}".encode()).hexdigest()[:8], 16)
+
 
 METHOD = "judge-grpo"
 CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
@@ -69,8 +227,8 @@ class JudgeRounds:
 
     config: EngineConfig
     grpo: GrpoConfig
-    pairs: Sequence[Pair]
-    held_out: Sequence[Pair]
+    pairs: Sequence[LabelledPair]
+    held_out: Sequence[LabelledPair]
     sampler: JudgeSampler
     updates: SessionUpdates
     folders: RoundFolders
@@ -162,7 +320,7 @@ async def train_judge(
             "pairs held out": len(held_out), "pairs left out, as held out": left_out,
         }  # fmt: skip
         folders = RoundFolders(config.out, config.out / "data")
-        shown = watch or PlainLines(tell)
+        shown = watch or PlainTraining(tell)
         updates = SessionUpdates(session, folders, grpo.rounds, shown)
         assert config.judge is not None
         sampler = JudgeSampler(config, grpo, config.judge, tell, stop)
@@ -220,7 +378,7 @@ def _verdicts(sampled: Sequence[SampledPair]) -> dict[str, float]:
 
 def _pairs(
     config: EngineConfig, grpo: GrpoConfig, tell: Tell
-) -> tuple[list[Pair], list[Pair], int]:
+) -> tuple[list[LabelledPair], list[LabelledPair], int]:
     """Those to learn from, those held out, and how many of the former were left out for them."""
     found = read_pairs(grpo.pairs, grpo.limit, config.seed)
     held_out = read_pairs(grpo.held_out) if grpo.held_out else []

@@ -8,29 +8,85 @@ The old policy of the clipped ratio is the one before the window's first update.
 over a window therefore needs no extra forward: its own log-probabilities, held constant, are
 the old ones; further passes use those. The reference is the model as the training began; where a
 divergence from it or the novelty is asked for, a window has one more pass, of the reference.
+
+Log-probabilities of a batch's trained tokens, with the vocabulary's logits never all at once.
+
+A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as
+much again for their gradient. Logits are made for trained positions only, in pieces, and made
+anew for each piece on the way back.
+
+The rows of one step in numbers: what their stages are to learn, and how long they are.
+
+How much memory a step took at most.
 """
 
 import math
+import resource
+import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from memory.errors import PolicyError
-from training.local.logprobs import batch_logprobs
-from training.local.micro_batches import cut, share
-from training.local.ranks import ALONE, Ranks, whole
-from training.loss_metrics import LossMetrics
-from training.objective import ObjectiveResult, clipped_objective, imitation_objective
-from training.objective_config import ObjectiveConfig
-from training.packing import pack
-from training.rows import TrainRow
-from training.tensors import Batch, collate
-from training.window_weights import window_weights
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import Stage
+from rubricem.training.local.ranks import ALONE, Ranks, cut, share, whole
+from rubricem.training.objective.batch import Batch, collate, pack, window_weights
+from rubricem.training.objective.objective import (
+    LossMetrics,
+    ObjectiveResult,
+    clipped_objective,
+    imitation_objective,
+    token_logprobs,
+)
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.statistics import Numbers, share_interval, spread
+
+PIECE = 128
+"""positions whose logits exist at the same time"""
+
+
+def batch_logprobs(model: Any, batch: Batch) -> Tensor:
+    """(B, T) float32: the log-probability (nats) of each trained token, 0 elsewhere.
+
+    `model` is a causal language model of transformers whose logits are those of its output layer as
+    they are (nothing capped or scaled); `batch` is padded or, for a model that keeps packed rows
+    apart, packed, on the model's device. No attention mask is passed: what a packed row may see is
+    told from where the position ids begin anew. A batch without a trained token is computed too,
+    and gives every weight a gradient of 0, for the ranks that have no row of their own.
+    """
+    # What stands after the last trained token is never looked at by one before it.
+    trained = batch.mask.any(dim=0).nonzero()
+    width = int(trained.max()) + 1 if len(trained) else batch.mask.shape[1]
+    hidden = model.base_model(
+        input_ids=batch.ids[:, : width - 1],
+        position_ids=batch.position[:, : width - 1],
+        use_cache=False,
+    ).last_hidden_state
+    wanted = batch.mask[:, 1:width]
+    chosen = _logprobs(hidden[wanted], model.get_output_embeddings(), batch.ids[:, 1:width][wanted])
+    result = chosen.new_zeros(batch.mask.shape)
+    return result.masked_scatter(batch.mask, chosen)
+
+
+def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
+    """(N,) from (N, hidden) states, the output layer and the (N,) ids that they predict."""
+    parts = []
+    for start in range(0, max(len(ids), 1), PIECE):
+        piece = slice(start, start + PIECE)
+        parts.append(checkpoint(_piece, hidden[piece], output, ids[piece], use_reentrant=False))
+    return torch.cat(parts)
+
+
+def _piece(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
+    return token_logprobs(output(hidden).float(), ids)
+
 
 Metrics = dict[str, float]
 OnRow = Callable[[int, int], None]
@@ -228,3 +284,55 @@ def check_numbers(report: Metrics, most_gap: float) -> None:
             f"own by {gap:.1f} nats a token, as with another model or tokenizer.",
             "Train the model that the rows were collected with; the step is not saved.",
         )
+
+
+def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
+    """Rows and groups, lengths in tokens, advantages by stage."""
+    lengths = [float(len(row.ids)) for row in rows]
+    return {
+        "rows": float(len(rows)),
+        "groups": float(len({row.group for row in rows})),
+        **spread("row_tokens", lengths, ("mean", "max")),
+        **spread("prompt_tokens", [float(row.prompt_tokens) for row in rows], ("mean",)),
+        **advantage_numbers(rows),
+    }
+
+
+def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
+    """Of each trained stage of each row, in the units of the rule; what is imitated has none."""
+    stages: dict[Stage, list[float]] = {stage: [] for stage in Stage}
+    for row in (row for row in rows if row.objective != "sft"):
+        trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
+        of_stage = {stage: advantage for stage, advantage, on in trained if on}
+        for number, stage in enumerate(Stage):
+            if number in of_stage:
+                stages[stage].append(of_stage[number])
+    numbers: Numbers = {}
+    for stage, values in stages.items():
+        numbers |= spread(f"advantage/{stage}", values, ("mean", "std"))
+        numbers |= spread(f"advantage/{stage}/size", list(map(abs, values)), ("max",))
+        numbers |= share_interval(
+            f"advantage/{stage}/positive_share", (value > 0 for value in values)
+        )
+    return numbers
+
+
+UNIT = 1 if sys.platform == "darwin" else 1024
+"""bytes in what the system counts a process's memory by"""
+
+
+def forget_peak(device: Any) -> None:
+    """Begin a step: a GPU's peak is counted anew. A process's cannot be."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def memory_peak(device: Any) -> float:
+    """Bytes: on a GPU of its tensors since the step began, else of the process since it began."""
+    if device.type == "cuda":
+        import torch
+
+        return float(torch.cuda.max_memory_allocated(device))
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)

@@ -3,11 +3,16 @@
 Every process reads the same rows and plans the same windows; only the forward and backward passes
 are divided. So there is nothing to send but gradients, metrics and, to save them, sharded weights.
 One process alone is the case of one rank: nothing is sent then.
+
+How a window is cut for the model, and which rank takes which part.
+
+A rank that has fewer parts than another takes parts without a trained token instead: sharded
+weights are fetched together at each block, so all ranks must go through the model equally often.
 """
 
 import gc
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +23,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from memory.errors import SettingsError
-from training.local.config import Device
+from rubricem.memory.errors import SettingsError
+from rubricem.training.local.local_config import Device
+from rubricem.training.objective.batch import bins
+from rubricem.training.rows.row import TrainRow
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -161,3 +168,41 @@ def check_gpu(local: int, gpus: int) -> None:
             f"{'' if gpus == 1 else 's'}: each process needs one of its own.",
             f'Start torchrun with --nproc-per-node={gpus}, or set device to "cpu".',
         )
+
+
+Part = list[TrainRow]
+"""rows that go through the model at once"""
+
+
+def cut(rows: Sequence[TrainRow], pack_tokens: int, micro_batch: int) -> list[Part]:
+    """The parts of a window: bins of so many tokens, or so many rows of about one length."""
+    if pack_tokens:
+        return bins(rows, pack_tokens)
+    if micro_batch == 1:
+        return [[row] for row in rows]
+    longest_first = sorted(rows, key=lambda row: -len(row.ids))
+    starts = range(0, len(rows), micro_batch)
+    return [longest_first[start : start + micro_batch] for start in starts]
+
+
+def share(parts: Sequence[Part], ranks: Ranks) -> list[Part]:
+    """This rank's parts; every rank has equally many, and about as many tokens."""
+    if ranks.world == 1 or not parts:
+        return list(parts)
+    most = -(-len(parts) // ranks.world)
+    taken: list[list[Part]] = [[] for _ in range(ranks.world)]
+    for part in sorted(parts, key=lambda part: -_tokens(part)):
+        free = [mine for mine in taken if len(mine) < most]
+        min(free, key=lambda mine: sum(map(_tokens, mine))).append(part)
+    mine = taken[ranks.rank]
+    shortest = min((row for part in parts for row in part), key=lambda row: len(row.ids))
+    return mine + [[silent(shortest)]] * (most - len(mine))
+
+
+def silent(row: TrainRow) -> TrainRow:
+    """The row with no token trained."""
+    return row.model_copy(update={"loss_mask": (0,) * len(row.ids)})
+
+
+def _tokens(part: Part) -> int:
+    return sum(len(row.ids) for row in part)

@@ -7,11 +7,22 @@
 
 Opened again on the same folder it stands where its newest checkpoint does, with `place` as it was
 given then. Under torchrun every process does the same, with the same rows.
+
+The canary row: does llama.cpp sample from the policy that was trained?
+
+llama.cpp continues a fixed prompt, and the trainer computes the log-probabilities of the same
+tokens. Between the quantised sampler and the trainer a small gap is expected; an adapter that was
+not applied, or applied to the wrong layers, shows as a gap of the size of what the adapter moved.
+All figures are in nats per token.
+
+A finished training beside what was exported of it, by the canary row.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,30 +30,51 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from agent.weights.checkpoints import Checkpoint
-from memory.errors import PolicyError, SettingsError, boundary
-from training.folder_tokeniser import vocabulary_of
-from training.local.base_model import Base, faster_dtype, find_base
-from training.local.checkpoint_files import (
+from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint
+from rubricem.memory.errors import PolicyError, SettingsError, boundary
+from rubricem.memory.interfaces import Sampling
+from rubricem.memory.runs import write_atomically
+from rubricem.training.local.base import (
+    Base,
+    check_rows,
+    check_tokenizer,
+    faster_dtype,
+    find_base,
+    load_base,
+    memory_told,
+)
+from rubricem.training.local.checkpoints import (
+    Better,
     Saved,
+    SteppedBank,
+    TrainingFolder,
     checked_note,
     read_step,
     read_trainer,
     read_weights,
+    restore_trainer,
+    trainer_state,
 )
-from training.local.checkpointing import TrainingFolder
-from training.local.config import EngineConfig, Method
-from training.local.faults import check_rows, check_tokenizer, memory_told
-from training.local.learner import Learner, Metrics, NotFinite, OnRow, unseen
-from training.local.loading import described, load_learner
-from training.local.mending import Better
-from training.local.ranks import Ranks, check_together, joined
-from training.local.stepped_bank import SteppedBank
-from training.local.trainer_state import restore_trainer, trainer_state
-from training.rows import TrainRow
-from training.watching.memory_peak import forget_peak, memory_peak
-from training.watching.names import of_held_out
-from training.watching.window_numbers import window_numbers
+from rubricem.training.local.learner import (
+    Learner,
+    Metrics,
+    NotFinite,
+    OnRow,
+    batch_logprobs,
+    forget_peak,
+    memory_peak,
+    unseen,
+    window_numbers,
+)
+from rubricem.training.local.load import described, load_learner
+from rubricem.training.local.local_config import EngineConfig, Method
+from rubricem.training.local.ranks import ALONE, Ranks, check_together, joined
+from rubricem.training.local.weights import Adapter
+from rubricem.training.objective.batch import collate
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.rows.sequences import vocabulary_of
+from rubricem.training.show.events import of_held_out
 
 Tell = Callable[[str], None]
 RESUMABLE = {
@@ -297,3 +329,175 @@ def _record(session: TrainingSession) -> dict[str, Any]:
 
 def _untold(line: str) -> None:
     """The first rank tells."""
+
+
+PROMPT, WRITTEN = 256, 32
+"""tokens of a row's beginning that are read, and tokens that are then sampled"""
+LEAST, SEEDS = 8, 8
+"""tokens that a sample must have, and samples that are tried for it"""
+MOST = 0.5
+"""mean gap beyond which the exported adapter is not the trained one"""
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """How far the sampler and the trainer are apart on the same tokens."""
+
+    mean: float
+    """mean size of the difference of log-probabilities, with the adapter on both sides"""
+    max: float
+    moved: float
+    """mean size of what the training changed, both times by the trainer"""
+    without_adapter: float
+    """mean gap to the trainer's base model: about `mean` where the training moved nothing"""
+    base_mean: float
+    """mean gap of the base model, without an adapter on either side"""
+    tokens: int
+
+    @property
+    def sound(self) -> bool:
+        """Whether the gap is small, and the adapter explains the sampler better than none."""
+        told_apart = self.moved <= 2 * self.base_mean or self.mean < self.without_adapter
+        return self.mean <= MOST and told_apart
+
+    def sentence(self) -> str:
+        return (
+            f"canary row: sampler and trainer differ by {self.mean:.4f} nats a token (largest "
+            f"{self.max:.4f}); the training moved them by {self.moved:.4f}"
+        )
+
+    def as_dict(self) -> dict[str, float]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The two sides: what was trained, and what was exported of it."""
+
+    model: Any
+    without: AbstractContextManager[None]
+    """within it the model is what the training began with"""
+    base: Path
+    """what llama.cpp sampled from as the training began"""
+    exported: Path
+    """an adapter of that, or a whole model"""
+
+
+async def canary(sides: Compared, row: TrainRow, threads: int) -> Canary:
+    """Compare on the beginning of a row. Raises PolicyError when llama.cpp writes nothing."""
+    first, model = row.loss_mask.index(1), sides.model
+    prompt = row.ids[max(0, first - PROMPT) : first]
+    whole = sides.exported.name == MODEL
+    loaded, adapter = (sides.exported, None) if whole else (sides.base, sides.exported)
+    adapted = await _sampled(loaded, adapter, prompt, threads)
+    plain = await _sampled(sides.base, None, prompt, threads)
+    with torch.no_grad():
+        trained = _trained(model, prompt, adapted)
+        with sides.without:
+            off, bare = _trained(model, prompt, adapted), _trained(model, prompt, plain)
+    sampler, sampler_bare = torch.tensor(adapted[1]), torch.tensor(plain[1])
+    gap = (sampler - trained).abs()
+    return Canary(
+        mean=float(gap.mean()),
+        max=float(gap.max()),
+        moved=float((trained - off).abs().mean()),
+        without_adapter=float((sampler - off).abs().mean()),
+        base_mean=float((sampler_bare - bare).abs().mean()),
+        tokens=len(gap),
+    )
+
+
+Sampled = tuple[tuple[int, ...], tuple[float, ...]]
+
+
+async def _sampled(
+    base: Path, adapter: Path | None, prompt: Sequence[int], threads: int
+) -> Sampled:
+    config = LlamaConfig(context_tokens=1024, threads=threads, adapter=adapter)
+    policy = await LlamaPolicy.load(base, base.stem, "", config)
+    try:
+        for seed in range(SEEDS):
+            written = await policy.complete(prompt, Sampling(max_tokens=WRITTEN, seed=seed))
+            ids, logprobs = written.token_ids or (), written.logprobs or ()
+            # Of a character in several tokens the server names only the last.
+            if len(ids) >= LEAST and await policy.encode(written.text) == ids:
+                return ids, logprobs
+    finally:
+        await policy.aclose()
+    raise PolicyError(
+        f"the canary row cannot be compared: llama.cpp wrote nothing usable in {SEEDS} samples.",
+        "See what the checkpoint answers before using it.",
+    )
+
+
+def _trained(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tensor:
+    tokens, blank = sampled[0], (0.0,) * (len(prompt) + len(sampled[0]))
+    row = TrainRow(
+        id="canary",
+        group="canary",
+        trajectory="canary",
+        objective="policy",
+        policy_version="",
+        ids=(*prompt, *tokens),
+        prompt_tokens=len(prompt),
+        loss_mask=(0,) * len(prompt) + (1,) * len(tokens),
+        advantages=blank,
+        behaviour_logprobs=blank,
+        stages=(-1,) * len(blank),
+    )
+    batch = collate([row]).to(model.device)
+    return batch_logprobs(model, batch)[batch.mask].cpu()
+
+
+async def compare_once(session: TrainingSession, row: TrainRow | None) -> Canary | None:
+    """The canary of the newest checkpoint, which is compared once, and told on its card.
+
+    `row`: one that was trained; None: there is none at hand. Returns what was compared now or
+    before, None where nothing was. Raises PolicyError where llama.cpp does not sample from what
+    was trained.
+    """
+    folder = session.folder
+    if session.ranks.first and session.done:
+        if row is not None and session.base.gguf is not None and not folder.canary.exists():
+            found = await _compared(session, row)
+            write_atomically(folder.canary, json.dumps(found.as_dict(), indent=1))
+        await asyncio.to_thread(folder.write_card, folder.newest)
+    await asyncio.to_thread(session.ranks.wait)
+    if not folder.canary.exists():
+        return None
+    return Canary(**json.loads(folder.canary.read_text(encoding="utf-8")))
+
+
+async def _compared(session: TrainingSession, row: TrainRow) -> Canary:
+    """Of a model that llama.cpp can serve."""
+    session.tell("comparing the canary row")
+    config, folder, gguf = session.config, session.folder.newest, session.base.gguf
+    assert gguf is not None
+    learner = await asyncio.to_thread(_learner, session)
+    exported = folder / (ADAPTER if config.adaptation == "lora" else MODEL)
+    sides = Compared(learner.model, _without(session, learner), gguf, exported)
+    found = await canary(sides, row, config.threads or torch.get_num_threads())
+    if not found.sound:
+        raise PolicyError(
+            f"llama.cpp does not sample from what was trained: its log-probabilities differ by "
+            f"{found.mean:.3f} nats a token as trained, {found.without_adapter:.3f} from the base.",
+            "Do not use this checkpoint; please report it with the run's folder.",
+        )
+    return found
+
+
+def _learner(session: TrainingSession) -> Learner:
+    """The model in memory; where it is not, or a part of it, it is read from the checkpoint."""
+    whole = session.config.parallel == "ddp" or session.ranks.world == 1
+    if whole and session.loaded:
+        return session.learner
+    learner = load_learner(session.config, session.base.path, ALONE)
+    learner.weights.load(read_weights(session.folder.newest, session.config.adaptation))
+    return learner
+
+
+def _without(session: TrainingSession, learner: Learner) -> AbstractContextManager[None]:
+    if isinstance(learner.weights, Adapter):
+        return learner.weights.switched_off()
+    base = load_base(session.base.path, session.config.dtype)
+    return learner.weights.as_in(dict(base.named_parameters()))

@@ -6,17 +6,15 @@ from itertools import chain
 from pathlib import Path
 from time import time
 
-from memory.errors import StoreError, boundary
-from memory.runs import write_atomically
-from memory.schema import Value
-from training.local.session import TrainingSession, check_best
-from training.local.windows import rate_at
-from training.rounds.folders import RoundFolders
-from training.rounds.updating import Metrics
-from training.rows import TrainRow
-from training.watching.events import RowsDone, Watch, unwatched
-from training.watching.names import of_held_out
-from training.watching.summary import SAVED_AT
+from rubricem.memory.errors import StoreError, boundary
+from rubricem.memory.runs import write_atomically
+from rubricem.memory.schema import Value
+from rubricem.training.local.local_config import rate_at
+from rubricem.training.local.session import TrainingSession, check_best
+from rubricem.training.rounds.update import Metrics, RoundFolders
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.show.events import RowsDone, Watch, of_held_out, unwatched
+from rubricem.training.show.training import SAVED_AT
 
 ROUND, UNTRAINED, TOLD = "round", "untrained", "rounds.jsonl"
 

@@ -3,28 +3,166 @@
 All are floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean is over what has a
 value; a name without any value is left out, so a missing score is never a 0. Scores and shares
 are in [0, 1], lengths in tokens, times in seconds.
+
+The form of a round's rollouts: lengths by author and stage, turns, tools, what broke off.
+
+What the judge gave a round: rewards by stage and criterion, what it left unscored, its cost.
+
+How unlike one another the answers of a round's groups are, where that can be measured.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
-from memory.schema import Stage, Trajectory
-from training.best_of import mean_best_of
-from training.compiling import group_advantages
-from training.groups import member_of
-from training.rounds.form_numbers import form_numbers
-from training.rounds.judge_numbers import judge_numbers
-from training.rounds.rows import JudgedGroup, RoundRows
-from training.rounds.spread import Numbers, share, spread
-from training.rounds.updating import Metrics
-from training.row_rule import RowRule
-from training.watching.window_numbers import advantage_numbers
+from rubricem.agent.research.scaffold import rejected, tool_error
+from rubricem.judge.base import without_criteria
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.interfaces import Embedder
+from rubricem.memory.schema import NO_USAGE, Author, Segment, Stage, StageScore, Status, Trajectory
+from rubricem.training.collect.groups import member_of
+from rubricem.training.local.learner import advantage_numbers
+from rubricem.training.rounds.update import Metrics, RoundGroup, RoundRows
+from rubricem.training.rows.compile import group_advantages
+from rubricem.training.rows.credit import RowRule
+from rubricem.training.statistics import (
+    Numbers,
+    answers_of,
+    mean_best_of,
+    mean_interval,
+    meaning_apart,
+    share_interval,
+    spread,
+    words_apart,
+)
+
+
+def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
+    """Lengths are in tokens, and left out where the server gave no ids."""
+    numbers: Numbers = {}
+    for author in Author:
+        numbers |= spread(f"tokens/{author}", _lengths(runs, author, None), ("mean", "max"))
+        for stage in Stage:
+            lengths = _lengths(runs, author, stage)
+            numbers |= spread(f"tokens/{author}/{stage}", lengths, ("mean",))
+    turns = [float(max((s.turn for s in run.segments if s.kept), default=0)) for run in runs]
+    written = [s for run in runs for s in _of(run, Author.POLICY)]
+    outputs = (s.text for run in runs for s in _of(run, Author.TOOL))
+    return {
+        **numbers,
+        **spread("turns", turns, ("mean",)),
+        **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
+        **share_interval(
+            "tool_error_share", (tool_error(text.strip()) is not None for text in outputs)
+        ),
+        **share_interval("cut_off_share", (run.status is not Status.FINISHED for run in runs)),
+        **share_interval("malformed_share", (rejected(run) is not None for run in runs)),
+        **share_interval("retokenised_share", (segment.retokenised for segment in written)),
+    }
+
+
+def _lengths(runs: Iterable[Trajectory], author: Author, stage: Stage | None) -> list[float]:
+    """Of each run that has such segments, all with ids; `stage` None: of all stages."""
+    found = []
+    for run in runs:
+        segments = [s for s in _of(run, author) if stage is None or s.stage is stage]
+        if segments and all(s.token_ids is not None for s in segments):
+            found.append(float(sum(len(s.token_ids or ()) for s in segments)))
+    return found
+
+
+def _of(run: Trajectory, author: Author) -> list[Segment]:
+    return [s for s in run.segments if s.kept and s.author is author]
+
+
+FULL = 2.0
+"""points of a criterion that holds wholly"""
+
+
+def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
+    """Rewards and points are in [0, 1]; a flaw that is not there has 1 point, as it is scored."""
+    by_stage = {stage: stage_scores(groups, stage) for stage in Stage}
+    numbers: Numbers = {}
+    for stage, scores in by_stage.items():
+        numbers |= spread(f"reward/{stage}", _known(scores))
+        numbers |= spread(f"criterion/{stage}", _criteria(scores), ("mean", "min", "max"))
+        judged = [score for score in scores if score is not None]
+        numbers |= share_interval(f"missing_share/{stage}", (score.missing for score in judged))
+    every = [score for scores in by_stage.values() for score in scores]
+    numbers |= spread("reward", _known(every))
+    asked = [score for score in every if not without_criteria(score)]
+    return {
+        **numbers,
+        **share_interval(
+            "unscored_share", (score is None or score.score is None for score in asked)
+        ),
+        **share_interval("no_criteria_share", map(without_criteria, every)),
+        **share_interval("judge/failed_share", (s.score is None for s in asked if s is not None)),
+        **_spent(groups),
+        **spread("seconds/judge_group", _seconds(groups), ("mean", "max")),
+    }
+
+
+def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
+    """The ends of the 95% interval of each stage's mean reward, where two are known."""
+    numbers: Numbers = {}
+    for stage in Stage:
+        ends = mean_interval(_known(stage_scores(groups, stage)))
+        if ends is not None:
+            numbers |= dict(zip((f"reward/{stage}/low", f"reward/{stage}/high"), ends, strict=True))
+    return numbers
+
+
+def stage_scores(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:
+    """Of each run; None: it was not judged."""
+    found: list[StageScore | None] = []
+    for one in groups:
+        judged = {judgement.trajectory_id: judgement for judgement in one.judgements}
+        for run in one.group.trajectories:
+            stages = judged[run.id].stages if run.id in judged else ()
+            found.append(next((score for score in stages if score.stage is stage), None))
+    return found
+
+
+def _known(scores: Iterable[StageScore | None]) -> list[float]:
+    return [s.score for s in scores if s is not None and s.score is not None]
+
+
+def _criteria(scores: Iterable[StageScore | None]) -> list[float]:
+    """The mean of each criterion over all runs that it was asked of."""
+    points: dict[str, list[float]] = {}
+    for verdict in (v for score in scores if score is not None for v in score.verdicts):
+        part = verdict.points / FULL
+        held = part if verdict.criterion.positive else 1 - part
+        points.setdefault(verdict.criterion.key, []).append(held)
+    return [sum(held) / len(held) for held in points.values()]
+
+
+def _seconds(groups: Sequence[RoundGroup]) -> list[float]:
+    return [one.judging_seconds for one in groups if one.judging_seconds is not None]
+
+
+def _spent(groups: Sequence[RoundGroup]) -> Numbers:
+    """What scoring and proposing took; a cost only where every price is known."""
+    usage = sum((one.judging for one in groups), NO_USAGE)
+    if not usage.calls:
+        return {}
+    cost = {} if usage.cost is None else {"judge/cost": usage.cost}
+    return {
+        "judge/calls": float(usage.calls),
+        "judge/tokens_read": float(usage.prompt_tokens),
+        "judge/tokens_written": float(usage.completion_tokens),
+        **cost,
+    }
+
 
 REFLECT = "reflect_"
 """before the name of a number that is of the reflections' update alone"""
 
 
-def numbers_of(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
+def numbers_of(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     """What was sampled and how it was judged."""
     runs = [trajectory for one in groups for trajectory in one.group.trajectories]
     failed = sum(len(one.group.failures) for one in groups)
@@ -62,7 +200,7 @@ def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
     return {**trained, **told, **own}
 
 
-def _best_of(groups: Sequence[JudgedGroup]) -> Numbers:
+def _best_of(groups: Sequence[RoundGroup]) -> Numbers:
     """The answer score that the best of n rollouts is expected to have, where there are two."""
     scores = [[s for _, s in _answers(one) if s is not None] for one in groups]
     found = mean_best_of(scores)
@@ -72,7 +210,7 @@ def _best_of(groups: Sequence[JudgedGroup]) -> Numbers:
     return curve | {"best_of/groups": float(found.groups)}
 
 
-def _positions(groups: Sequence[JudgedGroup]) -> Numbers:
+def _positions(groups: Sequence[RoundGroup]) -> Numbers:
     """By a member's place in its group, 0 being shown most of the rubric; {} without scaffolds."""
     scores: dict[int, list[float]] = {}
     shown: dict[int, list[float]] = {}
@@ -89,7 +227,7 @@ def _positions(groups: Sequence[JudgedGroup]) -> Numbers:
     return numbers
 
 
-def _answers(one: JudgedGroup) -> list[tuple[Trajectory, float | None]]:
+def _answers(one: RoundGroup) -> list[tuple[Trajectory, float | None]]:
     """Each run of a group with the score of its answer."""
     judged = {judgement.trajectory_id: judgement for judgement in one.judgements}
     return [
@@ -98,7 +236,7 @@ def _answers(one: JudgedGroup) -> list[tuple[Trajectory, float | None]]:
     ]
 
 
-def _flat(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
+def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     """The share of groups whose members' returns are too alike, or too few, to teach a stage."""
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
     for one in groups:
@@ -110,16 +248,65 @@ def _flat(groups: Sequence[JudgedGroup], rule: RowRule) -> Numbers:
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}
     for stage, told in flat.items():
-        numbers |= share(f"groups_without_spread/{stage}", told)
+        numbers |= share_interval(f"groups_without_spread/{stage}", told)
     return numbers
 
 
-def reflection_numbers(groups: Sequence[JudgedGroup]) -> Numbers:
+def reflection_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     """How the policy's reflections of a round were judged; they are all there once it is kept."""
     found = [c for one in groups if one.reflected for c in one.reflected.candidates]
     candidates = [candidate for candidate in found if not candidate.held]
     scores = [c.score.total for c in candidates if c.score is not None]
     return {
         **spread("reflection/score", scores, ("mean", "max")),
-        **share("reflection/malformed_share", (bool(c.fault) for c in candidates)),
+        **share_interval("reflection/malformed_share", (bool(c.fault) for c in candidates)),
     }
+
+
+WORDS, MEANING = "diversity/words", "diversity/meaning"
+
+
+async def no_embedder() -> Embedder | None:
+    """Where answers are not embedded."""
+    return None
+
+
+@dataclass
+class Variety:
+    """Measures groups; what cannot be measured is left out, and told once with its reason."""
+
+    embedder: Callable[[], Awaitable[Embedder | None]] = no_embedder
+    """the embedding model; None: none is loaded, and none is to be"""
+    tell: Callable[[str], None] = lambda line: None
+    _told: set[str] = field(default_factory=set, init=False)
+
+    async def __call__(self, groups: Sequence[RoundGroup]) -> dict[str, float]:
+        """The means over the groups with two answers or more, by name."""
+        answers = [answers_of(one.group.trajectories) for one in groups]
+        answers = [group for group in answers if len(group) > 1]
+        if not answers:
+            return {}
+        return await self._words(answers) | await self._meaning(answers)
+
+    async def _words(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
+        try:
+            found = await asyncio.to_thread(lambda: list(map(words_apart, answers)))
+        except SettingsError as error:
+            return self._unmeasured(WORDS, error)
+        return {WORDS: fmean(value for value in found if value is not None)}
+
+    async def _meaning(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
+        try:
+            embedder = await self.embedder()
+        except RubricemError as error:
+            return self._unmeasured(MEANING, error)
+        if embedder is None:
+            return {}
+        found = await asyncio.to_thread(lambda: [meaning_apart(a, embedder) for a in answers])
+        return {MEANING: fmean(value for value in found if value is not None)}
+
+    def _unmeasured(self, name: str, error: RubricemError) -> dict[str, float]:
+        if name not in self._told:
+            self._told.add(name)
+            self.tell(f"{name} is not measured: {error} {error.remedy}")
+        return {}

@@ -1,0 +1,260 @@
+"""The prompt: keys, history, completion of slash commands, and a toolbar of what is in force.
+
+The chat from its first prompt to its last: on a terminal, or line by line from a pipe.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rubricem.agent.chat.commands import COMMANDS, FAILED, Talk, ask, one_of, open_thread, split
+from rubricem.agent.chat.session import Conversing, Terminal
+from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE, Interrupts
+from rubricem.agent.learning.lessons import queued
+from rubricem.agent.research.question import Budgets
+from rubricem.agent.research.setup import budgets_of, with_default_source
+from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.settings import load_settings
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import RunStore, writable
+from rubricem.memory.text import one_line
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+HISTORY = "chat_history"
+"""in the data directory, readable for its owner alone"""
+
+
+def open_line(talk: Talk) -> "PromptSession[str]":
+    """The prompt of a talk; `prompt_async` gives what was entered."""
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.application import get_app
+    from prompt_toolkit.history import FileHistory
+
+    path = history_file(talk.conversing.settings.data_dir)
+    return PromptSession(
+        message=lambda: [("bold", f"{_number(talk.conversing)}> ")],
+        multiline=True,
+        prompt_continuation=lambda width, line, wrapped: " " * (width - 2) + "\u2026 ",
+        history=FileHistory(str(path)),
+        completer=_completer(talk),
+        complete_while_typing=True,
+        key_bindings=_keys(),
+        bottom_toolbar=lambda: [
+            ("", one_line(toolbar(talk.conversing), get_app().output.get_size().columns - 1))
+        ],
+        enable_open_in_editor=True,
+    )
+
+
+def history_file(data_dir: Path) -> Path:
+    """The file of what was entered, made where it is missing."""
+    path = data_dir / HISTORY
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+    return path
+
+
+def completions(talk: Talk, before: str) -> Iterable[tuple[str, int, str]]:
+    """What may stand in the place of the last word: it, how far back it begins, what it means."""
+    if not before.startswith("/") or "\n" in before:
+        return
+    name, space, argument = before[1:].partition(" ")
+    if not space:
+        for known, command in COMMANDS.items():
+            if known.startswith(name.casefold()):
+                yield f"/{known}", -len(before), command.help
+    elif name in COMMANDS and " " not in argument:
+        for word, about in COMMANDS[name].words(talk):
+            if word.startswith(argument):
+                yield word, -len(argument), about
+
+
+def toolbar(conversing: Conversing) -> str:
+    """Model, source, thread, and what was spent of what may be."""
+    choices, spent = conversing.researcher.choices, conversing.spent
+    tokens = spent.prompt_tokens + spent.completion_tokens
+    thread = conversing.title(conversing.thread) if conversing.thread else "new thread"
+    parts = [
+        one_line(conversing.researcher.policy.name, 40),
+        ", ".join(one_line(Path(name).name, 30) for name in choices.get("source", ())),
+        one_line(thread, 30),
+        f"{tokens:,} tokens",
+        f"${spent.cost:.4f}" if spent.cost is not None else "",
+        _limits(budgets_of(conversing.settings)),
+    ]
+    plan = "plans are shown" if conversing.settings.approve_plan else ""
+    return " \u00b7 ".join(filter(None, [*parts, plan]))
+
+
+def _limits(budgets: Budgets) -> str:
+    limits = [
+        f"{budgets.tokens:,} tokens" if budgets.tokens is not None else "",
+        f"{budgets.seconds:,g} s" if budgets.seconds is not None else "",
+        f"${budgets.cost:,g}" if budgets.cost is not None else "",
+    ]
+    shown = ", ".join(filter(None, limits))
+    return f"each at most {shown}" if shown else "no budget"
+
+
+def _number(conversing: Conversing) -> int:
+    return len(conversing.thread.runs if conversing.thread else ()) + 1
+
+
+def _completer(talk: Talk):  # type: ignore[no-untyped-def]
+    from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+    from prompt_toolkit.document import Document
+
+    class Slashes(Completer):
+        def get_completions(
+            self, document: Document, complete_event: CompleteEvent
+        ) -> Iterable[Completion]:
+            for word, start, about in completions(talk, document.text_before_cursor):
+                yield Completion(word, start_position=start, display_meta=about)
+
+    return Slashes()
+
+
+def _keys() -> "KeyBindings":
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: "KeyPressEvent") -> None:
+        buffer = event.current_buffer
+        chosen = buffer.complete_state and buffer.complete_state.current_completion
+        if chosen:
+            buffer.apply_completion(chosen)
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: "KeyPressEvent") -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+LATEST = "-"
+"""in the place of a thread: the one that was changed last"""
+
+
+async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bool) -> int:
+    """Talk until the person leaves or the input ends; the exit status.
+
+    `thread`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run to go on after.
+    """
+    from rubricem.agent.research.setup import open_researcher, open_saver
+
+    # What the event loop puts in its place would only end the chat at the second ^C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings = with_default_source(load_settings(flags))
+    conversations = ConversationStore(settings.data_dir)
+    begin_in = _begun(conversations, thread) if thread else ""
+    if after:
+        # A run that is not there is told, before a thread is made for it.
+        RunStore(settings.data_dir).request(after)
+        begin_in = conversations.after(after).id
+    terminal = Terminal(quiet=quiet)
+    async with AsyncExitStack() as stack:
+        with terminal.waiting("opening"):
+            opening = open_researcher(settings, terminal.hear)
+            researcher = await stack.enter_async_context(opening)
+            if settings.checkpoints:
+                saver = open_saver(settings.checkpoints.get_secret_value())
+                researcher.saver = await stack.enter_async_context(saver)
+        talk = Talk(Conversing(researcher, settings, dict(flags), conversations), terminal)
+        if begin_in:
+            await open_thread(talk, begin_in)
+        await _talk(talk)
+        _tell_left(talk)
+        return 0 if terminal.attended else talk.worst
+
+
+def _tell_left(talk: Talk) -> None:
+    """How the thread is gone on with, and what of it can be learnt from."""
+    thread, settings = talk.conversing.thread, talk.conversing.settings
+    if talk.terminal.attended and thread:
+        talk.terminal.tell(f"Go on with this thread: rubricem chat --resume {thread.id}")
+    if settings.memory == "on" and (waiting := len(queued(RunStore(settings.data_dir)))):
+        talk.terminal.tell(
+            f"{waiting} run{'' if waiting == 1 else 's'} can be learnt from: rubricem learn"
+        )
+
+
+def _begun(conversations: ConversationStore, thread: str) -> str:
+    """The thread to begin in; raises SettingsError where there is none."""
+    if thread != LATEST:
+        return conversations.get(thread).id
+    listing = conversations.listed()
+    if not listing.conversations:
+        raise SettingsError(
+            " ".join(["There is no thread to go on with.", *listing.problems]),
+            "Begin one: rubricem chat",
+        )
+    return listing.conversations[0].id
+
+
+async def _talk(talk: Talk) -> None:
+    attended, settings = talk.terminal.attended, talk.conversing.settings
+    if attended:
+        talk.terminal.say("Ask a question; /help lists the commands, ^D leaves.", style="dim")
+    elif settings.approve_plan or settings.clarify:
+        talk.terminal.tell(NOBODY_HERE)
+    async for line in _entered(talk) if attended else _piped():
+        if line.strip():
+            done = await _worked(talk, line)
+            if not done and not attended:
+                talk.worst = INTERRUPTED
+                return
+        if talk.over:
+            return
+
+
+async def _worked(talk: Talk, line: str) -> bool:
+    """Whether what was entered was worked on to its end; what is wrong with it is told."""
+
+    async def work(interrupts: Interrupts) -> bool:
+        if line.lstrip().startswith("/"):
+            name, argument = split(line)
+            await one_of(name, COMMANDS).act(talk, argument, interrupts)
+        else:
+            await ask(talk, line, interrupts)
+        return True
+
+    try:
+        done = await talk.terminal.interruptible(work)
+    except RubricemError as error:
+        talk.worst = FAILED
+        talk.terminal.tell("\n".join(filter(None, (f"error: {error}", error.remedy))))
+        return True
+    if not done:
+        talk.terminal.tell("Stopped. /resume goes on with the question.")
+    return bool(done)
+
+
+async def _entered(talk: Talk) -> AsyncIterator[str]:
+    """What the person enters, until they leave by ^D; ^C empties the line."""
+    line = open_line(talk)
+    while True:
+        try:
+            yield await line.prompt_async()
+        except KeyboardInterrupt:
+            continue
+        except EOFError:
+            return
+
+
+async def _piped() -> AsyncIterator[str]:
+    """The lines of standard input."""
+    for line in sys.stdin:
+        yield line

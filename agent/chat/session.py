@@ -1,0 +1,296 @@
+"""A person's place in a thread of questions: what is asked, gone on with, branched, counted.
+
+Knows nothing of a terminal. A run is written down and put into its thread before any work is
+done for it, so that whatever ends the process, the question is there when the thread is opened
+again.
+
+What the chat says and shows, and how a piece of its work is interrupted.
+
+^C once ends a run with what there is; ^C again, or where no run goes on, abandons the work at
+once, which can be gone on with later. The chat itself goes on in either case.
+"""
+
+import asyncio
+import copy
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from rubricem.agent.cli.terminal import Interrupts, person_here
+from rubricem.agent.reports.display import live_view
+from rubricem.agent.research.events import Event, Listener, PersonAsked, SourceProgress, ignore
+from rubricem.agent.research.question import Ask, Person
+from rubricem.agent.research.researcher import Researcher, ask_of, new_thread, request_of
+from rubricem.agent.research.setup import budgets_of, template_of
+from rubricem.agent.research.threads import Conversation, ConversationStore
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
+from rubricem.memory.text import one_line, printable
+
+_OVER = (Status.FINISHED, Status.NO_EVIDENCE)
+
+
+@dataclass
+class ChatWatch:
+    """Who follows a run: shown what happens, able to stop it, and asked where it asks."""
+
+    listener: Listener
+    stop: asyncio.Event
+    person: Person
+
+
+@dataclass
+class Conversing:
+    """One thread being talked in; None: the next question begins one."""
+
+    researcher: Researcher
+    settings: Settings
+    flags: dict[str, Any]
+    """what the settings were loaded with, so that one of them can be changed"""
+    conversations: ConversationStore
+    thread: Conversation | None = None
+    last: Trajectory | None = None
+    """the answer that is talked of: of the latest run here that ended"""
+    spent: Usage = NO_USAGE
+    """by the thread's runs"""
+    _usages: dict[str, Usage] = field(default_factory=dict)
+
+    async def ask(self, question: str, watch: ChatWatch) -> Trajectory:
+        """Ask the next question of the thread."""
+        run, earlier = new_thread(), self.thread.runs if self.thread else ()
+        ask = replace(
+            template_of(self.settings),
+            question=question,
+            budgets=budgets_of(self.settings),
+            earlier=earlier,
+        )
+        await asyncio.to_thread(self._write_down, run, request_of(ask, self.researcher.choices))
+        return await self._run(run, ask, watch)
+
+    async def go_on(self, run: str, watch: ChatWatch) -> Trajectory:
+        """Go on with a run that ended early or was broken off, under the budgets in force."""
+        request = await asyncio.to_thread(self.researcher.store.request, run)
+        ask = replace(ask_of(request), budgets=budgets_of(self.settings))
+        return await self._run(run, ask, watch)
+
+    async def open(self, identifier: str) -> tuple[str, ...]:
+        """Go into a thread; sentences on runs of it that cannot be read."""
+        thread = await asyncio.to_thread(self.conversations.get, identifier)
+        self.leave()
+        self.thread = thread
+        return await asyncio.to_thread(self._read)
+
+    def leave(self) -> None:
+        """The next question begins a thread of its own."""
+        self.thread, self.last, self.spent, self._usages = None, None, NO_USAGE, {}
+
+    async def branch(self, number: int | None) -> Conversation:
+        """Go on from a question, the latest without a number, in a thread of its own."""
+        runs = self.thread.runs if self.thread else ()
+        if self.thread is None or not runs:
+            raise SettingsError("There is nothing to branch off yet.", "Ask a question first.")
+        if number is not None and not 1 <= number <= len(runs):
+            raise SettingsError(
+                f"There is no question {number} in this thread.",
+                f"It has {len(runs)}: give a number from 1 to {len(runs)}.",
+            )
+        run = runs[(number or len(runs)) - 1]
+        branch = await asyncio.to_thread(self.conversations.branch, self.thread.id, run)
+        await self.open(branch.id)
+        return branch
+
+    def unfinished(self) -> str | None:
+        """The latest run of the thread that has not come to its end."""
+        store = self.researcher.store
+        for run in reversed(self.thread.runs if self.thread else ()):
+            try:
+                if not store.ended(run) or store.load(run).status not in _OVER:
+                    return run
+            except RubricemError:
+                return run
+        return None
+
+    def change(self, **values: Any) -> None:
+        """Change settings from the next question on. Raises SettingsError for what cannot be."""
+        settings = load_settings({**self.flags, **values})
+        self.flags.update(values)
+        # What was settled when the researcher was opened stays.
+        self.settings = self.settings.model_copy(
+            update={name: getattr(settings, name) for name in values}
+        )
+
+    def questions(self) -> list[tuple[str, str]]:
+        """Each question of the thread, and how its run ended."""
+        return [self._told(run) for run in (self.thread.runs if self.thread else ())]
+
+    def title(self, thread: Conversation) -> str:
+        """What a thread is about: its title, or its first question."""
+        if thread.title or not thread.runs:
+            return thread.title or "(no question yet)"
+        return self._told(thread.runs[0])[0]
+
+    async def _run(self, run: str, ask: Ask, watch: ChatWatch) -> Trajectory:
+        ended = await self.researcher.ask(ask, run, watch.listener, watch.stop, watch.person)
+        self._count(ended)
+        self.last = ended
+        return ended
+
+    def _write_down(self, run: str, request: Mapping[str, Any]) -> None:
+        self.researcher.store.create(run, request)
+        try:
+            thread = self.thread or self.conversations.create()
+            self.thread = self.conversations.add_run(thread.id, run)
+        except RubricemError:
+            # Its thread was deleted elsewhere: the question would wait and never begin.
+            self.researcher.store.discard(run)
+            raise
+
+    def _read(self) -> tuple[str, ...]:
+        """Take up the thread's ended runs."""
+        problems = []
+        for run in self.thread.runs if self.thread else ():
+            try:
+                if self.researcher.store.ended(run):
+                    self.last = self.researcher.store.load(run)
+                    self._count(self.last)
+            except RubricemError as error:
+                problems.append(f"{error} {error.remedy}".strip())
+        return tuple(problems)
+
+    def _count(self, ended: Trajectory) -> None:
+        # A run that went on counts once, with all that it took.
+        self._usages[ended.thread] = ended.usage
+        self.spent = sum(self._usages.values(), NO_USAGE)
+
+    def _told(self, run: str) -> tuple[str, str]:
+        store = self.researcher.store
+        try:
+            question = str(store.request(run)["ask"]["question"])
+            if store.running(run):
+                return question, "running"
+            return question, store.load(run).status.value if store.ended(run) else "interrupted"
+        except (RubricemError, KeyError, TypeError):
+            return run, "unreadable"
+
+
+T = TypeVar("T")
+
+
+class Terminal:
+    """Standard output for what was asked for, standard error for how it comes about."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        """`attended`: a person types here, and not a program."""
+        self.quiet = quiet
+        self.console = Console(highlight=False)
+        self.attended = sys.stdin.isatty() and sys.stdout.isatty()
+        self._listener: Listener = ignore
+
+    def say(self, text: str | Text = "", style: str = "") -> None:
+        """Print text of whatever origin as text."""
+        shown = text if isinstance(text, Text) else Text(printable(text), style=style)
+        self.console.print(shown, soft_wrap=not self.console.is_terminal)
+
+    def tell(self, line: str) -> None:
+        """A line beside the answers."""
+        click.echo(printable(line), err=True)
+
+    def hear(self, event: Event) -> None:
+        """What the researcher's parts tell: it goes to whoever shows something now."""
+        self._listener(event)
+
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Show how something that takes long comes along."""
+        console = Console(stderr=True, highlight=False)
+        if self.quiet or not console.is_terminal:
+            yield
+            return
+        with console.status(doing) as status, self._heard_by(_into(status.update, doing)):
+            yield
+
+    @contextmanager
+    def watching(self, question: str, interrupts: Interrupts) -> Iterator[ChatWatch]:
+        """Show a run while it is worked on; the person here is asked where it asks."""
+        person, _ = person_here(interrupts)
+        with (
+            _typing_unseen() as seen,
+            live_view(question, quiet=self.quiet) as view,
+            self._heard_by(_seeing(view, seen)) as listener,
+            interrupts.running() as stop,
+        ):
+            yield ChatWatch(listener, stop, person)
+
+    async def interruptible(self, work: Callable[[Interrupts], Awaitable[T]]) -> T | None:
+        """What the work comes to; None where ^C ended it."""
+        interrupts = Interrupts(self.tell)
+
+        async def done() -> T:
+            with interrupts.caught():
+                return await work(interrupts)
+
+        task = asyncio.create_task(done())
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+            interrupts.survived()
+        return None if task.cancelled() else task.result()
+
+    @contextmanager
+    def _heard_by(self, listener: Listener) -> Iterator[Listener]:
+        before, self._listener = self._listener, listener
+        try:
+            yield listener
+        finally:
+            self._listener = before
+
+
+def _into(show: Callable[[str], None], doing: str) -> Listener:
+    from rich.markup import escape
+
+    def listen(event: Event) -> None:
+        if isinstance(event, SourceProgress):
+            show(escape(f"{doing}: {one_line(event.message)}"))
+
+    return listen
+
+
+def _seeing(view: Listener, seen: Callable[[bool], None]) -> Listener:
+    """The view's listener, with the echo of keys back while a person is asked."""
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PersonAsked):
+            seen(event.waiting)
+        view(event)
+
+    return listen
+
+
+@contextmanager
+def _typing_unseen() -> Iterator[Callable[[bool], None]]:
+    """Keys pressed while the view is drawn do not write into it; they wait for the prompt."""
+    if not sys.stdin.isatty():
+        yield lambda seen: None
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    without = copy.deepcopy(before)
+    without[3] &= ~termios.ECHO
+
+    def echo(seen: bool) -> None:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before if seen else without)
+
+    echo(False)
+    try:
+        yield echo
+    finally:
+        echo(True)

@@ -1,0 +1,174 @@
+"""The command `rubricem`: one group whose subcommands are loaded when they are called.
+
+Commands are named by string with their one-line help beside them, so that `--help` imports none
+of them, and so that commands of the room to the left can be listed without importing it. Here
+too is the one place where an error becomes a sentence, a remedy and an exit code: 2 for what
+was asked wrongly, 1 for what failed, 130 for an interruption.
+"""
+
+import errno
+import io
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import click
+
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.text import printable
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+DEBUG_VARIABLE = "RUBRICEM_DEBUG"
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """A subcommand: `module:attribute`, and its line in the list of commands."""
+
+    target: str
+    help: str
+
+    def load(self) -> click.Command:
+        module, _, attribute = self.target.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command), f"{self.target} is a click command"
+        return command
+
+
+COMMANDS = {
+    "ask": Lazy("rubricem.agent.cli.ask:ask", "Answer a research question with checked citations."),
+    "bank": Lazy("rubricem.agent.cli.bank:bank", "Read and correct what earlier runs taught."),
+    "chat": Lazy("rubricem.agent.cli.chat:chat", "Ask questions that know those before them."),
+    "collect": Lazy(
+        "rubricem.training.cli.collect:collect",
+        "Collect judged groups of rollouts of many questions.",
+    ),
+    "doctor": Lazy(
+        "rubricem.agent.cli.doctor:doctor", "Say what is configured, works and is missing."
+    ),
+    "export": Lazy(
+        "rubricem.training.cli.export:export", "Write a collected run in the form of a trainer."
+    ),
+    "judge": Lazy(
+        "rubricem.agent.cli.judge:judge", "Score runs stage by stage, with their rubrics."
+    ),
+    "learn": Lazy("rubricem.agent.cli.learn:learn", "Learn from the runs that wait for it."),
+    "loop": Lazy(
+        "rubricem.training.cli.export:loop", "Show the whole line once: collect, judge, train, ask."
+    ),
+    "mcp": Lazy("rubricem.agent.cli.serve:mcp", "Serve the agent's tools to MCP clients."),
+    "models": Lazy("rubricem.agent.cli.models:models", "List, fetch, check and remove weights."),
+    "rate": Lazy(
+        "rubricem.agent.cli.learn:rate", "Rate an answer, for whoever judges what it taught."
+    ),
+    "runs": Lazy("rubricem.agent.cli.runs:runs", "List the runs of this data directory, show one."),
+    "serve": Lazy(
+        "rubricem.agent.cli.serve:serve", "Serve the web page, and the same to programs."
+    ),
+    "train": Lazy("rubricem.training.cli.train:train", "Train the embedded policy on rows."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group over a table of lazy commands, with the error boundary of the command line."""
+
+    def __init__(self, *args: Any, lazy: dict[str, Lazy] | None = None, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lazy = COMMANDS if lazy is None else lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.lazy:
+            return None
+        command = self.lazy[cmd_name].load()
+        # Every command takes --debug, since people add it at the end of what just failed.
+        if not any(param.name == "debug" for param in command.params):
+            command.params.append(_debug_option())
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, lazy.help) for name, lazy in self.lazy.items()])
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                # Answers hold any letter; a terminal that cannot show one shows a mark instead.
+                stream.reconfigure(errors="replace")
+        return super().main(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _errors_told(ctx):
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+            return result
+
+
+@contextmanager
+def _errors_told(ctx: click.Context) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo("\ninterrupted", err=True)
+        ctx.exit(INTERRUPTED)
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.EPIPE:
+            raise  # click ends silently when the reader has gone
+        if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0") or ctx.meta.get(DEBUG_VARIABLE):
+            traceback.print_exception(error)
+        known = _known_error(error)
+        # A file's columns or a server's models may stand in it.
+        click.echo(printable(_told(known or error)), err=True)
+        ctx.exit(MISUSED if isinstance(known, SettingsError) else FAILED)
+
+
+def _known_error(error: BaseException) -> RubricemError | None:
+    """The first of our own errors in it; groups of tasks wrap theirs."""
+    if isinstance(error, RubricemError):
+        return error
+    if isinstance(error, BaseExceptionGroup):
+        return next((known for e in error.exceptions if (known := _known_error(e))), None)
+    return None
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, RubricemError):
+        return "\n".join(filter(None, (f"error: {error}", error.remedy)))
+    return (
+        f"error: {type(error).__name__}: {error}\n"
+        "This is a fault of rubricem itself; --debug shows where, please report it."
+    )
+
+
+def _remember_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[DEBUG_VARIABLE] = True
+
+
+def _debug_option() -> click.Option:
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=_remember_debug,
+        help="Show the traceback of an error.",
+    )
+
+
+@click.group(
+    cls=LazyGroup,
+    params=[_debug_option()],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="rubricem", message="%(prog)s %(version)s")
+def main() -> None:
+    """Research a question in four stages and answer it with citations that hold."""

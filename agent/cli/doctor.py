@@ -1,0 +1,440 @@
+"""`rubricem doctor`: what is configured, what answers and what is missing, with the remedies.
+
+What one look at the set-up found: the value that all checks of `rubricem doctor` give.
+
+Would `rubricem ask` work here? Each thing it needs is looked at without asking a question.
+
+A check is `ok`, a `note` (worth knowing, nothing is in the way), or a `fault`: something that
+`ask` needs and that is not there. Weights not yet fetched are a note, since `ask` fetches them.
+
+Could the named sources be searched? Folders are looked into; services are asked to answer.
+"""
+
+import asyncio
+import json
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+import httpx
+from pydantic import SecretStr
+
+from rubricem.agent.research.setup import web_answers, with_default_source
+from rubricem.agent.settings import (
+    EmbeddedChoice,
+    PolicyChoice,
+    ServerChoice,
+    Settings,
+    ToolServer,
+    choose_policy,
+    load_settings,
+    unknown_variables,
+)
+from rubricem.agent.sources.choice import (
+    ALLOWED,
+    AUTO,
+    PYTHON,
+    SCHOLAR,
+    SEARXNG,
+    WEB,
+    is_beyond,
+    kept_name,
+)
+from rubricem.agent.weights.catalogue import Weights, known
+from rubricem.memory.errors import RubricemError, SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What was looked at, what was found, and what to do about it."""
+
+    name: str
+    state: Literal["ok", "note", "fault"]
+    found: str
+    remedy: str = ""
+
+
+def fault_of(name: str, error: RubricemError) -> Check:
+    return Check(name, "fault", str(error), error.remedy)
+
+
+Probe = Callable[[str, Settings], Awaitable[Check]]
+
+
+async def check_sources(settings: Settings, probe: Probe | None = None) -> list[Check]:
+    """One check for each named source; `probe` looks at those beyond this machine."""
+    ask = probe or check_service
+    return [
+        await ask(name, settings)
+        if is_beyond(name) or name == AUTO
+        else await asyncio.to_thread(check_source, name)
+        for name in settings.source
+    ]
+
+
+def check_source(name: str) -> Check:
+    """A source on this machine."""
+    if name == PYTHON:
+        return Check("source", "ok", "python: the installed libraries and the standard library")
+    folder = Path(name).expanduser()
+    try:
+        found = _first_document(folder)
+    except OSError as cause:
+        wrong = f"{name} cannot be opened: {cause.strerror or cause}."
+        return Check("source", "fault", wrong, ALLOWED)
+    if found is None:
+        return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)
+    return Check("source", "ok", f"{name}: a folder of documents")
+
+
+def _first_document(folder: Path) -> Path | None:
+    from rubricem.agent.sources.readers import READERS
+
+    with closing(folder.iterdir()) as listing:  # raises what rglob would pass over in silence
+        next(listing, None)
+    files = (path for path in folder.rglob("*") if path.suffix.lower() in READERS)
+    return next((path for path in files if path.is_file()), None)
+
+
+async def check_service(name: str, settings: Settings) -> Check:
+    """A source beyond this machine; nothing is searched for but a word at Semantic Scholar."""
+    if name in (WEB, AUTO):
+        return await check_web(name)
+    try:
+        if name == SCHOLAR:
+            return await _check_scholar(settings)
+        from rubricem.agent.sources.choice import open_source
+
+        await open_source(name, settings.data_dir).prepare()
+        return Check("source", "ok", f"{kept_name(name)} answers")
+    except RubricemError as error:
+        return fault_of("source", error)
+
+
+async def check_web(name: str, answers: Callable[[], Awaitable[bool]] | None = None) -> Check:
+    """`auto` works either way, so that a web which is silent is no fault of it."""
+    began = time.monotonic()
+    found = await (answers or web_answers)()
+    seconds = f"{time.monotonic() - began:.1f} s"
+    if found:
+        return Check("source", "ok", f"{name}: the web answers in {seconds}")
+    silent = f"{name}: the web does not answer within {seconds}"
+    if name == AUTO:
+        return Check("source", "note", f"{silent}, so python is taken")
+    return Check("source", "fault", f"{silent}.", "Connect this machine, or name another source.")
+
+
+async def _check_scholar(settings: Settings) -> Check:
+    from rubricem.agent.models.limits import Retry
+    from rubricem.agent.sources.web import Scholar
+    from rubricem.agent.sources.web import SearchRefused as Refused
+
+    key = settings.scholar_key.get_secret_value() if settings.scholar_key else None
+    try:
+        await Scholar(key, retry=Retry(tries=1)).search("bees", 1)
+    except Refused as refused:
+        return Check("source", "note", str(refused), refused.remedy)
+    return Check("source", "ok", "scholar: Semantic Scholar answers")
+
+
+SERVER_TIMEOUT = 3.0
+"""seconds to wait for a server's list of models"""
+_SPARE = 256 << 20
+"""bytes wanted free beyond weights still to be fetched"""
+
+
+async def run_checks(settings: Settings) -> list[Check]:
+    """Everything that `ask` would need under these settings, in the order it would need it."""
+    checks = [check_python(), *check_variables(), check_data_dir(settings.data_dir)]
+    try:
+        choice = choose_policy(settings)
+    except RubricemError as error:
+        checks.append(fault_of("policy", error))
+    else:
+        checks += await _check_policy(settings, choice)
+        settings = with_default_source(settings)
+    checks += await check_sources(settings)
+    held, bank = await check_bank(settings)
+    checks += [bank, await asyncio.to_thread(check_embedder, settings, held)]
+    return checks
+
+
+async def _check_policy(settings: Settings, choice: PolicyChoice) -> list[Check]:
+    if isinstance(choice, ServerChoice):
+        return [await check_server(choice)]
+    return [
+        await asyncio.to_thread(check_llama),
+        await check_weights(choice, settings.weights_dir),
+        check_disk(choice, settings.weights_dir),
+    ]
+
+
+def check_python() -> Check:
+    # An older Python than ours cannot even install the command, so there is nothing to refuse.
+    return Check("python", "ok", f"Python {platform.python_version()} in {sys.prefix}")
+
+
+def check_variables() -> Iterator[Check]:
+    for name in unknown_variables():
+        remedy = "Correct its name, or unset it."
+        yield Check("environment", "note", f"{name} names no setting and is not read.", remedy)
+
+
+def check_data_dir(folder: Path) -> Check:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as cause:
+        found = f"{folder} cannot be written: {cause.strerror or cause}."
+        return Check("data directory", "fault", found, "Name another: RUBRICEM_DATA_DIR=FOLDER.")
+    return Check("data directory", "ok", str(folder))
+
+
+def check_llama() -> Check:
+    try:
+        import_module("xllamacpp")
+    except (ImportError, OSError) as cause:
+        found = f"llama.cpp cannot be loaded: {cause}."
+        return Check("llama.cpp", "fault", found, "Install it again: pip install xllamacpp")
+    return Check("llama.cpp", "ok", f"xllamacpp {version('xllamacpp')}")
+
+
+async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
+    """Whether the model's weights are on disk and whole; a hash known already is not redone."""
+    name = choice.model_name
+    weights = known(name) or _fetched(name, folder)
+    if weights is not None:
+        return await asyncio.to_thread(_check_published, "weights", weights, folder)
+    local = name.lower().endswith(".gguf") and ":" not in name
+    if local or Path(name).expanduser().is_file():
+        return await _check_file(name, folder)
+    found = f"{name} is not fetched; the hub may have it."
+    return Check("weights", "note", found, f"ask fetches it, or now: rubricem models fetch {name}")
+
+
+def _fetched(name: str, folder: Path) -> Weights | None:
+    from rubricem.agent.weights.resolve import fetched_from_hub
+
+    repo, _, file = name.partition(":")
+    return next(
+        (w for w in fetched_from_hub(folder) if w.repo == repo and file in ("", w.files[0].path)),
+        None,
+    )
+
+
+async def _check_file(name: str, folder: Path) -> Check:
+    """A GGUF file of the user's own: there is no published hash to hold it against."""
+    from rubricem.agent.weights.resolve import resolve_model
+
+    try:
+        path = await resolve_model(name, directory=folder)
+    except RubricemError as error:
+        return fault_of("weights", error)
+    return Check("weights", "ok", str(path))
+
+
+def _check_published(what: str, weights: Weights, folder: Path) -> Check:
+    from rubricem.agent.weights.catalogue import verify
+
+    held = folder / weights.folder
+    if not held.exists():
+        found = f"{weights.name} is not fetched yet ({weights.size / 1e6:,.0f} MB)."
+        remedy = f"It is fetched when first needed, or now: rubricem models fetch {weights.name}"
+        return Check(what, "note", found, remedy)
+    try:
+        verify(weights, held)
+    except RubricemError as error:
+        return fault_of(what, error)
+    return Check(what, "ok", f"{weights.name}, whole, in {held}")
+
+
+def _free_bytes(folder: Path) -> int:
+    return shutil.disk_usage(folder).free
+
+
+def check_disk(
+    choice: EmbeddedChoice, folder: Path, free_bytes: Callable[[Path], int] = _free_bytes
+) -> Check:
+    weights = known(choice.model_name)
+    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = free_bytes(there)
+    fetched = weights is None or (folder / weights.folder).exists()
+    wanted = _SPARE + (0 if fetched or weights is None else weights.size)
+    found = f"{free / 1e9:,.1f} GB free at {there}"
+    if free < wanted:
+        remedy = "Free some space, or name another disk: RUBRICEM_WEIGHTS_DIR=FOLDER."
+        return Check("disk", "fault", f"{found}, but {wanted / 1e9:,.1f} GB are needed.", remedy)
+    return Check("disk", "ok", found)
+
+
+def without_password(url: str) -> str:
+    """The address as it may be shown to anyone: a query may hold a key as well."""
+    parsed = httpx.URL(url)
+    if parsed.userinfo:
+        parsed = parsed.copy_with(username="***", password="")
+    return str(parsed.copy_with(query=b"***")) if parsed.query else str(parsed)
+
+
+async def check_server(choice: ServerChoice, seconds: float = SERVER_TIMEOUT) -> Check:
+    """Ask the server for its list of models, which costs nothing."""
+    shown = without_password(choice.base_url)
+    headers = {"authorization": f"Bearer {choice.api_key}"} if choice.api_key else {}
+    try:
+        async with httpx.AsyncClient(timeout=seconds, headers=headers) as http:
+            reply = await http.get(f"{choice.base_url}/models")
+    except httpx.HTTPError as cause:
+        found = f"{shown} does not answer: {str(cause) or type(cause).__name__}."
+        return Check("server", "fault", found, "Start the server, or correct --base-url.")
+    if reply.status_code in (401, 403):
+        wrong = "refuses the key" if choice.api_key else "asks for a key"
+        found = f"{shown} {wrong} (HTTP {reply.status_code})."
+        return Check("server", "fault", found, "Set RUBRICEM_API_KEY to a key of that server.")
+    return _check_listing(choice, shown, reply)
+
+
+def _check_listing(choice: ServerChoice, shown: str, reply: httpx.Response) -> Check:
+    try:
+        reply.raise_for_status()
+        names = [str(model["id"]) for model in reply.json()["data"]]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+        found = f"{shown} answers (HTTP {reply.status_code}) but lists no models."
+        remedy = "The address of an OpenAI-compatible server usually ends in /v1; check it."
+        return Check("server", "fault", found, remedy)
+    some = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    if choice.model is None and len(names) != 1:
+        found = f"{shown} has {len(names)} models and none is named."
+        return Check("server", "fault", found, f"Name one with --model: {some}.")
+    if choice.model is not None and choice.model not in names:
+        found = f"{shown} answers but does not list {choice.model!r}."
+        return Check("server", "note", found, f"If ask says the model is unknown, name one: {some}")
+    return Check("server", "ok", f"{shown} answers, with {choice.model or names[0]}")
+
+
+async def check_bank(settings: Settings) -> tuple[int, Check]:
+    """What earlier runs have taught; how many reflections that is comes first."""
+    from rubricem.memory.bank import RubricBank
+
+    try:
+        held = len(await RubricBank(settings.data_dir).items())
+    except RubricemError as error:
+        return 0, Check("bank", "note", f"{error}, so nothing is recalled", error.remedy)
+    found = f"{held} reflection{'' if held == 1 else 's'}, memory {settings.memory}"
+    return held, Check("bank", "ok", found)
+
+
+def check_embedder(settings: Settings, recallable: int = 0) -> Check:
+    """Whether the embedding model is there, by which so many reflections can be recalled."""
+    from rubricem.agent.weights.resolve import held_embedder, repo_of
+
+    if settings.retrieval == "lexical" and (not recallable or settings.memory == "off"):
+        return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
+    try:
+        held = held_embedder(settings.embedder, settings.weights_dir)
+    except RubricemError as error:
+        return fault_of("embedder", error)
+    if isinstance(held, Path):
+        return Check("embedder", "ok", f"the model in {held}")
+    if held is not None:
+        return _check_published("embedder", held, settings.weights_dir)
+    repo = repo_of(settings.embedder)
+    found = f"{repo} is not fetched; the hub may have it."
+    remedy = f"It is fetched when first needed, or now: rubricem models fetch {repo}"
+    return Check("embedder", "note", found, remedy)
+
+
+_SHOWN_SECRET = 12
+"""a secret shorter than this shows no letter of itself"""
+
+
+@click.command()
+@click.option("--model", help="Check as if this model had been named.")
+@click.option("--base-url", help="Check as if this server had been named.")
+@click.option("--source", multiple=True, help="Check this source; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
+    """Say what is configured, what answers and what is missing, and how to mend it.
+
+    Exits with 0 when `rubricem ask` would work, else with 1.
+    """
+    settings, checks = _examine(flags)
+    click.echo(_as_json(settings, checks) if as_json else _as_text(settings, checks))
+    ctx.exit(0 if _works(checks) else 1)
+
+
+def _examine(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]]:
+    try:
+        settings = load_settings(flags)
+    except SettingsError as error:
+        return None, [check_python(), fault_of("settings", error)]
+    return settings, asyncio.run(run_checks(settings))
+
+
+def _works(checks: list[Check]) -> bool:
+    return all(check.state != "fault" for check in checks)
+
+
+def shown(value: object) -> object:
+    """A setting's value, fit to be shown to anyone: keys and passwords are left out."""
+    if isinstance(value, SecretStr):
+        secret = value.get_secret_value()
+        return f"set (…{secret[-2:]})" if len(secret) >= _SHOWN_SECRET else "set"
+    if isinstance(value, tuple):
+        return tuple(map(shown, value))
+    if isinstance(value, ToolServer):
+        value = value.told()
+    if isinstance(value, Mapping):
+        return {name: shown(held) for name, held in value.items()}
+    if isinstance(value, str) and value.startswith(SEARXNG):
+        return SEARXNG + str(shown(value.removeprefix(SEARXNG)))
+    return without_password(value) if isinstance(value, str) and "://" in value else value
+
+
+def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
+    if settings is None:
+        return {}
+    return {
+        name: {"value": shown(getattr(settings, name)), "origin": settings.origin(name)}
+        for name in Settings.model_fields
+    }
+
+
+def _as_json(settings: Settings | None, checks: list[Check]) -> str:
+    found = {
+        "works": _works(checks),
+        "settings": _rows(settings),
+        "checks": [asdict(check) for check in checks],
+    }
+    return json.dumps(found, default=str, ensure_ascii=False, indent=2)
+
+
+def _as_text(settings: Settings | None, checks: list[Check]) -> str:
+    lines = ["settings"] if settings else []
+    for name, row in _rows(settings).items():
+        lines.append(f"  {name:15} {_plain(row['value'])}  [{row['origin']}]")
+    lines.append("checks")
+    for check in checks:
+        lines.append(f"  {check.state:6} {check.name:15} {check.found}")
+        if check.remedy:
+            lines.append(f"  {'':22} -> {check.remedy}")
+    lines.append("ask works" if _works(checks) else "ask would fail: mend the faults above")
+    return "\n".join(lines)
+
+
+def _plain(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, dict):
+        return json.dumps(value, default=str, ensure_ascii=False)
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

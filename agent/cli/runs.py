@@ -1,0 +1,158 @@
+"""`rubricem runs`: what was asked, how it ended, and what it cost."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rubricem.agent.cli import Lazy
+from rubricem.agent.settings import load_settings
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Trajectory
+
+SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
+"""of the room to the left, and therefore by its name"""
+FOLDERS = ("manifest.json", "run.json")
+"""the marks of a collected run's folder and of a training's"""
+RUNNING, UNFINISHED, UNREADABLE = "running", "unfinished", "unreadable"
+"""states of a run that has no trajectory to say its status"""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """One run in the list; `trajectory` is None where it has not ended."""
+
+    thread: str
+    question: str
+    status: str
+    asked_at: datetime
+    trajectory: Trajectory | None
+
+    def as_json(self) -> dict[str, Any]:
+        ended = self.trajectory
+        return {
+            "thread": self.thread,
+            "question": self.question,
+            "status": self.status,
+            "ended_by": ended.ended_by if ended else "",
+            "asked_at": self.asked_at.isoformat(timespec="seconds"),
+            "seconds": round(ended.seconds, 1) if ended else None,
+            "usage": ended.usage.model_dump(mode="json") if ended else None,
+        }
+
+
+@click.group(invoke_without_command=True)
+@click.option("-n", "count", type=click.IntRange(1), default=20, help="Runs at most (20).")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def runs(context: click.Context, count: int, as_json: bool) -> None:
+    """List the runs of this data directory, the latest last."""
+    if context.invoked_subcommand is not None:
+        return
+    store = _store()
+    threads = store.threads()
+    listed = [_listed(store, thread) for thread in threads[-count:]]
+    if as_json:
+        _print_json({"runs": [run.as_json() for run in listed]})
+        return
+    for run in listed:
+        click.echo(_line(run))
+    click.echo(f"{len(threads)} run{'' if len(threads) == 1 else 's'}")
+
+
+@runs.command()
+@click.argument("thread", metavar="RUN")
+@click.option(
+    "--html",
+    is_flag=False,
+    flag_value="",
+    metavar="[FILE]",
+    help="Of a folder, write a page (run.html in it).",
+)
+@click.option(
+    "--tensorboard",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Of a training, write its numbers as TensorBoard's event files.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_context
+def show(
+    context: click.Context, thread: str, html: str | None, tensorboard: Path | None, as_json: bool
+) -> None:
+    """Show the report of the thread RUN, or what is known of one that has not ended.
+
+    Where RUN is the folder of rubricem collect or of rubricem train, show what was collected, or
+    how the training went.
+    """
+    if "/" in thread or any((Path(thread) / mark).is_file() for mark in FOLDERS):
+        context.invoke(
+            SHOWN.load(), folder=Path(thread), html=html, tensorboard=tensorboard, as_json=as_json
+        )
+        return
+    if html is not None or tensorboard is not None:
+        raise SettingsError(
+            f"{thread!r} is no folder of a collected run or a training, and only those have this.",
+            "Write an answer's page by rubricem ask --out FILE.html.",
+        )
+    store = _store()
+    store.request(thread)
+    run = _listed(store, thread)
+    if run.trajectory is None:
+        _print_json(run.as_json()) if as_json else click.echo(
+            f"{_line(run)}\nGo on with it: rubricem ask --resume {thread}"
+        )
+    elif as_json:
+        from rubricem.agent.reports.report import as_json as report_json
+
+        _print_json(report_json(run.trajectory))
+    else:
+        from rubricem.agent.reports.display import print_report
+
+        print_report(run.trajectory)
+
+
+def _store() -> RunStore:
+    return RunStore(load_settings().data_dir)
+
+
+def _listed(store: RunStore, thread: str) -> ListedRun:
+    """One run; what of it cannot be read is left out, so that the others are listed."""
+    question, trajectory, status = "", None, UNFINISHED
+    try:
+        question = store.request(thread)["ask"]["question"]
+        if store.running(thread):
+            status = RUNNING
+        elif store.ended(thread):
+            trajectory = store.load(thread)
+            status = trajectory.status.value
+    except (RubricemError, KeyError, TypeError):
+        status = UNREADABLE
+    return ListedRun(thread, question, status, store.asked_at(thread), trajectory)
+
+
+def _line(run: ListedRun) -> str:
+    from rubricem.memory.text import one_line
+
+    when = run.asked_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    question = one_line(run.question, 80)
+    return f"{run.thread:<14}{when}  {run.status:<12}{_cost(run.trajectory):>22}  {question}"
+
+
+def _cost(trajectory: Trajectory | None) -> str:
+    """Money where its price is known, tokens and time otherwise."""
+    if trajectory is None:
+        return ""
+    usage = trajectory.usage
+    tokens = usage.prompt_tokens + usage.completion_tokens
+    spent = f"${usage.cost:.4f}" if usage.cost is not None else f"{tokens:,} tokens"
+    return f"{spent}, {trajectory.seconds:,.0f} s"
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    import json
+
+    click.echo(json.dumps(value, ensure_ascii=False, indent=1))

@@ -1,0 +1,207 @@
+"""The flags of what one question may take, for every command that has questions answered.
+
+^C while a question is answered: once for what there is, twice to stop at once.
+
+The first ends the run with a partial report; where no run goes on, and at the second, the work
+is cancelled. Whatever does not let itself be cancelled in time is left behind: all that finished
+is in the journal, so nothing is lost by it.
+
+The person at the terminal: shown a plan or a question, answering on standard input.
+
+Input is read by the event loop and not by a thread, so that ^C ends the waiting; text of the
+model is printed as text.
+
+The editor of whoever sits at the terminal: `$VISUAL`, `$EDITOR` or `vi`.
+"""
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from rubricem.agent.research.graph import RUBRIC, ShownPlan, as_text, from_text
+from rubricem.agent.research.question import Nobody, Person
+from rubricem.memory.text import one_line, printable
+
+Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
+
+BUDGETS = (
+    click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10)."),
+    click.option("--max-total-tokens", type=int, metavar="N", help="Budget of tokens (200000)."),
+    click.option("--max-seconds", type=float, metavar="S", help="Budget of time (900)."),
+    click.option("--max-cost", type=float, metavar="USD", help="Budget of money (1); 0: no limit."),
+)
+
+
+def budgets(command: Command) -> Command:
+    """The command with a flag for each budget; they are settings of the same names."""
+    for option in reversed(BUDGETS):
+        command = option(command)
+    return command
+
+
+INTERRUPTED = 130
+GRACE = 2.0
+"""seconds that cancelled work gets to end by itself"""
+
+
+@dataclass
+class Interrupts:
+    """What ^C does, for as long as `caught` lasts."""
+
+    tell: Callable[[str], None]
+    ending: str = "Ending with what there is"
+    """what the first does, for whoever pressed it"""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    """ends the run with what there is"""
+    _running: bool = False
+    _ignored: bool = False
+    _last_resort: threading.Timer | None = None
+
+    @contextmanager
+    def caught(self) -> Iterator[None]:
+        """Hear ^C in the running loop; a loop outside the main thread hears none."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        loop.add_signal_handler(signal.SIGINT, self._heard, task)
+        try:
+            yield
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+        if self._last_resort:
+            self._last_resort.cancel()
+
+    @contextmanager
+    def running(self) -> Iterator[asyncio.Event]:
+        """A run goes on, which the first ^C ends."""
+        self._running = True
+        try:
+            yield self.stop
+        finally:
+            self._running = False
+
+    @contextmanager
+    def left_to(self, cancelled: bool) -> Iterator[None]:
+        """A person is asked: ^C then cancels, or belongs to another program in the terminal."""
+        before = self._running, self._ignored
+        self._running, self._ignored = False, not cancelled
+        try:
+            yield
+        finally:
+            self._running, self._ignored = before
+
+    def survived(self) -> None:
+        """What was cancelled has ended, and the process goes on."""
+        if self._last_resort:
+            self._last_resort.cancel()
+
+    def _leave(self) -> None:
+        self.tell("Stopped at once; what had finished is kept.")
+        os._exit(INTERRUPTED)
+
+    def _heard(self, task: "asyncio.Task[object]") -> None:
+        if self._ignored:
+            return
+        if self._running and not self.stop.is_set():
+            self.tell(f"{self.ending}; ^C again stops at once.")
+            self.stop.set()
+            return
+        if self._last_resort is None:
+            self._last_resort = threading.Timer(GRACE, self._leave)
+            self._last_resort.daemon = True
+            self._last_resort.start()
+        task.cancel()
+
+
+async def edited_in_place(path: Path) -> str:
+    """Open the file and wait for the editor's end; what went wrong in a sentence, or ""."""
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or shutil.which("vi")
+    if not editor:
+        return "There is no editor: set EDITOR."
+    try:
+        command = [*shlex.split(editor), str(path)]
+        process = await asyncio.create_subprocess_exec(*command)
+    except ValueError as error:
+        return f"EDITOR cannot be read as a command: {error}."
+    except OSError as error:
+        return f"{command[0]} cannot be started: {error.strerror}."
+    status = await process.wait()
+    return f"{command[0]} ended with status {status}." if status else ""
+
+
+NOBODY_HERE = "There is no terminal to ask at: the plan is approved, and nothing is asked."
+
+
+def person_here(interrupts: Interrupts) -> tuple[Person, str]:
+    """Whoever sits at the terminal; without one nobody, and the sentence that says so."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        return TerminalPerson(interrupts), ""
+    return Nobody(), NOBODY_HERE
+
+
+class TerminalPerson:
+    """A `Person` on standard input and standard error."""
+
+    def __init__(self, interrupts: Interrupts) -> None:
+        self._interrupts = interrupts
+
+    async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        with self._interrupts.left_to(cancelled=True):
+            if asked["ask"] == "clarify":
+                return {"text": await self._line(f"\n{one_line(asked['doubt'])}\n(empty: skip) ")}
+            return await self._plan(ShownPlan.model_validate(asked))
+
+    async def _plan(self, plan: ShownPlan) -> dict[str, Any]:
+        click.echo(f"\n{printable(as_text(plan))}", err=True)
+        while True:
+            said = (await self._line("Plan: [a]pprove, [e]dit, [r]eject? ")).strip().casefold()
+            if said in ("a", "approve", "y", "yes"):
+                return {"verdict": "approve"}
+            if said in ("r", "reject", "n", "no"):
+                return {"verdict": "reject", "reason": await self._line("Why? (may be empty) ")}
+            if said in ("e", "edit") and (edited := await self._edited(plan)) is not None:
+                return {"verdict": "edit", "plan": edited.model_dump(mode="json")}
+
+    async def _line(self, prompt: str) -> str:
+        """One line without its end; the end of input is taken for ^C."""
+        click.echo(prompt, err=True, nl=False)
+        loop = asyncio.get_running_loop()
+        ready = asyncio.Event()
+        loop.add_reader(sys.stdin, ready.set)
+        try:
+            await ready.wait()
+        finally:
+            loop.remove_reader(sys.stdin)
+        line = sys.stdin.readline()
+        if not line:
+            raise asyncio.CancelledError
+        return line.rstrip("\n")
+
+    async def _edited(self, plan: ShownPlan) -> ShownPlan | None:
+        """The plan as the editor left it; None where it cannot be used, which is said."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "plan.md")
+            path.write_text(as_text(plan), encoding="utf-8")
+            with self._interrupts.left_to(cancelled=False):
+                failed = await edited_in_place(path)
+            text = path.read_text(encoding="utf-8", errors="replace")
+        edited = from_text(text)
+        if failed or not edited.rubric:
+            why = failed or f"The rubric is empty; keep the line {RUBRIC!r} and an item below it."
+            click.echo(why, err=True)
+            return None
+        return edited

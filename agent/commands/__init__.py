@@ -1,1 +1,0 @@
-"""The subcommands, one module each, loaded when they are called."""

@@ -1,1 +1,0 @@
-"""Threads of questions: what belongs together, and what a question knows of those before it."""

@@ -1,0 +1,1 @@
+"""Learning from single runs: they are judged, reflected on, and the best is kept."""

@@ -1,0 +1,560 @@
+"""What came of learning from a run, as a value and in a sentence for a person.
+
+Learning from a run that has ended: it is judged, reflected on, and the best is kept.
+
+It comes after the answer and can only fail by itself: whatever goes wrong, the answer stands
+and the run waits to be learnt from later, with the reason. Every finished call is in a journal
+beside the run until the learning is done, so a learning that was killed repeats none. A run
+that is learnt from again, because somebody rated it, is reflected on no second time: what was
+written on it is scored anew, now with the rating shown to the judge.
+
+A question of a thread is judged and reflected on with what was asked and reported before it.
+What it taught is kept under the question that can stand alone, by which it is recalled.
+
+Which runs are still to be learnt from, and what was learnt: two small files beside each run.
+
+    runs/THREAD/learn.json          what was decided about learning from it: a `Mark`
+    runs/THREAD/reflections.json    every candidate written on it, scored: it was learnt from
+
+A run without a mark waits if it was asked with `--memory on`, has ended and was not learnt
+from. There is no list to keep in step: the folders are the queue.
+
+Runs that are learnt from behind the answers of this process: one after another, bounded.
+
+A run that finds no room here, or whose turn has not come when the process ends, waits in its
+folder as it did before: `rubricem learn` finds it there. What fails is a lesson that says so.
+
+A person's rating of a run: kept beside it, and the run waits for a learning that knows it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from rubricem.agent.learning.reflect import CANDIDATES, accepted, mark_best, write_candidates
+from rubricem.agent.learning.scoring import find_run, open_judge_model
+from rubricem.agent.models.policy import (
+    JournaledCalls,
+    JournaledChat,
+    JournaledPolicy,
+    JournaledReader,
+    Policy,
+    TokenWriter,
+)
+from rubricem.agent.research.events import Listener, SourceProgress, ignore
+from rubricem.agent.research.recall import note_scores
+from rubricem.agent.research.setup import open_bank, open_policy
+from rubricem.agent.research.threads import Background, background_in, in_thread, standalone
+from rubricem.agent.settings import Settings, choose_policy
+from rubricem.judge.build import JudgeModel, LocalModel, reflection_judge, stage_judge
+from rubricem.memory.asking import told
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import JudgeError, RubricemError, StoreError
+from rubricem.memory.journal import Journal
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.runs import Rating, RunStore, rate, ratings_in, unusable, write_atomically
+from rubricem.memory.schema import (
+    Judgement,
+    Reflection,
+    ReflectionCandidate,
+    Status,
+    Trajectory,
+    Value,
+)
+
+MARK, WRITTEN = "learn.json", "reflections.json"
+JOURNAL = "learning.jsonl"
+"""the calls of a learning that has not come to its end"""
+_CANDIDATES = TypeAdapter(list[ReflectionCandidate])
+
+
+class LearnMark(Value):
+    """`queued`: waits, whatever was learnt from it before. `skipped`: does not wait."""
+
+    state: Literal["queued", "skipped"] = "queued"
+    reason: str = ""
+    failed: tuple[str, ...] = ()
+    """steps at which a judge gave nothing of use, one entry for each time: it is asked anew"""
+
+
+def mark_in(folder: Path) -> LearnMark | None:
+    """The mark of the run in this folder; one that cannot be read counts as none."""
+    try:
+        return LearnMark.model_validate_json((folder / MARK).read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def set_mark(folder: Path, mark: LearnMark) -> None:
+    write_atomically(folder / MARK, mark.model_dump_json())
+
+
+def clear_mark(folder: Path) -> None:
+    path = folder / MARK
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def candidates_in(folder: Path) -> list[ReflectionCandidate]:
+    """What was written on the run in this folder; none where it was not learnt from."""
+    path = folder / WRITTEN
+    try:
+        return _CANDIDATES.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise unusable(path, error) from error
+    except ValidationError as error:
+        raise StoreError(
+            f"{path} holds no reflections: {error.errors()[0]['msg']}",
+            "Remove it, and learn from the run again.",
+        ) from error
+
+
+def save_candidates(folder: Path, candidates: Sequence[ReflectionCandidate]) -> None:
+    write_atomically(folder / WRITTEN, _CANDIDATES.dump_json(list(candidates)).decode())
+
+
+def learnt_candidates(data_dir: Path) -> Iterator[list[ReflectionCandidate]]:
+    """The scored candidates of every run learnt from, run by run, the latest run last.
+
+    Those of one run are what a training row's baseline is taken over.
+    """
+    store = RunStore(data_dir)
+    for thread in store.threads():
+        if found := candidates_in(store.folder / thread):
+            yield found
+
+
+def was_learnt(folder: Path, trajectory: Trajectory) -> bool:
+    """Whether this very run was learnt from, and nothing has called for it again."""
+    mark = mark_in(folder)
+    if mark is not None and mark.state == "queued":
+        return False
+    return any(c.trajectory_id == trajectory.id for c in candidates_in(folder))
+
+
+def enter(store: RunStore, trajectory: Trajectory) -> str:
+    """See that a run asked with `--memory on` waits; or why it does not."""
+    if why := why_not(trajectory):
+        return why
+    folder = store.folder / trajectory.thread
+    if was_learnt(folder, trajectory):
+        return "this run was learnt from before"
+    if candidates_in(folder) and mark_in(folder) is None:
+        set_mark(folder, LearnMark(reason="it went on after it had been learnt from"))
+    return ""
+
+
+def queued(store: RunStore, *, every: bool = False) -> list[str]:
+    """Threads of the runs that wait, the oldest first.
+
+    `every`: also those that were asked without `--memory on`, and those that were skipped.
+    """
+    return [thread for thread in store.threads() if _waits(store, thread, every)]
+
+
+def models_of(store: RunStore, thread: str) -> tuple[str, str]:
+    """The model and the server that a run was asked with; "": none was named."""
+    choices = store.request(thread).get("choices") or {}
+    return choices.get("model") or "", choices.get("base_url") or ""
+
+
+def _waits(store: RunStore, thread: str, every: bool) -> bool:
+    """Whether it waits; what cannot be read holds nothing else up."""
+    folder = store.folder / thread
+    mark = mark_in(folder)
+    if mark is not None and mark.state == "skipped" and not every:
+        return False
+    if (mark is None or mark.state == "skipped") and (folder / WRITTEN).exists():
+        return False
+    try:
+        wanted = mark or every or store.request(thread)["choices"].get("memory") == "on"
+        ready = wanted and store.ended(thread) and not store.running(thread)
+        return bool(ready) and why_not(store.load(thread)) == ""
+    except (RubricemError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def why_not(trajectory: Trajectory) -> str:
+    """Why a run is not to be learnt from; "" where it is."""
+    if trajectory.status is Status.FAILED:
+        return "a failed run teaches nothing"
+    if trajectory.ended_by == "interrupt":
+        return "nothing was learnt from this run: it was interrupted"
+    return ""
+
+
+Outcome = Literal["kept", "quarantined", "set aside", "nothing", "skipped", "queued"]
+"""`kept`: in the bank. `quarantined`: there, but not recalled until a person releases it. `set
+aside`: in the history alone. `nothing`: none was good enough. `queued`: learning failed."""
+
+
+class Lesson(Value):
+    """What came of learning from a run."""
+
+    thread: str
+    outcome: Outcome
+    said: str
+    """in a sentence"""
+    reflection: str = ""
+    """id of the one that was put into the bank"""
+    score: float | None = None
+
+
+def skipped(thread: str, why: str) -> Lesson:
+    return Lesson(thread=thread, outcome="skipped", said=why)
+
+
+def failed(thread: str, error: RubricemError) -> Lesson:
+    """Of a run that could not be learnt from, and waits."""
+    said = f"nothing was learnt from this run: {told(error)}"
+    return Lesson(thread=thread, outcome="queued", said=said)
+
+
+def lesson_of(
+    trajectory: Trajectory,
+    best: Reflection | None,
+    candidates: Sequence[ReflectionCandidate],
+    standing: Reflection | None,
+) -> Lesson:
+    """`best` was put into the bank, whose word on the question is now `standing`."""
+    outcome, said = _put(best, standing) if best else _none(trajectory, candidates, standing)
+    return Lesson(
+        thread=trajectory.thread,
+        outcome=outcome,
+        said=said,
+        reflection=best.id if best else "",
+        score=best.score if best else None,
+    )
+
+
+def _put(best: Reflection, standing: Reflection | None) -> tuple[Outcome, str]:
+    if best.flags:
+        held = f"reflection {best.id} is held in quarantine: {best.flags[0].rstrip('.')}"
+        return "quarantined", f"{held}. Release it by: rubricem bank release {best.id}"
+    if standing is None or standing.id != best.id:
+        why = f"{standing.id} stands, pinned" if standing else "a person disabled or removed it"
+        return "set aside", f"reflection {best.id} is not recalled: {why}"
+    return "kept", f"kept reflection {best.id}, which scored {best.score:.2f}"
+
+
+def _none(
+    trajectory: Trajectory,
+    candidates: Sequence[ReflectionCandidate],
+    standing: Reflection | None,
+) -> tuple[Outcome, str]:
+    scores = [c.score.total for c in candidates if c.score and not c.fault]
+    below = ", below least_reflection_score"
+    why = f"the best scored {max(scores):.2f}{below}" if scores else _why_unscored(candidates)
+    mine = standing is not None and standing.trajectory_id == trajectory.id
+    stays = f"; {standing.id}, which it taught before, stands" if standing and mine else ""
+    return "nothing", f"no reflection on this run was good enough to be kept: {why}{stays}"
+
+
+def _why_unscored(candidates: Sequence[ReflectionCandidate]) -> str:
+    reasons = [c.unscored_reason or c.fault for c in candidates]
+    return reasons[0] if reasons else "none was written"
+
+
+EMBEDDED_CANDIDATES = 2
+"""a model on a few cores writes each for a minute or more"""
+THREADLESS = "nothing of its thread is left, without which its question means nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class RunLearner:
+    """What is opened once to learn from many runs."""
+
+    settings: Settings
+    policy: Policy
+    model: JudgeModel
+    bank: RubricBank
+    tell: Listener = ignore
+
+    @property
+    def local(self) -> bool:
+        """The policy runs in this process, and judges too."""
+        return local_model(self.policy) is not None
+
+
+@asynccontextmanager
+async def open_learner(settings: Settings, tell: Listener = ignore) -> AsyncIterator[RunLearner]:
+    """The policy and the judge that the settings name; their models are freed at the end."""
+    async with (
+        open_policy(settings, choose_policy(settings), tell) as policy,
+        open_judge_model(settings, local_model(policy), tell) as model,
+    ):
+        yield RunLearner(settings, policy, model, open_bank(settings, tell), tell)
+
+
+def local_model(policy: Policy) -> LocalModel | None:
+    """The policy's own model where it runs in this process; it judges, too."""
+    held = policy.model if isinstance(policy, TokenWriter) else None
+    return held if isinstance(held, LocalModel) else None
+
+
+async def learn(learner: RunLearner, thread: str) -> Lesson:
+    """Judge, reflect and keep. What fails is said in the lesson, and the run stays queued."""
+    store = RunStore(learner.settings.data_dir)
+    try:
+        trajectory = await asyncio.to_thread(store.load, thread)
+        if trajectory.status is Status.FAILED:
+            return skipped(thread, why_not(trajectory))
+        folder = store.folder / thread
+        journal = await asyncio.to_thread(Journal, folder / JOURNAL)
+        with closing(journal):
+            return await _learnt(learner, store, trajectory, journal)
+    except RubricemError as error:
+        return failed(thread, error)
+
+
+async def _learnt(
+    learner: RunLearner, store: RunStore, trajectory: Trajectory, journal: Journal
+) -> Lesson:
+    folder = store.folder / trajectory.thread
+    background = await asyncio.to_thread(background_in, folder, store, trajectory.earlier)
+    why = "this run was learnt from before"
+    if trajectory.earlier and not background.turns:
+        why = THREADLESS
+        await asyncio.to_thread(set_mark, folder, LearnMark(state="skipped", reason=why))
+    elif not await asyncio.to_thread(was_learnt, folder, trajectory):
+        why = ""
+    if why:
+        # Another process may have learnt from it and removed the file while this one opened it.
+        await asyncio.to_thread(journal.path.unlink, missing_ok=True)
+        return skipped(trajectory.thread, why)
+    mark = await asyncio.to_thread(mark_in, folder) or LearnMark()
+    work = _LearningWork(learner, trajectory, background, folder, JournaledCalls(journal), mark)
+    try:
+        lesson = await work.done()
+    except RubricemError as error:
+        waits = {"state": "queued", "reason": told(error)}
+        await asyncio.to_thread(set_mark, folder, work.mark.model_copy(update=waits))
+        raise
+    if await asyncio.to_thread(ratings_in, folder) == work.ratings:
+        await asyncio.to_thread(clear_mark, folder)
+    else:
+        await asyncio.to_thread(
+            set_mark, folder, LearnMark(reason="it was rated while it was learnt")
+        )
+    await asyncio.to_thread(journal.path.unlink, missing_ok=True)
+    return lesson
+
+
+@dataclass(slots=True)
+class _LearningWork:
+    """One run on its way to a lesson."""
+
+    learner: RunLearner
+    ended: Trajectory
+    background: Background
+    """what had been asked and found in its thread"""
+    folder: Path
+    calls: JournaledCalls
+    mark: LearnMark
+    ratings: tuple[Rating, ...] = ()
+    """what the judge of the reflections was told of"""
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """The run as it is judged and reflected on."""
+        return in_thread(self.ended, self.background)
+
+    @property
+    def question(self) -> str:
+        """The question as the bank knows it."""
+        return standalone(self.ended.question, self.background.questions)
+
+    async def done(self) -> Lesson:
+        written = await asyncio.to_thread(self._written_before)
+        judgement = await self._judgement(again=bool(written))
+        if self.ended.recalled:
+            await note_scores(self.learner.bank, [judgement])
+        candidates = await self._scored(judgement, written or await self._write())
+        lesson = await self._kept(judgement, candidates)
+        await asyncio.to_thread(save_candidates, self.folder, candidates)
+        return lesson
+
+    @contextmanager
+    def _step(self, name: str, doing: str) -> Iterator[None]:
+        """A judge's step: where it gives nothing of use, the next time it is asked anew."""
+        self.learner.tell(SourceProgress(doing))
+        with self.calls.scope(f"{name} {self.mark.failed.count(name)}"):
+            try:
+                yield
+            except JudgeError:
+                self.mark = self.mark.model_copy(update={"failed": (*self.mark.failed, name)})
+                raise
+
+    async def _judgement(self, *, again: bool) -> Judgement:
+        """The run's judgement; it and the question's rubrics are saved."""
+        settings = self.learner.settings
+        found = await asyncio.to_thread(find_run, str(self.folder), settings.data_dir)
+        if again and (before := await asyncio.to_thread(found.judgement)):
+            return before
+        store = BufferStore(settings.data_dir / "buffers")
+        with self._step("stages", "judging this run"):
+            buffer = await asyncio.to_thread(store.load, found.groups[0].question)
+            judged = await stage_judge(self._model()).judge(found.groups[0], buffer)
+            # Also where nothing was scored: its criteria are not to be asked for again.
+            await asyncio.to_thread(store.save, judged.buffer)
+            [judgement] = judged.judgements
+            if all(stage.score is None for stage in judgement.stages):
+                reasons = [*judged.notes, judgement.stages[-1].unscored_reason]
+                raise JudgeError(f"nothing could be scored: {reasons[0]}")
+        await asyncio.to_thread(found.save, [judgement])
+        return judgement
+
+    def _written_before(self) -> list[ReflectionCandidate]:
+        """What was written on this very run, without its scores."""
+        return [
+            candidate.model_copy(update={"score": None, "accepted": False})
+            for candidate in candidates_in(self.folder)
+            if candidate.trajectory_id == self.ended.id
+        ]
+
+    async def _write(self) -> list[ReflectionCandidate]:
+        self.learner.tell(SourceProgress("reflecting on this run"))
+        count = EMBEDDED_CANDIDATES if self.learner.local else CANDIDATES
+        policy = JournaledPolicy(self.learner.policy, self.calls)
+        with self.calls.scope("reflections"):
+            written = await write_candidates(
+                policy, self.trajectory, count, self.learner.settings.seed
+            )
+        return [each.model_copy(update={"question": self.question}) for each in written]
+
+    async def _scored(
+        self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
+    ) -> list[ReflectionCandidate]:
+        settings, judge = self.learner.settings, reflection_judge(self._model())
+        self.ratings = await asyncio.to_thread(ratings_in, self.folder)
+        with self._step("scores", "scoring what was written"):
+            scored = await judge.score(
+                self.trajectory,
+                judgement,
+                candidates,
+                settings.seed,
+                rating=self.ratings[-1] if self.ratings else None,
+            )
+            for before, after in zip(candidates, scored, strict=True):
+                if after.unscored_reason != before.unscored_reason:
+                    raise JudgeError(after.unscored_reason)
+        least = settings.least_reflection_score
+        return mark_best(scored, judge.minimum if least is None else least)
+
+    async def _kept(
+        self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
+    ) -> Lesson:
+        policy, bank = self.learner.policy, self.learner.bank
+        read = (*self.ended.sources, *self.background.sources)
+        texts = list(dict.fromkeys(source.text for source in read))
+        best = accepted(
+            candidates, policy.name, policy.version, judgement=judgement, source_texts=texts
+        )
+        if best is not None:
+            await bank.put(best)
+        standing = await bank.within(self.question)
+        return lesson_of(self.ended, best, candidates, standing)
+
+    def _model(self) -> Any:
+        model = self.learner.model
+        if isinstance(model, LocalModel):
+            return JournaledReader(model, model, self.calls)
+        return JournaledChat(model, self.calls)
+
+
+MOST = 200
+"""runs that wait here"""
+KEPT = 20
+"""lessons that are kept, the latest"""
+Learn = Callable[[], Awaitable[Lesson]]
+
+
+class LearningQueue:
+    """Learns from one run at a time; used on one event loop."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self.lessons: deque[Lesson] = deque(maxlen=KEPT)
+        """what came of the runs so far, the latest last"""
+        self.current = ""
+        """the run that is learnt from now"""
+        self._most = most
+        self._waiting: dict[str, Learn] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Runs whose turn has not come."""
+        return len(self._waiting)
+
+    @property
+    def working(self) -> bool:
+        return self._task is not None
+
+    def put(self, thread: str, learn: Learn) -> bool:
+        """Have a run learnt from; False where there is no room for it, and it waits elsewhere."""
+        if thread == self.current or thread in self._waiting:
+            return True
+        if len(self._waiting) >= self._most:
+            return False
+        self._waiting[thread] = learn
+        if self._task is None:
+            self._task = asyncio.create_task(self._work())
+        return True
+
+    async def idle(self) -> None:
+        """Return once every run here has had its turn."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    async def stop(self) -> None:
+        """Break off; what a model has replied is kept, and is not asked for again."""
+        self._waiting.clear()
+        if (task := self._task) is not None:
+            task.cancel()
+            await asyncio.wait([task])  # and not for one that a run's end began meanwhile
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                self.current = next(iter(self._waiting))
+                self.lessons.append(await _lesson(self.current, self._waiting.pop(self.current)))
+        finally:
+            self.current, self._task = "", None
+
+
+async def _lesson(thread: str, learn: Learn) -> Lesson:
+    try:
+        return await learn()
+    except RubricemError as error:
+        return failed(thread, error)
+    except Exception as error:
+        # Nobody awaits this: a fault that is not told here is told nowhere.
+        logging.getLogger(__name__).error("learning from %s", thread, exc_info=error)
+        return failed(thread, RubricemError(f"rubricem itself failed: {error!r}"))
+
+
+def rated(store: RunStore, thread: str, score: int, comment: str = "") -> str:
+    """Keep a rating of 1 to 5; returns a sentence that says when it is learnt from.
+
+    Raises SettingsError where there is no ended run of this name, or the comment is too long.
+    """
+    store.load(thread)
+    folder = store.folder / thread
+    rate(folder, score, comment)
+    if (folder / WRITTEN).exists():
+        set_mark(folder, LearnMark(reason="it was rated after it had been learnt from"))
+        return "It was learnt from before the rating; it waits again: rubricem learn"
+    if thread in queued(store):
+        return "It waits to be learnt from, with the rating: rubricem learn"
+    return f"It does not wait to be learnt from; to do so: rubricem learn {thread}"

@@ -1,0 +1,293 @@
+"""From settings to a judge: the one way in which commands come by it.
+
+The judge's model is the one that the settings name. Where the policy is the embedded model it
+can be shared, so that its weights are in memory once.
+
+Judging runs that have ended: the groups in turn, what came of it, and who is told.
+
+What can be judged afterwards: a run by its name, a trajectory's file, a collected run.
+
+A run of a thread is judged under its question with the thread, without which it means little.
+
+A run's judgement lies beside its trajectory as `judgement.json`: one `Judgement`, or a list of
+them where the folder holds a collected run.
+
+What code can tell of a stage, as rubrics: whether its form is whole, and what its cites hold.
+
+They stand in front of the judge's opinion, which then need not be asked for.
+"""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+
+from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
+from rubricem.agent.research.events import Listener, ignore
+from rubricem.agent.research.recall import note_scores
+from rubricem.agent.research.scaffold import CHILDREN, ScaffoldDocument, rounds
+from rubricem.agent.research.setup import connect, load_embedded
+from rubricem.agent.research.threads import background_in, in_thread
+from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
+from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
+from rubricem.judge.build import JudgeModel, LocalModel, Wanted, group_judge, kept, stage_judge
+from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge, Judged, StageView
+from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.judge.rubrics import Gate, Rubric, Sequential
+from rubricem.judge.stage import GroupJudgement, StageJudge
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import JudgeError, SettingsError, StoreError
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.runs import ReplyStore, RunStore, unusable, write_atomically
+from rubricem.memory.schema import Judgement, Stage, Trajectory, TrajectoryGroup, Value, read
+
+NEEDED = {
+    Stage.PLAN: ("structured_plan", *CHILDREN["structured_plan"]),
+    Stage.RESEARCH: ("state_evaluation",),
+    Stage.REVIEW: ("review", *CHILDREN["review"]),
+    Stage.ANSWER: ("answer",),
+}
+"""blocks that a stage consists of: closed, and with text in them"""
+HELD = 0.5
+"""share of a claim's content words that a passage it cites must hold"""
+LEAST_SUPPORT = 0.5
+"""share of the cited claims that must be held"""
+
+
+class Valid(Rubric):
+    """1 where every turn of the stage has the blocks that it needs, else 0."""
+
+    def forward(self, action: Any, observation: StageView) -> float:
+        turns = rounds(observation.trajectory)
+        stage = observation.stage
+        own = {Stage.PLAN: turns[:1], Stage.RESEARCH: turns[1:]}.get(stage, turns[-1:])
+        return float(bool(own) and all(_whole(turn, tag) for turn in own for tag in NEEDED[stage]))
+
+
+class Supported(Rubric):
+    """Share of the answer's cited claims of which a cited passage holds most words; 0 without."""
+
+    def forward(self, action: Any, observation: StageView) -> float:
+        pieces = cited_answer(observation.trajectory).pieces
+        claims = [piece for piece in pieces if isinstance(piece, Cited | Uncited)]
+        held = [
+            isinstance(claim, Cited) and any(c.overlap >= HELD for c in claim.citations)
+            for claim in claims
+        ]
+        return sum(held) / len(held) if held else 0.0
+
+
+def gated() -> Compositions:
+    """The judge's score for a stage of whole form, and for an answer whose citations hold."""
+    formed = dict.fromkeys(Stage, lambda: Sequential(Gate(Valid()), Judged()))
+    return {**formed, Stage.ANSWER: _gated_answer}
+
+
+def _gated_answer() -> Rubric:
+    return Sequential(Gate(Valid()), Gate(Supported(), LEAST_SUPPORT), Judged())
+
+
+def _whole(document: ScaffoldDocument, tag: str) -> bool:
+    blocks = document.find(tag)
+    return all(block.closed for block in blocks) and any(
+        document.inner(block).strip() for block in blocks
+    )
+
+
+def chain_of(settings: Settings) -> ChainForm | None:
+    """The form of reasoning that the settings' model was trained to judge in; None: in none.
+
+    Raises WeightsError for a checkpoint whose note cannot be read.
+    """
+    choice = choose_policy(settings)
+    if not isinstance(choice, EmbeddedChoice) or not is_checkpoint(choice.model_name):
+        return None
+    return note_of(Path(choice.model_name).expanduser()).judge
+
+
+@asynccontextmanager
+async def open_judge_model(
+    settings: Settings, shared: LocalModel | None = None, listener: Listener = ignore
+) -> AsyncIterator[JudgeModel]:
+    """The model that judges; `shared` is used where the settings name an embedded one."""
+    choice = choose_policy(settings)
+    if isinstance(choice, EmbeddedChoice):
+        if shared is not None:
+            yield shared
+            return
+        model = await load_embedded(settings, choice, listener)
+    else:
+        model = await connect(settings, choice, think_is_reasoning=True)
+    try:
+        yield model
+    finally:
+        await model.aclose()
+
+
+@asynccontextmanager
+async def open_group_judge(
+    settings: Settings,
+    wanted: Wanted,
+    *,
+    keep_replies: bool = True,
+    gate: bool = False,
+    shared: LocalModel | None = None,
+) -> AsyncIterator[InnerJudge]:
+    """The wanted judge; with replies kept, the same call is paid for once.
+
+    `gate`: it is asked only about what code finds whole in form and held by its citations.
+    `shared` is used where the settings name an embedded model.
+    """
+    wanted = replace(wanted, chain=chain_of(settings))
+    async with open_judge_model(settings, shared) as model:
+        store = ReplyStore(settings.data_dir / "replies")
+        judge = group_judge(kept(model, store) if keep_replies else model, wanted)
+        yield ComposedJudge(judge, gated()) if gate else judge
+
+
+@asynccontextmanager
+async def open_judge(
+    settings: Settings, shared: LocalModel | None = None, listener: Listener = ignore
+) -> AsyncIterator[StageJudge]:
+    """A stage judge as the settings want it; its model is freed at the end, unless shared."""
+    async with open_judge_model(settings, shared, listener) as model:
+        yield stage_judge(model)
+
+
+FILE = "judgement.json"
+V = TypeVar("V", bound=Value)
+
+
+class _Members(Value):
+    """Of a line of `groups.jsonl` what is needed here."""
+
+    question: str
+    trajectories: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgeable:
+    """Groups to be judged in their order, and the folder that their judgement goes to."""
+
+    groups: tuple[TrajectoryGroup, ...]
+    folder: Path
+    collected: bool
+
+    def save(self, judgements: Sequence[Judgement]) -> Path:
+        """Write the judgements down; returns the file."""
+        listed = [judgement.model_dump(mode="json") for judgement in judgements]
+        text = json.dumps(listed if self.collected else listed[0], ensure_ascii=False, indent=1)
+        write_atomically(self.folder / FILE, text)
+        return self.folder / FILE
+
+    def judgement(self) -> Judgement | None:
+        """What a lone run was judged to be; None where that was never scored, or cannot be read."""
+        try:
+            kept = Judgement.model_validate_json((self.folder / FILE).read_bytes())
+        except (OSError, ValidationError):
+            return None
+        same = kept.trajectory_id == self.groups[0].trajectories[0].id
+        scored = any(stage.score is not None for stage in kept.stages)
+        return kept if same and scored else None
+
+
+def find_run(name: str, data_dir: Path) -> Judgeable:
+    """What the name stands for: a file or folder that exists, else a thread.
+
+    Raises SettingsError where there is no such thing, StoreError where it cannot be read.
+    """
+    path = Path(name).expanduser()
+    if path.is_file():
+        return _alone(_parsed(_text(path), Trajectory, path), path.parent, RunStore(data_dir))
+    if (path / "trajectories.jsonl").is_file():
+        return Judgeable(tuple(_groups(path)), path, collected=True)
+    if (path / "trajectory.json").is_file():
+        return find_run(str(path / "trajectory.json"), data_dir)
+    if path.is_dir():
+        raise SettingsError(
+            f"{path} holds neither trajectory.json nor trajectories.jsonl.",
+            "Name a thread, a trajectory's file, or the --out folder of rubricem collect.",
+        )
+    store = RunStore(data_dir)
+    return _alone(store.load(name), store.folder / name, store)
+
+
+def _alone(trajectory: Trajectory, folder: Path, store: RunStore) -> Judgeable:
+    read = in_thread(trajectory, background_in(folder, store, trajectory.earlier))
+    group = TrajectoryGroup(question=read.question, trajectories=(read,))
+    return Judgeable((group,), folder, collected=False)
+
+
+def _groups(folder: Path) -> Iterator[TrajectoryGroup]:
+    """As they were collected; without a list of groups, those of one question together."""
+    known = {t.id: t for t in _lines(folder / "trajectories.jsonl", Trajectory)}
+    if (folder / "groups.jsonl").is_file():
+        for record in _lines(folder / "groups.jsonl", _Members):
+            members = tuple(known[name] for name in record.trajectories if name in known)
+            yield TrajectoryGroup(question=record.question, trajectories=members)
+        return
+    together = defaultdict[str, list[Trajectory]](list)
+    for trajectory in known.values():
+        together[trajectory.question].append(trajectory)
+    for question, found in together.items():
+        yield TrajectoryGroup(question=question, trajectories=tuple(found))
+
+
+def _lines(path: Path, kind: type[V]) -> list[V]:
+    """Whole lines alone: a last one without its end is still being written."""
+    whole = _text(path).rpartition("\n")[0]
+    return [_parsed(line, kind, path) for line in whole.split("\n") if line]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise unusable(path, error) from error
+
+
+def _parsed(text: str, kind: type[V], path: Path) -> V:
+    try:
+        return read(text, kind)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(
+            f"{path} cannot be read as {kind.__name__.strip('_').lower()}: {first['msg']}",
+            "Name a trajectory.json, a thread, or the folder of a collected run.",
+        ) from error
+
+
+async def judged_groups(
+    judge: InnerJudge, found: Judgeable, data_dir: Path
+) -> list[GroupJudgement]:
+    """Every group in turn; the rubrics of each are saved once it is judged."""
+    store = BufferStore(data_dir / "buffers")
+    judged = []
+    for step, group in enumerate(found.groups):
+        buffer = await asyncio.to_thread(store.load, group.question)
+        judged.append(await judge.judge(group, buffer, step))
+        await asyncio.to_thread(store.save, judged[-1].buffer)
+    return judged
+
+
+def check_scored(judged: Sequence[GroupJudgement]) -> None:
+    """Raises JudgeError where a judge that did not work left everything unscored."""
+    notes = [note for group in judged for note in group.notes]
+    judgements = [judgement for group in judged for judgement in group.judgements]
+    scored = any(stage.score is not None for j in judgements for stage in j.stages)
+    if notes and not scored:
+        raise JudgeError(f"Nothing could be scored. {notes[0]}")
+
+
+async def tell_bank(bank: RubricBank, found: Judgeable, judged: Sequence[GroupJudgement]) -> None:
+    """Let the bank know how well the runs that recalled something came out."""
+    recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
+    judgements = [j for group in judged for j in group.judgements if j.trajectory_id in recalling]
+    if judgements:
+        await note_scores(bank, judgements)

@@ -1,0 +1,1 @@
+"""The Model Context Protocol both ways: tool servers that a run uses, and rubricem as one."""

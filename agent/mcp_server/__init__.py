@@ -1,1 +1,0 @@
-"""The agent as a server of tools (Model Context Protocol); the extra `mcp` brings the SDK."""

@@ -1,1 +1,0 @@
-"""Tools of MCP servers that the settings name, for the research stage beside the search."""

@@ -1,0 +1,499 @@
+"""The address of an OpenAI-compatible server, apart from the credentials in it.
+
+How many calls one server gets at a time, and when it gets none.
+
+All clients of a server share its `Limiter`, so that a server which asks for a pause gets it
+from every caller: of many questions in flight only the first runs into the limit. How many calls
+a server bears shows itself: where it limits its callers or falls silent, half as many go on, and
+for every so many that succeed one more is let through again, unless they take far longer than
+they once did (additive increase, multiplicative decrease, as TCP does it).
+
+When a call to a model server is tried again, and after how long a wait.
+
+Exponential back-off with jitter, and the server's own word on it: Retry-After in seconds or
+as an HTTP date (RFC 9110, section 10.2.3), or the `retry-after-ms` that some servers send.
+
+Calls to one server, each tried until it succeeds or nothing more can be hoped for.
+
+Retries happen here and nowhere else.
+
+What a model server's failure means to the person who asked, and what to do about it.
+
+A server's own words are quoted only where they help, cut short and without the API key, which
+some servers repeat in their refusals.
+"""
+
+import asyncio
+import base64
+import ipaddress
+import logging
+import math
+import random
+import re
+import statistics
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TypeVar
+from urllib.parse import SplitResult, unquote, urlsplit
+from weakref import WeakKeyDictionary
+
+from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.schema import NO_USAGE, Usage
+from rubricem.memory.text import one_line
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a server is. `url` and `host` are fit to be shown: they carry no credentials."""
+
+    url: str
+    """scheme, host, port and path, without a last slash"""
+    host: str
+    """host and port"""
+    loopback: bool
+    basic: str | None = field(default=None, repr=False)
+    """the Authorization header that a user name and password in the address ask for"""
+
+    @classmethod
+    def parse(cls, base_url: str) -> "Endpoint":
+        """Raises SettingsError, without repeating the address, if it is no http(s) address."""
+        parts, host, port = _split(base_url)
+        if parts.scheme not in ("http", "https") or not host:
+            raise SettingsError(
+                "the address of the model server is not an http or https address",
+                "Give it like http://localhost:8080/v1.",
+            )
+        shown = f"[{host}]" if ":" in host else host
+        place = shown if port is None else f"{shown}:{port}"
+        basic = _basic(parts.username, parts.password or "") if parts.username else None
+        url = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+        return cls(url, place, _is_loopback(host), basic)
+
+
+def _split(base_url: str) -> tuple[SplitResult, str | None, int | None]:
+    try:
+        parts = urlsplit(base_url.strip())
+        return parts, parts.hostname, parts.port
+    except ValueError:
+        return urlsplit(""), None, None
+
+
+def _basic(user: str, password: str) -> str:
+    pair = f"{unquote(user)}:{unquote(password)}"
+    return "Basic " + base64.b64encode(pair.encode()).decode()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+RETRIED_STATUSES = frozenset({408, 409, 429})
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """How often and how long one call is tried; times in seconds."""
+
+    tries: int = 5
+    first: float = 0.5
+    longest: float = 30.0
+    total: float = 180.0
+    """all waits of one call together"""
+
+    def wait(self, tried: int, asked: float | None, chance: float) -> float:
+        """Seconds before the next try, after `tried` failed ones; `chance` is in [0, 1).
+
+        Half to all of `first * 2 ** (tried - 1)`, at most `longest`; a wait that the server
+        asked for is never shortened, only spread by up to a tenth.
+        """
+        if asked is not None:
+            return asked * (1 + chance / 10)
+        full = min(self.longest, self.first * 2.0 ** (tried - 1))
+        return full * (1 + chance) / 2
+
+
+class AttemptError(Exception):
+    """One failed try: what a person is told if it was the last, and whether to try again."""
+
+    def __init__(
+        self,
+        message: str,
+        remedy: str,
+        *,
+        again: bool,
+        asked: float | None = None,
+        crowded: bool = False,
+        silent: bool = False,
+        away: bool = False,
+        usage: Usage = NO_USAGE,
+    ) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+        self.again = again
+        self.asked = asked
+        """seconds that the server wants to be left alone"""
+        self.crowded = crowded
+        """the server limits its callers, so all of them should wait"""
+        self.silent = silent
+        """the server took the call and never answered it"""
+        self.away = away
+        """the server serves nobody now, whatever it is asked"""
+        self.usage = usage
+        """what the try cost all the same"""
+
+
+def is_transient(status: int) -> bool:
+    return status in RETRIED_STATUSES or status >= 500
+
+
+def asked_wait(headers: Mapping[str, str], now: datetime | None = None) -> float | None:
+    """Seconds that the response's headers ask to wait, or None where they say nothing usable."""
+    if (milliseconds := _number(headers.get("retry-after-ms"))) is not None:
+        return milliseconds / 1000
+    value = headers.get("retry-after")
+    if (seconds := _number(value)) is not None:
+        return seconds
+    try:
+        date = parsedate_to_datetime(value or "")
+    except ValueError:
+        return None
+    aware = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (aware - (now or datetime.now(UTC))).total_seconds())
+
+
+def _number(value: str | None) -> float | None:
+    try:
+        number = float(value or "")
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
+
+
+CROWDED = 2.0
+"""times the best median time of a call, above which no more calls are let through"""
+
+
+@dataclass(slots=True)
+class Allowance:
+    """How many calls at once a server is known to bear: never below 1 nor above `most`."""
+
+    most: int
+    now: int = field(init=False)
+    _cut_at: float = -math.inf
+    _best: float = math.inf
+    _seconds: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.now = self.most
+
+    def failed(self, began: float) -> None:
+        """A call that began then was refused for want of room, or never answered.
+
+        Many calls in flight hear the same; only one that began after the last cut is news.
+        """
+        if began > self._cut_at:
+            self.now = max(1, self.now // 2)
+            self._cut_at = time.monotonic()
+            self._seconds.clear()
+
+    def succeeded(self, began: float, seconds: float) -> None:
+        """A call took so long; a full window of them may let one more through."""
+        if began <= self._cut_at:
+            return
+        self._seconds.append(seconds)
+        if len(self._seconds) < self.now:
+            return
+        median = statistics.median(self._seconds)
+        self._seconds.clear()
+        self._best = min(self._best, median)
+        if median <= CROWDED * self._best:
+            self.now = min(self.now + 1, self.most)
+
+
+class Limiter:
+    """At most `limit` calls in flight, and none begun while the server wants a pause."""
+
+    def __init__(self, limit: int) -> None:
+        if limit < 1:
+            raise ValueError(f"a limit of {limit} calls in flight lets none through")
+        self.allowance = Allowance(limit)
+        self._in_flight = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._resumes_at = 0.0
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """One call's place; waits until one is free and no pause is on."""
+        await self._enter()
+        try:
+            # A pause may be prolonged while it is waited out.
+            while (seconds := self._resumes_at - time.monotonic()) > 0:
+                await asyncio.sleep(seconds)
+            began = time.monotonic()
+            try:
+                yield
+            except AttemptError as failed:
+                if failed.crowded or failed.silent:
+                    self.allowance.failed(began)
+                raise
+            self.allowance.succeeded(began, time.monotonic() - began)
+        finally:
+            self._in_flight -= 1
+            self._let_in()
+
+    def pause(self, seconds: float) -> None:
+        """Begin no call for so long; a pause never shortens one that is on."""
+        self._resumes_at = max(self._resumes_at, time.monotonic() + seconds)
+
+    async def _enter(self) -> None:
+        """Take a place, in the order of asking."""
+        place = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        self._let_in()
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():
+                self._in_flight -= 1
+                self._let_in()
+            raise
+
+    def _let_in(self) -> None:
+        while self._waiting and self._in_flight < self.allowance.now:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._in_flight += 1
+                place.set_result(None)
+
+
+class Limiters:
+    """One limiter per server, for whoever builds the clients."""
+
+    def __init__(self) -> None:
+        self._by_server: dict[str, Limiter] = {}
+
+    def of(self, base_url: str, limit: int = 64) -> Limiter:
+        """The limiter of this server; spelling, credentials and a last slash do not matter.
+
+        The first who asks for it sets its limit.
+        """
+        server = Endpoint.parse(base_url).url
+        return self._by_server.setdefault(server, Limiter(limit))
+
+
+_OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Limiters] = WeakKeyDictionary()
+
+
+def shared_limiters() -> Limiters:
+    """Those of the running event loop: policy and judge of one process share a server's places."""
+    return _OF_LOOP.setdefault(asyncio.get_running_loop(), Limiters())
+
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Tries:
+    """The calls of one client; the limiter is shared by all clients of its server."""
+
+    def __init__(self, limiter: Limiter, retry: Retry | None = None) -> None:
+        self._limiter = limiter
+        self._retry = retry or Retry()
+
+    async def call(self, attempt: Callable[[], Awaitable[T]]) -> tuple[T, Usage]:
+        """What an attempt gives in the end, and what the failed ones before it cost.
+
+        Raises PolicyError, with what was paid, where there is no hope left.
+        """
+        spent, waited, tried = NO_USAGE, 0.0, 0
+        while True:
+            tried += 1
+            try:
+                async with self._limiter.slot():
+                    return await attempt(), spent
+            except AttemptError as failed:
+                spent += failed.usage
+                wait = self._wait(failed, tried, waited, spent)
+            await asyncio.sleep(wait)
+            waited += wait
+
+    def _wait(self, failed: AttemptError, tried: int, waited: float, spent: Usage) -> float:
+        """Seconds until the next try; raises PolicyError if there is none."""
+        wait = self._retry.wait(tried, failed.asked, random.random())
+        # A pause that no caller has the patience for would only hold them all up.
+        if failed.crowded and wait <= self._retry.total:
+            self._limiter.pause(wait)
+        if not failed.again or tried >= self._retry.tries or waited + wait > self._retry.total:
+            times = f", also at try {tried}" if tried > 1 else ""
+            error = PolicyError(f"{failed}{times}", failed.remedy, spent)
+            error.away = failed.away
+            raise error from None
+        log.info("%s; try %d follows in %.1f s", failed, tried + 1, wait)
+        return wait
+
+
+QUOTED_CHARACTERS = 300
+
+_CONTEXT = re.compile(
+    r"context[_ ]*(length|size|window)|maximum context|exceeds? the .{0,30}context"
+    r"|prompt is too long",
+    re.IGNORECASE,
+)
+_QUOTA = re.compile(r"insufficient_quota|exceeded your current quota|credit balance", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server as its failures are told: its address, the model asked for, the key's variable."""
+
+    endpoint: Endpoint
+    model: str
+    key_variable: str
+    key: str = field(default="", repr=False)
+
+    def quote(self, words: str) -> str:
+        """The server's words, printable, cut short, key and the address's password blanked."""
+        words = one_line(words)
+        secrets = [self.key, (self.endpoint.basic or "").removeprefix("Basic ")]
+        for secret in filter(None, secrets):
+            words = words.replace(secret, "[key]")
+        return words if len(words) <= QUOTED_CHARACTERS else words[:QUOTED_CHARACTERS] + " ..."
+
+    def unreachable(self) -> AttemptError:
+        return AttemptError(
+            f"no model server answers at {self.endpoint.url}",
+            "Start the server, or correct its address (base_url).",
+            again=True,
+            away=True,
+        )
+
+    def silent(self, seconds: float) -> AttemptError:
+        return AttemptError(
+            f"the model server at {self.endpoint.url} sent nothing for {seconds:g} s",
+            "Look whether it is overloaded, or allow it a longer time-out.",
+            again=True,
+            silent=True,
+            away=True,
+        )
+
+    def cut(self, why: str) -> AttemptError:
+        quoted = f" ({self.quote(why)})" if why else ""
+        return AttemptError(
+            f"the model server at {self.endpoint.url} broke off in the middle of a reply{quoted}",
+            "Look into the server's log, and ask again.",
+            again=True,
+        )
+
+    def garbled(self) -> AttemptError:
+        return AttemptError(
+            f"what {self.endpoint.url} sent is no OpenAI-compatible chat completion",
+            "Correct the address (base_url); most servers want it to end in /v1.",
+            again=True,
+        )
+
+    def unexpected(self, fault: Exception) -> AttemptError:
+        return AttemptError(
+            f"what {self.endpoint.url} sent is not what its kind of server sends "
+            f"({type(fault).__name__}: {self.quote(str(fault))})",
+            "Name another dialect, or ask it as a plain chat server: --dialect openai.",
+            again=True,
+        )
+
+    def refused(self, status: int, complaint: str, headers: Mapping[str, str]) -> AttemptError:
+        """The failure that an HTTP status and the server's words stand for."""
+        if status in (401, 403):
+            return self._locked(status)
+        if _CONTEXT.search(complaint):
+            return self.too_long()
+        if status == 429 and _QUOTA.search(complaint):
+            return self._exhausted()
+        if is_transient(status):
+            return self._busy(status, complaint, asked_wait(headers))
+        return AttemptError(
+            f"the model server at {self.endpoint.url} rejected the request ({status}): "
+            f"{self.quote(complaint)}",
+            "Correct what it names, or use another model or server.",
+            again=False,
+        )
+
+    def filtered(self) -> AttemptError:
+        return AttemptError(
+            f"the content filter of {self.endpoint.url} withheld the reply",
+            "Word the question differently, or use another model.",
+            again=False,
+        )
+
+    def wordless(self) -> AttemptError:
+        return AttemptError(
+            f"{self.model} at {self.endpoint.url} sent an empty reply",
+            "Ask again, or use another model.",
+            again=True,
+        )
+
+    def endless_thought(self, tokens: int) -> AttemptError:
+        return AttemptError(
+            f"{self.model} spent all its {tokens} tokens on thinking and wrote no reply",
+            "Allow it more tokens (max_tokens), or use a model that thinks less.",
+            again=False,
+        )
+
+    def no_model(self, known: list[str]) -> AttemptError:
+        """`known` are the ids that the server lists; empty if it lists none."""
+        if known:
+            listed = ", ".join(known[:5]) + (", ..." if len(known) > 5 else "")
+            remedy = f"It has: {listed}."
+        else:
+            remedy = "Correct the model's name, or the address; most servers want it to end in /v1."
+        return AttemptError(
+            f"the model server at {self.endpoint.url} has no model {self.model!r} (404)",
+            remedy,
+            again=False,
+        )
+
+    def too_long(self) -> AttemptError:
+        return AttemptError(
+            f"the conversation no longer fits the context length of {self.model}",
+            "Allow fewer tool calls or shorter passages, or use a model with a longer context.",
+            again=False,
+        )
+
+    def _locked(self, status: int) -> AttemptError:
+        if self.key:
+            what = f"refused the API key from {self.key_variable}"
+            remedy = f"Set {self.key_variable} to a key that is valid for this server and model."
+        else:
+            what = "wants an API key and none is set"
+            remedy = f"Set {self.key_variable} to a key of this server."
+        return AttemptError(
+            f"the model server at {self.endpoint.url} {what} ({status})", remedy, again=False
+        )
+
+    def _exhausted(self) -> AttemptError:
+        return AttemptError(
+            f"the account at {self.endpoint.url} has no quota left (429)",
+            "Add credit there, use another key, or use another model.",
+            again=False,
+        )
+
+    def _busy(self, status: int, complaint: str, asked: float | None) -> AttemptError:
+        if crowded := status == 429 or (status == 503 and asked is not None):
+            what, remedy = "limits its callers", "Ask later, or let fewer calls run at once."
+        else:
+            what, remedy = f"failed: {self.quote(complaint)}", "Look into the server's log."
+        return AttemptError(
+            f"the model server at {self.endpoint.url} {what} ({status})",
+            remedy,
+            again=True,
+            asked=asked,
+            crowded=crowded,
+            away=True,
+        )

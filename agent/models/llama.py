@@ -1,0 +1,479 @@
+"""The embedded policy: llama.cpp in this process, token ids in and token ids out.
+
+`handle_completions` of xllamacpp runs a request on llama.cpp's own scheduler thread and calls
+back for every token; it is called from a worker thread here, so that the event loop stays
+free. The end of a text is found by our own predicate and the request cancelled: llama.cpp's
+`stop` would swallow the log-probabilities of the stop string and cut inside a token.
+Rendering and tokenising go over its loopback HTTP, which is closed to others by a random key.
+
+Log-probabilities are natural, of the raw model at temperature 1, whatever the sampling.
+
+What llama.cpp streams while it writes, gathered into a completion.
+
+Chunks arrive on llama.cpp's own thread. The end is found by our predicate, or where the text
+begins to loop; the ids, log-probabilities and offsets of all tokens are kept.
+
+The probabilities that llama.cpp's model gives to a few answers, without letting it write.
+
+One token is asked for with the probabilities of the likeliest others beside it: those of the
+raw model at temperature 1, whatever the sampling. What is asked is the first token of each
+option; they must differ there.
+
+How many threads the embedded model should have.
+
+llama.cpp's threads wait for one another at every layer. Beside another busy process two threads
+on two cores were measured at a third of the speed of one (7 against 17 tokens/s with the 0.5B),
+so cores that others keep busy are not counted.
+
+Where a text that a model is still writing must end, whatever the model intends.
+
+Small models fall into endless repetition: the tail of the text becomes one block, written
+again and again until the token limit. Every model client looks for that as text arrives.
+"""
+
+import asyncio
+import codecs
+import math
+import os
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from rubricem.memory.errors import PolicyError, boundary
+from rubricem.memory.interfaces import (
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    StopPredicate,
+    StopReason,
+)
+from rubricem.memory.schema import Usage
+
+SHORTEST_BLOCK, LONGEST_BLOCK = 2, 120
+SHORTEST_TAIL = 240
+REPEATS = 4
+SAME_CHARACTER = 200
+CHECK_EVERY = 64
+"""new characters between two looks"""
+KEY = 16
+"""characters that must recur before a block is compared"""
+
+
+def looping(text: str) -> bool:
+    """Whether the text ends in one block written at least four times over 240 characters.
+
+    Blocks are of 2 to 120 characters, and the last one may be cut short; one and the same
+    character 200 times counts as well. Only the last 480 characters are looked at.
+    """
+    tail = text[-LONGEST_BLOCK * REPEATS :]
+    if len(tail) >= SAME_CHARACTER and tail.endswith(tail[-1] * SAME_CHARACTER):
+        return True
+    if len(tail) < SHORTEST_TAIL:
+        return False
+    return any(_repeats(tail, block) for block in _possible_blocks(tail))
+
+
+def _possible_blocks(tail: str) -> Iterator[int]:
+    """The distances at which the last characters of the tail stood before: mostly none."""
+    end = len(tail) - KEY
+    start = end
+    while (start := tail.rfind(tail[end:], max(0, end - LONGEST_BLOCK), start + KEY - 1)) >= 0:
+        if end - start >= SHORTEST_BLOCK:
+            yield end - start
+
+
+def _repeats(tail: str, block: int) -> bool:
+    """Whether a whole span at the end has the period `block`."""
+    span = max(SHORTEST_TAIL, block * REPEATS)
+    return len(tail) >= span and tail[-span:-block] == tail[block - span :]
+
+
+@dataclass
+class TokenStream:
+    """What arrives from the callback thread, up to the predicate's end."""
+
+    stop: StopPredicate | None
+    emit: OnText
+    text: str = ""
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    token_ends: list[int] = field(default_factory=list)
+    reason: StopReason | None = None
+    error: str = ""
+    """what llama.cpp refused the request with"""
+    fault: Exception | None = None
+    """what our own reading raised"""
+    cached: int = 0
+    sampled: int = 0
+    """tokens that llama.cpp says it has sampled"""
+    unnamed: list[int] = field(default_factory=list)
+    """places in `token_ids` of tokens before which others were sampled whose ids did not come"""
+    cancelled: bool = False
+
+    def __post_init__(self) -> None:
+        # A token may end inside a character; the decoder holds its bytes back until it is whole.
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._looked_at = 0
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Called by llama.cpp for each chunk; True ends the request.
+
+        xllamacpp drops what a callback raises, so a failure is kept and raised afterwards.
+        """
+        try:
+            return self._take(chunk)
+        except Exception as fault:
+            self.fault = fault
+            return True
+
+    def _take(self, chunk: dict[str, Any]) -> bool:
+        if "error" in chunk:
+            self.error = str(chunk["error"].get("message", chunk["error"]))
+            return True
+        if self.reason in ("stop", "repetition") or self.cancelled:
+            return True
+        choice = (chunk.get("choices") or [{}])[0]
+        before, named = len(self.text), len(self.token_ids)
+        for token in ((choice.get("logprobs") or {}).get("content")) or []:
+            self._token(token)
+        if choice.get("finish_reason"):
+            self.reason = "length" if choice["finish_reason"] == "length" else "eos"
+        self._count(chunk, len(self.token_ids) - named)
+        self._end(before)
+        return self.reason in ("stop", "repetition")
+
+    def _token(self, token: dict[str, Any]) -> None:
+        if not token["bytes"] and not token["token"]:
+            return  # the end-of-turn token: an action without text, told by `reason`
+        self.text += self._decoder.decode(bytes(token["bytes"]))
+        self.token_ids.append(token["id"])
+        self.logprobs.append(float(token["logprob"]))
+        self.token_ends.append(len(self.text))
+
+    def _count(self, chunk: dict[str, Any], named: int) -> None:
+        timings = chunk.get("timings", {})
+        self.cached = timings.get("cache_n", self.cached)
+        before, self.sampled = self.sampled, timings.get("predicted_n", self.sampled)
+        if named and self.sampled - before > named:
+            self.unnamed.append(len(self.token_ids) - 1)
+
+    def _end(self, before: int) -> None:
+        if len(self.text) == before:
+            return
+        self.emit(self.text[before:])
+        if self.stop and (end := self.stop(self.text)) is not None:
+            self.text, self.reason = self.text[:end], "stop"
+        elif len(self.text) - self._looked_at >= 64:
+            self._looked_at = len(self.text)
+            if looping(self.text):
+                self.reason = "repetition"
+
+    def completion(self, prompt_tokens: int) -> Completion:
+        """The finished text; tokens that begin at or after its end are left out."""
+        if self.fault:
+            told = f"{type(self.fault).__name__}: {self.fault}"
+            raise PolicyError(
+                f"the embedded model's text could not be read: {told}"
+            ) from self.fault
+        if self.error:
+            raise refused(self.error)
+        starts = [0, *self.token_ends][: len(self.token_ends)]
+        kept = sum(1 for start in starts if start < len(self.text))
+        usage = Usage(
+            prompt_tokens=prompt_tokens,
+            cached_tokens=self.cached,
+            completion_tokens=len(self.token_ids),
+            cost=0.0,
+            calls=1,
+        )
+        return Completion(
+            text=self.text,
+            stop_reason=self.reason or "eos",
+            token_ids=tuple(self.token_ids[:kept]),
+            logprobs=tuple(self.logprobs[:kept]),
+            token_ends=tuple(min(end, len(self.text)) for end in self.token_ends[:kept]),
+            usage=usage,
+        )
+
+
+def refused(error: str) -> PolicyError:
+    return PolicyError(
+        f"the embedded model refused the request: {error}",
+        "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
+    )
+
+
+SHOWN = 256
+"""likeliest tokens looked at first; the whole vocabulary costs seconds a call"""
+VOCABULARY = 1_000_000
+"""more than any model has: all of its tokens"""
+
+
+def weighing_request(prefix: Sequence[int], shown: int) -> dict[str, Any]:
+    """One token after the prefix, with the log-probabilities of the `shown` likeliest."""
+    return {
+        "prompt": list(prefix),
+        "stream": False,
+        "n_predict": 1,
+        "temperature": 0.0,
+        "n_probs": shown,
+        "ignore_eos": True,
+        "cache_prompt": True,
+    }
+
+
+@dataclass
+class Weighing:
+    """What comes back for one token: its id and those of the likeliest others."""
+
+    logprobs: dict[int, float] = field(default_factory=dict)
+    error: str = ""
+    cancelled: bool = False
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Called by llama.cpp; a fault is kept, since what a callback raises is dropped."""
+        try:
+            if "error" in chunk:
+                self.error = str(chunk["error"].get("message", chunk["error"]))
+            for choice in chunk.get("choices") or ():
+                for token in ((choice.get("logprobs") or {}).get("content")) or ():
+                    self.logprobs |= {t["id"]: t["logprob"] for t in token["top_logprobs"]}
+        except Exception as error:
+            self.error = f"{type(error).__name__}: {error}"
+        return bool(self.error) or self.cancelled
+
+
+def shares(logprobs: Sequence[float | None]) -> tuple[float, ...]:
+    """Log-probabilities as probabilities among themselves; None counts as none at all.
+
+    Raises PolicyError when all are None.
+    """
+    known = [value for value in logprobs if value is not None]
+    if not known:
+        raise PolicyError(
+            "the model gives none of the options any probability",
+            "Use an instruct model, or ask with other options.",
+        )
+    top = max(known)
+    weights = [0.0 if value is None else math.exp(value - top) for value in logprobs]
+    return tuple(weight / sum(weights) for weight in weights)
+
+
+EARLIER_PROMPTS_MIB = 512
+"""kept to be gone on with, some 20,000 tokens of the 1.5B; llama.cpp alone would keep 8 GB"""
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig:
+    """How the embedded model is run."""
+
+    context_tokens: int = 8192
+    threads: int = 2
+    slots: int = 1
+    """questions answered at the same time, each with its own cached prefix"""
+    adapter: Path | None = None
+    """a LoRA adapter as GGUF, applied to every request"""
+
+
+class LlamaPolicy:
+    """A `TokenPolicy` and `ChoiceReader` over one loaded GGUF file; close it to free memory."""
+
+    def __init__(self, server: Any, name: str, version: str, config: LlamaConfig, key: str) -> None:
+        self.name = name
+        self.version = version
+        self.context_tokens = config.context_tokens
+        self._server = server
+        self._http = httpx.AsyncClient(
+            base_url=server.listening_address,
+            headers={"authorization": f"Bearer {key}"},
+            trust_env=False,
+            timeout=60,
+        )
+        self._slots = asyncio.Semaphore(config.slots)
+
+    @classmethod
+    async def load(
+        cls, path: Path, name: str, version: str, config: LlamaConfig | None = None
+    ) -> "LlamaPolicy":
+        """Load the weights in a worker thread. Raises PolicyError if llama.cpp refuses them."""
+        config = config or LlamaConfig()
+        key = secrets.token_urlsafe(16)
+        with boundary(PolicyError, f"loading {path.name}"):
+            server = await asyncio.to_thread(_start, path, config, key)
+        return cls(server, name, version, config, key)
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+        server, self._server = self._server, None
+        await asyncio.to_thread(lambda held: None, server)
+        del server
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        listed = [{"role": m.role, "content": m.content} for m in messages]
+        rendered = await self._post("/apply-template", {"messages": listed})
+        return await self._tokenize(rendered["prompt"], parse_special=True)
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._tokenize(text, parse_special=False)
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        loop = asyncio.get_running_loop()
+
+        def emit(text: str) -> None:
+            if on_text:
+                loop.call_soon_threadsafe(on_text, text)
+
+        reading = TokenStream(stop, emit)
+        await self._read(completion_request(prefix, sampling), reading)
+        return await self._mended(reading.completion(len(prefix)), reading.unnamed)
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        """Probability of each option as the next text, over the options alone: sums to 1.
+
+        Options differ in their first token, which is all that is looked at.
+        """
+        firsts = [(await self.encode(option))[0] for option in options]
+        if len(set(firsts)) < len(firsts):
+            raise PolicyError(f"the options {', '.join(options)} begin with the same token")
+        for shown in (SHOWN, VOCABULARY):
+            weighing = Weighing()
+            await self._read(weighing_request(prefix, shown), weighing)
+            if weighing.error:
+                raise refused(weighing.error)
+            if all(first in weighing.logprobs for first in firsts):
+                break
+        return shares([weighing.logprobs.get(first) for first in firsts])
+
+    async def _read(self, request: dict[str, Any], reading: TokenStream | Weighing) -> None:
+        """Have a request answered in a slot of its own, on a worker thread."""
+        async with self._slots:
+            call = asyncio.to_thread(self._server.handle_completions, request, reading.take)
+            task = asyncio.ensure_future(call)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                # The worker thread cannot be interrupted: ask it to stop and wait for it, so
+                # that the slot is free when the next caller gets it.
+                reading.cancelled = True
+                await asyncio.wait([task])
+                raise
+
+    async def _mended(self, completion: Completion, unnamed: Sequence[int]) -> Completion:
+        """The completion with the ids that were not named, and then without log-probabilities.
+
+        Of a character that takes several tokens llama.cpp streams only the last one's id.
+        """
+        ids, ends = list(completion.token_ids or ()), list(completion.token_ends or ())
+        for place in sorted((p for p in unnamed if p < len(ids)), reverse=True):
+            start = ends[place - 1] if place else 0
+            whole = await self.encode(completion.text[start : ends[place]])
+            ids[place : place + 1] = whole
+            ends[place : place + 1] = [start] * (len(whole) - 1) + [ends[place]]
+        if len(ids) == len(completion.token_ids or ()):
+            return completion
+        usage = completion.usage.model_copy(update={"completion_tokens": len(ids)})
+        return replace(
+            completion, token_ids=tuple(ids), token_ends=tuple(ends), logprobs=None, usage=usage
+        )
+
+    async def _tokenize(self, text: str, *, parse_special: bool) -> tuple[int, ...]:
+        body = {"content": text, "parse_special": parse_special, "add_special": False}
+        return tuple((await self._post("/tokenize", body))["tokens"])
+
+    async def _post(self, path: str, body: dict[str, Any]) -> Any:
+        with boundary(PolicyError, f"the embedded model's {path}"):
+            reply = await self._http.post(path, json=body)
+            reply.raise_for_status()
+            return reply.json()
+
+
+def _start(path: Path, config: LlamaConfig, key: str) -> Any:
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = str(path)
+    params.n_ctx = config.context_tokens * config.slots
+    params.n_parallel = config.slots
+    params.port = 0
+    params.api_keys = [key]
+    params.verbosity = -1
+    params.warmup = False
+    params.cache_ram_mib = EARLIER_PROMPTS_MIB
+    for pool in (params.cpuparams, params.cpuparams_batch):
+        pool.n_threads = config.threads
+    if config.adapter is not None:
+        params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(config.adapter), 1.0)]
+    return xllamacpp.Server(params)
+
+
+def completion_request(prefix: Sequence[int], sampling: Sampling) -> dict[str, Any]:
+    """What llama.cpp is asked for: one token after another, each with its log-probability."""
+    request: dict[str, Any] = {
+        "prompt": list(prefix),
+        "stream": True,
+        "timings_per_token": True,
+        "n_predict": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "top_k": 0,
+        "repeat_penalty": 1.0,
+        "n_probs": 1,
+        "cache_prompt": True,
+    }
+    if sampling.seed is not None:
+        request["seed"] = sampling.seed & 0x7FFFFFFF
+    if sampling.grammar is not None:
+        request["grammar"] = sampling.grammar
+    if sampling.dry is not None:
+        # Strength and base are DRY's customary ones.
+        request |= {
+            "dry_multiplier": 0.8,
+            "dry_base": 1.75,
+            "dry_allowed_length": sampling.dry,
+        }
+    return request
+
+
+_STAT = Path("/proc/stat")
+_SIBLINGS = Path("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list")
+_IDLE = (3, 4)
+"""columns of /proc/stat that are no work: idle, and waiting for a disk"""
+
+
+def free_cores(seconds: float = 0.3) -> int:
+    """Physical cores that no other process used during a look of so many seconds; at least 1."""
+    cores = physical_cores()
+    if not _STAT.exists():
+        return cores
+    busy, own = _busy_seconds(), time.process_time()
+    time.sleep(seconds)
+    others = (_busy_seconds() - busy - (time.process_time() - own)) / seconds
+    return max(1, cores - round(max(others, 0.0)))
+
+
+def physical_cores() -> int:
+    """Cores this process may use, those with two hardware threads counted once."""
+    affinity = getattr(os, "sched_getaffinity", None)  # not on every system
+    usable: int = len(affinity(0)) if affinity else os.cpu_count() or 1
+    shared = _SIBLINGS.exists() and len(_SIBLINGS.read_text().replace("-", ",").split(",")) > 1
+    return max(1, usable // (2 if shared and usable > 2 else 1))
+
+
+def _busy_seconds() -> float:
+    """Processor seconds that all processes together have used since the system started."""
+    columns = [int(ticks) for ticks in _STAT.read_text().splitlines()[0].split()[1:9]]
+    busy = sum(ticks for column, ticks in enumerate(columns) if column not in _IDLE)
+    return busy / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,584 @@
+"""A run shown while it happens, on standard error, and its report, on standard output.
+
+On a terminal: the stages, the rubric as it is written, the searches, tokens and time, drawn in
+place. Elsewhere: one plain line for each stage and search. Text of models and pages is printed
+as text; nothing in it is read as markup or obeyed by the terminal.
+
+How far a run is, folded from its events: a value that a view draws.
+
+Nothing here draws or waits. Each event gives a new `Progress`, so that a view may draw the last
+one from another thread at any time.
+
+A judgement on the terminal: each stage's score, and under it the verdicts with their reasons.
+
+An evaluation of a judge on the terminal: shares with their intervals, then the sections.
+"""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from rubricem.agent.reports.cited import CitedAnswer, cited_answer
+from rubricem.agent.reports.report import (
+    NO_ANSWER,
+    TITLE,
+    duration,
+    facts,
+    latest_rubric,
+    notes,
+    quotes,
+    recalled_lines,
+    whereabouts,
+)
+from rubricem.agent.research.events import (
+    BudgetSet,
+    Event,
+    LessonsRecalled,
+    Listener,
+    PersonAsked,
+    RunFinished,
+    SourceProgress,
+    StageStarted,
+    TextWritten,
+    ToolCalled,
+    ToolReturned,
+    TurnRetried,
+    UsageCounted,
+    ignore,
+)
+from rubricem.agent.research.question import OPEN_PAGE
+from rubricem.agent.research.scaffold import parse
+from rubricem.judge.evaluation.measures import Agreement, RmBenchScores, SectionScores, Share
+from rubricem.judge.evaluation.report import (
+    CriteriaReport,
+    ListedReport,
+    Report,
+    TagScore,
+    shares_of,
+)
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Judgement,
+    Source,
+    Stage,
+    StageScore,
+    Status,
+    Trajectory,
+    Usage,
+    Verdict,
+)
+from rubricem.memory.text import one_line, printable
+
+STAGES = tuple(Stage)
+RUBRIC_TAIL = 20_000
+"""characters of a plan that are looked through for its rubric"""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One search, or one page that is opened; `found` is None while it runs."""
+
+    number: int
+    query: str
+    found: int | None = None
+    seconds: float = 0.0
+    error: str = ""
+    page: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """What is known of a run so far."""
+
+    stage: Stage | None = None
+    rubric: tuple[str, ...] = ()
+    calls: tuple[Call, ...] = ()
+    message: str = ""
+    """what is being prepared, or why the last turn was asked again"""
+    limits: str = ""
+    """what the run may spend"""
+    recalled: str = ""
+    """what of earlier runs was put before the question"""
+    usage: Usage = NO_USAGE
+    pieces: int = 0
+    """pieces of text since `usage` was counted: about a token each"""
+    plan: str = ""
+    status: Status | None = None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens written so far, those of the turn in progress estimated."""
+        return self.usage.completion_tokens + self.pieces
+
+
+def advance(progress: StageProgress, event: Event) -> StageProgress:
+    """The progress after one more event."""
+    match event:
+        case StageStarted(stage):
+            return replace(progress, stage=stage, message="")
+        case TextWritten(stage, text):
+            return _written(progress, stage, text)
+        case ToolCalled(tool, query, number):
+            call = Call(number, one_line(query), page=tool == OPEN_PAGE)
+            return replace(progress, calls=(*progress.calls, call), message="")
+        case ToolReturned():
+            return _returned(progress, event)
+        case TurnRetried(reason):
+            return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
+        case SourceProgress() | LessonsRecalled() | BudgetSet() | PersonAsked():
+            return _beside(progress, event)
+        case UsageCounted(usage):
+            return replace(progress, usage=usage, pieces=0)
+        case RunFinished(trajectory):
+            return _finished(progress, trajectory)
+
+
+def _beside(
+    progress: StageProgress, event: SourceProgress | LessonsRecalled | BudgetSet | PersonAsked
+) -> StageProgress:
+    """What is told beside the stages."""
+    match event:
+        case SourceProgress(message):
+            return replace(progress, message=one_line(message))
+        case LessonsRecalled(count, own):
+            return replace(progress, recalled=_recalled(count, own))
+        case BudgetSet(limits):
+            return replace(progress, limits=f"at most {', '.join(limits)}")
+        case PersonAsked():
+            return progress
+
+
+def _recalled(count: int, own: bool) -> str:
+    if not count:
+        return ""
+    similar = count - own
+    parts = ["one of this very question"] * own + [f"{similar} of similar questions"] * (
+        similar > 0
+    )
+    return f"recalled {count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
+
+
+def _written(progress: StageProgress, stage: Stage, text: str) -> StageProgress:
+    progress = replace(progress, pieces=progress.pieces + 1)
+    if stage is not Stage.PLAN or len(progress.plan) > RUBRIC_TAIL:
+        return progress
+    plan = progress.plan + text
+    # Only a line that has ended is read, so that items do not flicker while they grow.
+    whole = "\n" in text or ">" in text
+    rubric = _rubric(plan.rpartition("\n")[0]) if whole else ()
+    return replace(progress, plan=plan, rubric=rubric or progress.rubric)
+
+
+def _rubric(text: str) -> tuple[str, ...]:
+    return _lines(latest_rubric(parse(printable(text))))
+
+
+def _lines(items: Sequence[str]) -> tuple[str, ...]:
+    return tuple(one_line(item) for item in items)
+
+
+def _returned(progress: StageProgress, event: ToolReturned) -> StageProgress:
+    if not progress.calls:
+        return progress
+    ended = replace(
+        progress.calls[-1],
+        found=len(event.sources),
+        seconds=event.seconds,
+        error=one_line(event.error),
+    )
+    return replace(progress, calls=(*progress.calls[:-1], ended))
+
+
+def _finished(progress: StageProgress, trajectory: Trajectory) -> StageProgress:
+    return replace(
+        progress,
+        rubric=_rubric(trajectory.transcript()) or progress.rubric,
+        usage=trajectory.usage,
+        pieces=0,
+        message=one_line(trajectory.reason),
+        status=trajectory.status,
+    )
+
+
+SHOWN = 8
+"""rubric items, and searches, shown at most while the run goes on"""
+WIDEST = 100
+"""columns of a report at most"""
+
+Clock = Callable[[], float]
+
+_SPINNER = "\u280b\u2819\u2839\u2838\u283c\u2834\u2826\u2827\u2807\u280f"
+_ENDED = {
+    Status.FINISHED: ("\u2713", "green"),
+    Status.NO_EVIDENCE: ("!", "yellow"),
+    Status.PARTIAL: ("!", "yellow"),
+    Status.FAILED: ("\u2717", "red"),
+}
+_MARK = re.compile(r"(?<!\w)(?:\[\d+(?:: in part)?\])+")
+_DOUBT = re.compile(r"\[\d+: not supported\]|\[no source\]|\[claim removed\]")
+
+
+@contextmanager
+def live_view(
+    question: str, *, quiet: bool = False, console: Console | None = None
+) -> Iterator[Listener]:
+    """A listener that shows what it is told, for as long as the context lasts."""
+    if quiet:
+        yield ignore
+        return
+    console = console or Console(stderr=True, highlight=False)
+    if not console.is_terminal or console.is_dumb_terminal:
+        yield PlainLines(console)
+        return
+    view = _LiveView(question)
+    lives = [_live(view, console)]
+
+    def listen(event: Event) -> None:
+        if isinstance(event, PersonAsked) and event.waiting:
+            lives[-1].stop()
+        elif isinstance(event, PersonAsked):
+            # A new one, since one that begins again wipes what stands above it.
+            lives.append(_live(view, console))
+        view.listen(event)
+
+    try:
+        yield listen
+    finally:
+        lives[-1].stop()
+    console.print()
+
+
+def _live(view: "_LiveView", console: Console) -> Live:
+    # Standard output is the report's: what is written there must not pass through here.
+    live = Live(
+        get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
+    )
+    live.start()
+    return live
+
+
+class PlainLines:
+    """A listener that prints a line at each stage, search, retry and end, and the rubric."""
+
+    def __init__(self, console: Console, clock: Clock = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._started = clock()
+        self._progress = StageProgress()
+        self._said = ""
+
+    def __call__(self, event: Event) -> None:
+        before, self._progress = self._progress, advance(self._progress, event)
+        line = self._line(event, before)
+        # Counts that run up would fill a log: a line that differs only in its numbers is not new.
+        said = re.sub(r"\d+", "", line)
+        if line and not (isinstance(event, SourceProgress) and said == self._said):
+            self._console.print(Text(line), soft_wrap=True)
+            self._said = said
+
+    def _line(self, event: Event, before: StageProgress) -> str:
+        match event:
+            case StageStarted(stage):
+                return "" if stage is before.stage else stage.value
+            case ToolCalled() if not before.calls:
+                return "\n".join(f"  - {item}" for item in self._progress.rubric[:SHOWN])
+            case ToolReturned() if self._progress.calls:
+                call = self._progress.calls[-1]
+                doing = "page" if call.page else "search"
+                return f"{doing} {call.number}: {call.query} ({_outcome(call)})"
+            case SourceProgress() | TurnRetried():
+                return self._progress.message
+            case LessonsRecalled():
+                return self._progress.recalled
+            case BudgetSet():
+                return self._progress.limits
+            case RunFinished():
+                return _totals(self._progress, self._clock() - self._started)
+            case _:
+                return ""
+
+
+class _LiveView:
+    def __init__(self, question: str) -> None:
+        self._question = question
+        self._started = time.monotonic()
+        self._progress = StageProgress()
+
+    def listen(self, event: Event) -> None:
+        self._progress = advance(self._progress, event)
+
+    def draw(self) -> Group:
+        return drawing(self._question, self._progress, time.monotonic() - self._started)
+
+
+def drawing(question: str, progress: StageProgress, seconds: float) -> Group:
+    """The live view, one line for each thing, cut to the terminal's width."""
+    lines = [Text(one_line(question), style="bold")]
+    if progress.limits:
+        lines.append(Text(f"   {progress.limits}", style="dim"))
+    if progress.recalled:
+        lines.append(Text(f"   {progress.recalled}", style="dim"))
+    for stage in STAGES:
+        lines.append(_stage_line(stage, progress, seconds))
+        if stage is Stage.PLAN:
+            lines += [Text(f"     - {item}", style="dim") for item in progress.rubric[:SHOWN]]
+        if stage is Stage.RESEARCH:
+            lines += [_call_line(call) for call in progress.calls[-SHOWN:]]
+    if progress.message:
+        lines.append(Text(f"   {progress.message}", style="yellow"))
+    lines.append(Text(f"   {_totals(progress, seconds)}", style="dim"))
+    for line in lines:
+        line.no_wrap, line.overflow = True, "ellipsis"
+    return Group(*lines)
+
+
+def _stage_line(stage: Stage, progress: StageProgress, seconds: float) -> Text:
+    at = STAGES.index(progress.stage) if progress.stage else -1
+    own = STAGES.index(stage)
+    mark, style = "\u25cb", "dim"
+    if own < at:
+        mark, style = _ENDED[Status.FINISHED]
+    elif own == at and progress.status:
+        mark, style = _ENDED[progress.status]
+    elif own == at:
+        mark, style = _SPINNER[int(seconds * 8) % len(_SPINNER)], "bold cyan"
+    return Text(f" {mark} {stage.value.capitalize()}", style=style)
+
+
+def _call_line(call: Call) -> Text:
+    outcome = _outcome(call) if call.found is not None else "opening" if call.page else "searching"
+    return Text.assemble(
+        f"   {call.number:>2} ", (outcome, "red" if call.error else "dim"), f"  {call.query}"
+    )
+
+
+def _outcome(call: Call) -> str:
+    if call.error:
+        return f"failed: {call.error}"
+    passages = "1 passage" if call.found == 1 else f"{call.found or 'no'} passages"
+    return f"{passages}, {duration(call.seconds)}"
+
+
+def _totals(progress: StageProgress, seconds: float) -> str:
+    read = f"{progress.usage.prompt_tokens:,} tokens read, " if progress.status else ""
+    state = f"{progress.status.value}: " if progress.status else ""
+    return f"{state}{read}{progress.tokens:,} tokens written, {duration(seconds)}"
+
+
+def print_report(
+    trajectory: Trajectory, console: Console | None = None, *, titled: bool = True
+) -> None:
+    """Print the answer, its sources and its numbers; wrapped on a terminal, unwrapped in a pipe.
+
+    `titled`: the question stands above them, which the reader may have just asked.
+    In the format `exact` the last line is the bare answer and nothing else.
+    """
+    console = console or Console(highlight=False)
+    answer = cited_answer(trajectory)
+    body = Text(answer.body() if answer.pieces else NO_ANSWER)
+    body.highlight_regex(_MARK, "cyan")
+    body.highlight_regex(_DOUBT, "yellow")
+    parts = [
+        Text(one_line(trajectory.question) if titled else "", style="bold"),
+        *(Text(note, style="yellow") for note in notes(trajectory, answer)),
+        body,
+        *_sources(answer),
+        _recalled_line(trajectory),
+        Text(", ".join(facts(trajectory)), style="dim"),
+        Text(answer.bare, style="bold"),
+    ]
+    for i, part in enumerate(part for part in parts if part):
+        if i:
+            console.print()
+        _print(console, part)
+
+
+def _print(console: Console, text: Text) -> None:
+    if console.is_terminal:
+        console.print(text, width=min(console.width, WIDEST))
+    else:
+        console.print(text, soft_wrap=True)
+
+
+def _sources(answer: CitedAnswer) -> Iterator[Text]:
+    if answer.sources:
+        yield Text("Sources", style="bold")
+    for source in answer.sources:
+        yield _source(answer, source)
+
+
+def _recalled_line(trajectory: Trajectory) -> Text:
+    lines = recalled_lines(trajectory)
+    shown = "".join(f"\n  - {line}" for line in lines)
+    return Text.assemble((TITLE, "bold"), (shown, "dim")) if lines else Text()
+
+
+def _source(answer: CitedAnswer, source: Source) -> Text:
+    where = whereabouts(source)
+    text = Text.assemble(
+        (f"[{answer.of(source)[0].number}]", "cyan"),
+        f" {one_line(source.title)}",
+        (f"\n    {', '.join(where)}" if where else "", "dim"),
+    )
+    for quote in quotes(answer, source):
+        text.append(f'\n    "{quote}"', style="italic")
+    return text
+
+
+LONGEST = 160
+"""characters of a question or a justification"""
+PIPED_WIDTH = 160
+"""columns of a table that goes into a file or a pipe"""
+
+
+def print_judgement(
+    trajectory: Trajectory, judgement: Judgement, console: Console | None = None
+) -> None:
+    """A line of facts, then a table: stage, score, criterion, points, justification."""
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, PIPED_WIDTH)
+    console.print(Text(one_line(trajectory.question, LONGEST), style="bold"))
+    facts = f"run {trajectory.thread}, judged by {judgement.judge}"
+    console.print(Text(f"{facts}, rubrics {judgement.rubric_version}", style="dim"))
+    table = Table("stage", "score", "weight", "criterion", "points", "justification")
+    for score in judgement.stages:
+        for i, cells in enumerate(_rows(score)):
+            shown = (score.stage.value, _number(score)) if i == 0 else ("", "")
+            table.add_row(*(Text(cell) for cell in (*shown, *cells)))
+        table.add_section()
+    console.print(table)
+
+
+def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
+    """A row for each verdict; without any, the reason."""
+    if not score.verdicts:
+        yield "", one_line(score.unscored_reason or score.justification), "", ""
+    for verdict in score.verdicts:
+        criterion = verdict.criterion
+        sign = "" if criterion.positive else "-"
+        kept = " (persistent)" if criterion.persistent else ""
+        yield (
+            f"{sign}{criterion.weight:g}",
+            one_line(criterion.description) + kept,
+            f"{verdict.points:.2g}",
+            _reason(verdict),
+        )
+
+
+def _reason(verdict: Verdict) -> str:
+    said = one_line(verdict.justification, LONGEST)
+    if verdict.justified_by == "code":
+        return f"found by code: {said}" if said else "no sentence of the stage speaks of it"
+    return said
+
+
+def _number(score: StageScore) -> str:
+    if score.score is None:
+        return "unscored"
+    spread = "" if score.spread is None else f" ±{score.spread:.2f}"
+    return f"{score.score:.2f}{spread}" + (" (missing)" if score.missing else "")
+
+
+EVAL_PIPED_WIDTH = 120
+"""columns of a table that goes into a file or a pipe"""
+
+
+def print_judge_eval(report: Report, console: Console | None = None) -> None:
+    """A line of facts, the shares, what the set's own rules give, and the cost."""
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, EVAL_PIPED_WIDTH)
+    console.print(Text(one_line(f"{report.judge} on {report.data}"), style="bold"))
+    console.print(Text(_size(report), style="dim"))
+    console.print(_shares(shares_of(report)))
+    for table in _of_the_set(report):
+        console.print(table)
+    console.print(Text(_cost(report.usage), style="dim"))
+
+
+def _size(report: Report) -> str:
+    if isinstance(report, CriteriaReport):
+        return f"{report.agreement.criteria} criteria, {report.agreement.labels} labels"
+    if isinstance(report, ListedReport):
+        return f"{report.answers} answers, {report.unscored} of them without a score"
+    return f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
+
+
+def _shares(rows: Sequence[tuple[str, Share]]) -> Table:
+    table = Table("measure", "share", "95% interval", "of")
+    for name, share in rows:
+        interval = f"{share.low:.3f} - {share.high:.3f}"
+        table.add_row(Text(one_line(name)), number(share.value), interval, str(share.n))
+    return table
+
+
+def _of_the_set(report: Report) -> list[Table]:
+    """What the set's own rules give."""
+    if isinstance(report, CriteriaReport):
+        return [_agreement({"all": report.agreement, **report.subsets})]
+    if isinstance(report, ListedReport):
+        overall = {"overall": report.overall} if report.overall else {}
+        return [_tags({**overall, **report.tags})]
+    tables = []
+    if report.rewardbench:
+        tables.append(_sections(report.rewardbench))
+    if report.rm_bench:
+        tables.append(_matrices(report.rm_bench))
+    return tables
+
+
+def _sections(scores: SectionScores) -> Table:
+    table = Table("RewardBench", "score", caption=_missing(scores))
+    for name, value in scores.sections.items():
+        table.add_row(name, number(value))
+    table.add_row("overall", number(scores.overall))
+    return table
+
+
+def _missing(scores: SectionScores) -> str:
+    return f"{len(scores.missing)} of its subsets are not here" if scores.missing else ""
+
+
+def _matrices(scores: RmBenchScores) -> Table:
+    table = Table("RM-Bench", "hard", "normal", "easy", "mean")
+    for name, domain in scores.domains.items():
+        levels = (domain.hard, domain.normal, domain.easy, domain.mean)
+        table.add_row(Text(name), *map(number, levels))
+    table.add_row("total", *map(number, (scores.hard, scores.normal, scores.easy, scores.total)))
+    return table
+
+
+def _agreement(found: Mapping[str, Agreement]) -> Table:
+    table = Table("criteria", "F1 met", "F1 not met", "balanced F1", "labels")
+    for name, one in found.items():
+        values = (one.met.f1, one.not_met.f1, one.balanced_f1)
+        table.add_row(Text(one_line(name)), *map(number, values), str(one.labels))
+    return table
+
+
+def _tags(found: Mapping[str, TagScore]) -> Table:
+    table = Table("HealthBench", "score", "error", "answers")
+    for name, score in found.items():
+        row = (number(score.mean), number(score.error), str(score.answers))
+        table.add_row(Text(one_line(name)), *row)
+    return table
+
+
+def _cost(usage: Usage) -> str:
+    if not usage.calls:
+        return "no calls"
+    tokens = f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens"
+    price = "of unknown cost" if usage.cost is None else f"for ${usage.cost:.4f}"
+    return f"{usage.calls} calls, {tokens}, {price}"
+
+
+def number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,90 @@
+"""`ask --best-of N`: the question is run N times, and a relative judge picks one.
+
+Each run has a seed and a thread of its own. The group is judged in both orders; the judgement is
+kept beside each run. Where the judge gives no score the first run that did not fail is taken,
+and a sentence says so: an answer never depends on the judge.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from rubricem.agent.learning.lessons import LearnMark, local_model, set_mark
+from rubricem.agent.learning.scoring import find_run, open_judge_model
+from rubricem.agent.research.events import Listener, SourceProgress, ignore
+from rubricem.agent.research.setup import open_researcher, reserve
+from rubricem.agent.settings import Settings
+from rubricem.judge.build import LocalModel, Wanted, group_judge
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Judgement, Stage, Status, Trajectory, TrajectoryGroup
+
+
+async def ask_best(
+    settings: Settings, question: str, thread: str, count: int, listener: Listener = ignore
+) -> Trajectory:
+    """The best of `count` runs, which are the threads THREAD-1, THREAD-2, ..."""
+    names = [f"{thread}-{number}" for number in range(1, count + 1)]
+    seeds = [(settings.seed + number) % 2**32 for number in range(count)]
+    wanted = [
+        reserve(settings.model_copy(update={"seed": seed}), name, question)
+        for name, seed in zip(names, seeds, strict=True)
+    ]
+    passed_over = LearnMark(state="skipped", reason="another run of its question was chosen")
+    store = RunStore(settings.data_dir)
+    async with open_researcher(settings, listener) as researcher:
+        runs = []
+        for number, (ask, name) in enumerate(zip(wanted, names, strict=True), start=1):
+            listener(SourceProgress(f"run {number} of {count}"))
+            runs.append(await researcher.ask(ask, name, listener))
+        own = local_model(researcher.policy)
+        best = await _best(settings, runs, own, listener)
+        for run in runs:
+            if run is not best:
+                await asyncio.to_thread(set_mark, store.folder / run.thread, passed_over)
+        return best
+
+
+def choose(runs: Sequence[Trajectory], judgements: Sequence[Judgement]) -> tuple[Trajectory, str]:
+    """The run with the highest score, of equals the first, and a sentence on how it was chosen."""
+    scores = [judgement.score(Stage.ANSWER) for judgement in judgements]
+    scored = [place for place, score in enumerate(scores) if score is not None]
+    if scored:
+        place = max(scored, key=lambda i: scores[i] or 0.0)
+        shown = ", ".join("unscored" if score is None else f"{score:.2f}" for score in scores)
+        return runs[place], f"run {place + 1} was chosen; the judge's scores are {shown}"
+    unbroken = [i for i, run in enumerate(runs) if run.status is not Status.FAILED]
+    place = unbroken[0] if unbroken else 0
+    reasons = [judgement.stages[-1].unscored_reason for judgement in judgements]
+    why = reasons[place] if reasons else "there was no judgement"
+    return runs[place], f"run {place + 1} was taken unjudged: {why}"
+
+
+async def _best(
+    settings: Settings, runs: Sequence[Trajectory], own: LocalModel | None, listener: Listener
+) -> Trajectory:
+    listener(SourceProgress("judging the runs against one another"))
+    try:
+        judgements = await _judged(settings, runs, own)
+    except RubricemError as error:
+        best, said = choose(runs, ())
+        listener(SourceProgress(f"{said}: {error}"))
+        return best
+    best, said = choose(runs, judgements)
+    listener(SourceProgress(said))
+    return best
+
+
+async def _judged(
+    settings: Settings, runs: Sequence[Trajectory], own: LocalModel | None
+) -> tuple[Judgement, ...]:
+    question = runs[0].question
+    group = TrajectoryGroup(question=question, trajectories=tuple(runs))
+    wanted = Wanted(kind="relative", both_orders=True, seed=settings.seed)
+    async with open_judge_model(settings, own) as model:
+        result = await group_judge(model, wanted).judge(group, RubricBuffer(question=question))
+    for run, judgement in zip(runs, result.judgements, strict=True):
+        folder = str(settings.data_dir / "runs" / run.thread)
+        found = await asyncio.to_thread(find_run, folder, settings.data_dir)
+        await asyncio.to_thread(found.save, [judgement])
+    return result.judgements

@@ -1,0 +1,115 @@
+"""What happens during a run, as values: whoever watches a question being answered gets these.
+
+The graph tells one `Listener` and never waits for it, so a listener must return at once and
+must not raise. Events are for people watching; the trajectory and the journal hold the truth.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rubricem.memory.schema import Source, Stage, Trajectory, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A stage was entered, also when it is entered again after a tool call."""
+
+    stage: Stage
+
+
+@dataclass(frozen=True, slots=True)
+class TextWritten:
+    """The policy wrote a piece of text (often one token), tags included."""
+
+    stage: Stage
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """A search began; `number` counts the run's tool calls from 1."""
+
+    name: str
+    query: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReturned:
+    """The search ended: with passages, with none, or with `error` saying why it failed."""
+
+    sources: tuple[Source, ...]
+    seconds: float
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRetried:
+    """What the policy wrote this turn was rejected, and the turn is asked again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceProgress:
+    """Work around the stages: indexing a folder, loading weights, checking citations."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSet:
+    """The run began, and may spend so much, each limit in words."""
+
+    limits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PersonAsked:
+    """A person is being asked something; nothing else may use the terminal until `waiting` ends."""
+
+    waiting: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LessonsRecalled:
+    """So many reflections of earlier runs were put before the question."""
+
+    count: int
+    own: bool = False
+    """the first of them is of this very question"""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageCounted:
+    """The run's usage so far, exact; sent when a turn ends."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The run ended, well or not; the trajectory says which."""
+
+    trajectory: Trajectory
+
+
+Event = (
+    StageStarted
+    | TextWritten
+    | ToolCalled
+    | ToolReturned
+    | TurnRetried
+    | SourceProgress
+    | BudgetSet
+    | PersonAsked
+    | LessonsRecalled
+    | UsageCounted
+    | RunFinished
+)
+
+Listener = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """The listener of a run that nobody watches."""

@@ -1,0 +1,270 @@
+"""A question from beginning to end: the run in the graph, its journal, its trajectory kept.
+
+The only place where a failure of the policy or of a store becomes a value: a run that failed is
+a trajectory that says why, saved like every other, and its journal lets it go on later.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from rubricem.agent.models.policy import Policy, TokenWriter
+from rubricem.agent.pages.fetch import addresses_in
+from rubricem.agent.research.events import (
+    BudgetSet,
+    Event,
+    Listener,
+    PersonAsked,
+    RunFinished,
+    SourceProgress,
+    StageStarted,
+    ignore,
+)
+from rubricem.agent.research.evidence import Evidence
+from rubricem.agent.research.graph import (
+    Decoder,
+    build_graph,
+    build_unattended_graph,
+    recursion_limit,
+)
+from rubricem.agent.research.question import Ask, Budgets, Nobody, Person, Spending, checked
+from rubricem.agent.research.recall import Recaller
+from rubricem.agent.research.run import Run
+from rubricem.agent.research.threads import NOTHING, background_of
+from rubricem.agent.verify.rules import Verifier, Verifying
+from rubricem.memory.errors import RubricemError, StoreError
+from rubricem.memory.interfaces import PageReader, SearchTool
+from rubricem.memory.journal import Journal
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import NO_USAGE, AnswerFormat, Decoding, Status, Trajectory
+
+# Runs that begin in step stay in step, and wait for one core together at every turn's end.
+STARTING = 4
+
+
+@dataclass
+class Researcher:
+    """Answers questions with one policy, one decoder and one source; built once, used often."""
+
+    policy: Policy
+    decoder: Decoder
+    decoding: Decoding
+    search_tool: SearchTool
+    store: RunStore
+    template: Ask
+    """the limits of every question asked without its own"""
+    choices: Mapping[str, Any] = field(default_factory=dict)
+    """the settings that shape an answer, kept with each run so that it can be resumed"""
+    journal: Journal | None = None
+    """one for all runs, where many run at once; None: each run has its own"""
+    recaller: Recaller | None = None
+    """None: nothing is put before a question"""
+    pages: PageReader | None = None
+    """None: no page is ever opened"""
+    beyond: bool = False
+    """the web is searched; without it only a page that the question names can be opened"""
+    verifier: Verifier | None = None
+    """None: nobody checks the citations"""
+    person: Person | None = None
+    """who is asked, where a run is to ask somebody; None: plans are approved unseen"""
+    saver: Any = None
+    """LangGraph's checkpointer; None: only runs that ask a person have one, in memory"""
+
+    def __post_init__(self) -> None:
+        self._runs: dict[str, Run] = {}
+        # Those that ask a person have one of their own.
+        self._graph = build_unattended_graph(self)
+        self._places = asyncio.Semaphore(STARTING)
+
+    async def ask(
+        self,
+        ask: Ask,
+        thread: str | None = None,
+        listener: Listener = ignore,
+        stop: asyncio.Event | None = None,
+        person: Person | None = None,
+    ) -> Trajectory:
+        """Answer a question; with the thread of an interrupted run, go on with that one.
+
+        `stop`, once set, ends the run with what there is; `person` is asked in the place of the
+        researcher's own. A policy or store that fails gives a FAILED trajectory with the reason.
+        """
+        thread = thread or new_thread()
+        ended: list[Trajectory] = []
+
+        def tell(event: Event) -> None:
+            if isinstance(event, StageStarted | PersonAsked):
+                place.close()
+            elif isinstance(event, RunFinished):
+                ended.append(event.trajectory)
+            listener(event)
+
+        await self._places.acquire()
+        with ExitStack() as place:
+            place.callback(self._places.release)
+            await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
+            run = await self._start(thread, ask, tell)
+            run.spending.stop = stop
+            listener(BudgetSet(self._limits(ask)))
+            try:
+                await self._through(run, person or self.person or Nobody())
+            except RubricemError:
+                # A run that failed was kept as what it is, and that is the answer then.
+                if not ended:
+                    raise
+            finally:
+                if (left := self._runs.get(thread)) is not None:
+                    self._release(left)
+        return ended[0]
+
+    def _limits(self, ask: Ask) -> tuple[str, ...]:
+        """What the question may spend, in words; a model in this process costs no money."""
+        phrases = ask.budgets.phrases()
+        if isinstance(self.policy, TokenWriter):
+            phrases.pop("cost", None)
+        searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+        return searches, *phrases.values()
+
+    async def _through(self, run: Run, person: Person) -> None:
+        """Through the graph, asking the person wherever it interrupts itself for one."""
+        position: Any = {"run": run.thread, "path": []}
+        config: Any = {"recursion_limit": recursion_limit(run.ask.tool_calls)}
+        asks = run.ask.approve_plan or run.ask.clarify
+        if not asks and self.saver is None:
+            await self._graph.ainvoke(position, config)
+            return
+        from langgraph.checkpoint.memory import InMemorySaver
+        from langgraph.types import Command
+
+        graph = build_graph(self, self.saver or InMemorySaver())
+        config["configurable"] = {"thread_id": run.thread}
+        while pauses := (await graph.ainvoke(position, config)).get("__interrupt__"):
+            run.listener(PersonAsked(waiting=True))
+            run.spending.stand()
+            try:
+                decision = await person.decide(pauses[0].value)
+            finally:
+                run.listener(PersonAsked(waiting=False))
+            position = Command(resume=decision)
+
+    async def begin(self, question: str, answer_format: AnswerFormat) -> str:
+        """Open a run for a caller that drives the graph itself; returns its key."""
+        ask = replace(self.template, question=checked(question), answer_format=answer_format)
+        thread = new_thread()
+        await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
+        await self._start(thread, ask, ignore)
+        return thread
+
+    async def find(self, key: str) -> Run | None:
+        return self._runs.get(key)
+
+    async def open(self, key: str) -> Run:
+        """A run at its beginning: one that another process began, or that stands elsewhere."""
+        held = self._runs.get(key)
+        if held is not None:
+            self._release(held)
+        request = await asyncio.to_thread(self.store.request, key)
+        return await self._start(key, ask_of(request), held.listener if held else ignore)
+
+    async def finish(self, run: Run) -> Trajectory:
+        """Keep the ended run in the data directory and release what it held."""
+        trajectory = await self.keep(run.trajectory(uuid.uuid4().hex))
+        self._release(run)
+        run.listener(RunFinished(trajectory))
+        return trajectory
+
+    async def keep(self, trajectory: Trajectory) -> Trajectory:
+        """Keep an ended run, wherever it was gone through, and note what it had recalled."""
+        trajectory = await asyncio.to_thread(self._kept, trajectory)
+        if trajectory.status is not Status.FAILED:
+            if trajectory.recalled and self.recaller is not None:
+                await self.recaller.used(trajectory)
+            if self.journal is not None:
+                self.journal.forget(trajectory.thread)
+        return trajectory
+
+    async def abandon(self, run: Run, error: BaseException) -> None:
+        """Let go of a run in which a node failed; it can go on later from its journal.
+
+        Where the policy or a store failed, what there is of it is kept with the reason, unless
+        the store is the one of all runs: then it fails them all.
+        """
+        self._release(run)
+        everyones = isinstance(error, StoreError) and run.journal is self.journal
+        if isinstance(error, RubricemError) and not everyones:
+            run.usage += error.usage or NO_USAGE
+            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED, by="failure")
+            await self.finish(run)
+
+    async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:
+        if thread in self._runs:
+            raise StoreError(
+                f"the thread {thread!r} is being answered already",
+                "Wait until it has ended, or ask under another thread name.",
+            )
+        journal = self.journal
+        if journal is None:
+            journal = await asyncio.to_thread(self.store.journal, thread)
+        background = NOTHING
+        if ask.earlier:
+            background = await asyncio.to_thread(background_of, self.store, thread, ask.earlier)
+        for note in background.notes:
+            listener(SourceProgress(note))
+        asked = "\n".join([*background.questions, ask.question])
+        run = Run(
+            ask,
+            thread,
+            self.decoding,
+            self.policy,
+            self.search_tool,
+            journal,
+            listener,
+            self.recaller,
+            self.pages if self.beyond or addresses_in(asked) else None,
+            evidence=Evidence(background),
+            spending=Spending(ask.budgets),
+            verifying=Verifying(self.verifier),
+        )
+        self._runs[thread] = run
+        return run
+
+    def _kept(self, trajectory: Trajectory) -> Trajectory:
+        """The ended run, saved; one that repeats what was kept of it word for word is the same."""
+        # What is kept may be damaged, and is about to be replaced.
+        with suppress(RubricemError):
+            if self.store.ended(trajectory.thread):
+                before = self.store.load(trajectory.thread)
+                same = before.transcript() == trajectory.transcript()
+                if same and before.status is trajectory.status:
+                    trajectory = trajectory.model_copy(update={"id": before.id})
+        self.store.save(trajectory)
+        return trajectory
+
+    def _release(self, run: Run) -> None:
+        if self._runs.get(run.thread) is run:
+            del self._runs[run.thread]
+            if run.journal is not self.journal:
+                run.journal.close()
+
+
+def request_of(ask: Ask, choices: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept of a question so that another process can go on with it."""
+    asked = asdict(ask)
+    budgets = asked.pop("budgets")
+    asked["earlier"] = list(ask.earlier)
+    return {"ask": asked, "choices": dict(choices), "budgets": budgets}
+
+
+def ask_of(request: Mapping[str, Any]) -> Ask:
+    """The question of such a request; one from before there were budgets has none."""
+    fields = dict(request["ask"])
+    fields["answer_format"] = AnswerFormat(fields["answer_format"])
+    fields["earlier"] = tuple(fields.get("earlier", ()))
+    return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
+
+
+def new_thread() -> str:
+    return uuid.uuid4().hex[:12]

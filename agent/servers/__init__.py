@@ -1,1 +1,0 @@
-"""Any OpenAI-compatible server as a model: requests, streams, retries, limits, prices."""

@@ -1,0 +1,1 @@
+"""Every claim of an answer held against the text that it cites."""

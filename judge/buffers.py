@@ -1,0 +1,392 @@
+"""How a question's rubrics evolve: criteria are added, scored, and pruned by their variance.
+
+Pure functions from one `RubricBuffer` to the next; the number of items in it stays bounded,
+because pruning follows every scoring of a group (RubricEM, arXiv:2605.10899, appendix C).
+
+Rubrics changed by hand: kept for good, retired, or brought in from elsewhere.
+
+Every change stands in the buffer's history, as those of the judge do.
+
+Criteria that could be met without doing better work; a judge's proposals of them are dropped.
+
+They reward form (tags, headings), effort and length as such, keeping to a plan whatever the
+evidence says, agreeing with oneself, or what only holds beside the other attempts (RubricEM,
+arXiv:2605.10899, appendix C). Words that the question itself uses are its substance.
+
+Rubrics from files of others: DR Tulu's, HealthBench's, and those that were exported here.
+
+    DR Tulu       {"query", "rubrics": [{"title", "description", "weight"}]}, also within a row's
+                  "ground_truth" (as JSON in a text); {"Question", "Answer Critical":
+                  [{"Handle", "Ingredient"}]}; {"query", "rubric": [{"type", "rubric_item"}]}
+    HealthBench   {"prompt": [{"role", "content"}], "rubrics": [{"criterion", "points", "tags"}]},
+                  with the rubrics also within "reward_model", as RuscaRL has them
+    ours          a `RubricBuffer`
+
+Foreign ones are criteria of the answer that are kept for good. Their points become weights, of
+which the largest of a question is 3; points below 0 make a flaw, points of 0 say nothing.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from statistics import pvariance
+from typing import Any
+
+from pydantic import ValidationError
+
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.rubrics import ChangeKind, Criteria, RubricBuffer, RubricChange, meaning, same
+from rubricem.memory.schema import Criterion, Stage
+
+CAPS: Mapping[Stage, int] = {
+    Stage.PLAN: 3,
+    Stage.RESEARCH: 2,
+    Stage.REVIEW: 2,
+    Stage.ANSWER: 3,
+}
+"""active criteria that survive pruning"""
+LEAST_VARIANCE = 1e-4
+"""of points (0 to 2): a probability read twice differs in its last digits"""
+
+Changes = Sequence[tuple[Stage, ChangeKind, Criterion, str]]
+"""what happened to which criterion of which stage, and why"""
+Points = Mapping[Stage, Mapping[str, Sequence[float]]]
+"""stage -> criterion's key -> its points, one for each trajectory that was scored on it"""
+
+
+def add(
+    buffer: RubricBuffer, proposed: Mapping[Stage, Sequence[Criterion]], step: int, reason: str
+) -> RubricBuffer:
+    """The buffer with new criteria; what says the same as one in force is left out.
+
+    The opposite of one in force counts as the same. A retired one that is proposed again
+    returns. Persistent ones go where they are never pruned.
+    """
+    persistent, active, retired = dict(buffer.persistent), dict(buffer.active), dict(buffer.retired)
+    changes: list[tuple[Stage, ChangeKind, Criterion, str]] = []
+    for stage, criteria in proposed.items():
+        known = {meaning(criterion) for criterion in buffer.criteria(stage)}
+        for criterion in criteria:
+            if meaning(criterion) in known:
+                continue
+            known.add(meaning(criterion))
+            place = persistent if criterion.persistent else active
+            place[stage] = (*place.get(stage, ()), criterion)
+            before = retired.get(stage, ())
+            retired[stage] = tuple(c for c in before if meaning(c) != meaning(criterion))
+            kind: ChangeKind = "added" if retired[stage] == before else "returned"
+            changes.append((stage, kind, criterion, reason))
+    return changed(buffer, persistent, active, retired, step, changes)
+
+
+def prune(
+    buffer: RubricBuffer, points: Points, step: int, caps: Mapping[Stage, int] = CAPS
+) -> RubricBuffer:
+    """The buffer without active criteria that separate nothing, and within the caps.
+
+    A stage is pruned only if two trajectories have points on each of its active criteria.
+    First go those on which all trajectories agree, then over the cap those of the lowest
+    variance, of equals the newest.
+    """
+    active, retired = dict(buffer.active), dict(buffer.retired)
+    changes: list[tuple[Stage, ChangeKind, Criterion, str]] = []
+    for stage, criteria in buffer.active.items():
+        given = points.get(stage, {})
+        if not criteria or any(len(given.get(c.key, ())) < 2 for c in criteria):
+            continue
+        variance = {c.key: pvariance(given[c.key]) for c in criteria}
+        gone = {c.key: "all runs agree on it" for c in criteria if variance[c.key] < LEAST_VARIANCE}
+        ranked = sorted((c for c in criteria if c.key not in gone), key=lambda c: -variance[c.key])
+        gone |= {c.key: f"over the cap of {caps[stage]}" for c in ranked[caps[stage] :]}
+        leaving = [c for c in criteria if c.key in gone]
+        active[stage] = tuple(c for c in criteria if c.key not in gone)
+        retired[stage] = (*retired.get(stage, ()), *leaving)
+        changes += [
+            (stage, "retired", c, f"{gone[c.key]} (variance {variance[c.key]:.4f})")
+            for c in leaving
+        ]
+    return changed(buffer, buffer.persistent, active, retired, step, changes)
+
+
+def changed(
+    buffer: RubricBuffer,
+    persistent: Criteria,
+    active: Criteria,
+    retired: Criteria,
+    step: int,
+    changes: Changes,
+) -> RubricBuffer:
+    """The next version; the same buffer if nothing changed."""
+    if not changes:
+        return buffer
+    version = buffer.version + 1
+    lines = (
+        RubricChange(
+            version=version, step=step, stage=stage, kind=kind, criterion=criterion, reason=reason
+        )
+        for stage, kind, criterion, reason in changes
+    )
+    return buffer.model_copy(
+        update={
+            "version": version,
+            "persistent": persistent,
+            "active": active,
+            "retired": retired,
+            "history": tuple(chain(buffer.history, lines)),
+        }
+    )
+
+
+BY_HAND = "by hand"
+
+
+def pin(buffer: RubricBuffer, key: str) -> RubricBuffer:
+    """With the criterion of this key, or of a key that begins so, kept for good.
+
+    One that was retired comes back. Raises SettingsError unless there is exactly one.
+    """
+    stage, criterion = _one(buffer, key, "active", "retired", wanted="could be pinned")
+    kept = criterion.model_copy(update={"persistent": True})
+    persistent = dict(buffer.persistent)
+    persistent[stage] = (*persistent.get(stage, ()), kept)
+    active, retired = _without(buffer.active, kept), _without(buffer.retired, kept)
+    changes: Changes = [(stage, "pinned", kept, BY_HAND)]
+    return changed(buffer, persistent, active, retired, _step(buffer), changes)
+
+
+def retire(buffer: RubricBuffer, key: str, reason: str = "") -> RubricBuffer:
+    """Without the criterion of this key in force, even if it was kept for good."""
+    stage, criterion = _one(buffer, key, "persistent", "active", wanted="is in force")
+    retired = dict(buffer.retired)
+    retired[stage] = (*retired.get(stage, ()), criterion)
+    persistent, active = _without(buffer.persistent, criterion), _without(buffer.active, criterion)
+    why = f"{BY_HAND}: {reason}" if reason else BY_HAND
+    changes: Changes = [(stage, "retired", criterion, why)]
+    return changed(buffer, persistent, active, retired, _step(buffer), changes)
+
+
+def bring_in(
+    buffer: RubricBuffer, criteria: Mapping[Stage, Sequence[Criterion]], reason: str
+) -> RubricBuffer:
+    """With criteria from elsewhere; those that say the same as one in force are left out."""
+    return add(buffer, criteria, _step(buffer), reason)
+
+
+def _one(buffer: RubricBuffer, key: str, *shelves: str, wanted: str) -> tuple[Stage, Criterion]:
+    found = [
+        (stage, criterion)
+        for shelf in shelves
+        for stage, criteria in getattr(buffer, shelf).items()
+        for criterion in criteria
+        if criterion.key.startswith(key)
+    ]
+    if len(found) != 1 or not key:
+        many = f"{len(found)} criteria of this question" if found else "No criterion that"
+        told = f"{many} {'begin' if found else wanted + ' begins'} with {key!r}."
+        raise SettingsError(told, "Give a key from: rubricem judge rubrics show")
+    return found[0]
+
+
+def _without(
+    criteria: Mapping[Stage, tuple[Criterion, ...]], gone: Criterion
+) -> dict[Stage, tuple[Criterion, ...]]:
+    return {
+        stage: tuple(c for c in listed if not same(c, gone)) for stage, listed in criteria.items()
+    }
+
+
+def _step(buffer: RubricBuffer) -> int:
+    """Changes by hand belong to the step that came before them."""
+    return max((change.step for change in buffer.history), default=0)
+
+
+_PLAN = r"(?:its|the|their|his) (?:own |initial |original |stated |research )*plan\b"
+LOOPHOLES: Mapping[str, re.Pattern[str]] = {
+    "form": re.compile(
+        r"\b(?:xml|tags?|tagged|headings?|headers?|markdown|markup|bullets?|bulleted|"
+        r"well-formed|formatting)\b",
+        re.I,
+    ),
+    "length": re.compile(
+        r"\b(?:longer|lengthy|length|word count)\b"
+        r"|\b(?:at least|more than|over) (?:\d+|two|three|four|five|ten) "
+        r"(?:words|sentences|paragraphs|pages|searches|queries|steps|sources|citations)\b",
+        re.I,
+    ),
+    "obedience to a plan": re.compile(
+        rf"\b(?:follow|stick|keep|adher|execut|deviat|depart|stray|abandon)\w*"
+        rf"(?: \w+)?(?: to| from)? {_PLAN}",
+        re.I,
+    ),
+    "agreement with itself": re.compile(
+        r"\bself-consisten\w+|\b(?:consistent|agrees?|in line) with (?:its|the) "
+        r"(?:own )?(?:plan|rubrics?|review|earlier|previous)\b"
+        r"|\b(?:its|the agent's) own (?:rubrics?|criteria)\b",
+        re.I,
+    ),
+    "comparison": re.compile(
+        r"\b(?:other|weaker|stronger|better|worse|first|last) (?:attempt|run|trajector)\w*"
+        r"|\b(?:attempt|run|trajectory) \d+\b",
+        re.I,
+    ),
+}
+"""what is rewarded -> words that say so"""
+
+
+def loophole(criterion: Criterion, question: str) -> str:
+    """What a criterion rewards beside good work, or ""."""
+    text = f"{criterion.title}\n{criterion.description}"
+    asked = question.casefold()
+    for name, pattern in LOOPHOLES.items():
+        if any(match.group(0).casefold() not in asked for match in pattern.finditer(text)):
+            return name
+    return ""
+
+
+def without_loopholes(
+    proposed: Mapping[Stage, tuple[Criterion, ...]], question: str
+) -> tuple[dict[Stage, tuple[Criterion, ...]], list[str]]:
+    """The criteria that are left, and a sentence for each that is not."""
+    kept: dict[Stage, tuple[Criterion, ...]] = {}
+    notes: list[str] = []
+    for stage, criteria in proposed.items():
+        found = [(criterion, loophole(criterion, question)) for criterion in criteria]
+        kept[stage] = tuple(criterion for criterion, name in found if not name)
+        notes += [
+            f"Dropped from {stage}, as it rewards {name}: {criterion.title}"
+            for criterion, name in found
+            if name
+        ]
+    return kept, notes
+
+
+LARGEST = 3.0
+TITLE_WORDS = 8
+LISTS = {"Answer Critical": 3.0, "Valuable": 2.0, "Context": 1.0}
+"""DR Tulu's earlier lists of ingredients, and what one of each weighs"""
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRubrics:
+    """The rubrics of one question in a file; `buffer` where they were exported here."""
+
+    question: str
+    criteria: Mapping[Stage, tuple[Criterion, ...]]
+    buffer: RubricBuffer | None = None
+
+
+def rubrics_of(text: str) -> Iterator[FoundRubrics]:
+    """Every question's rubrics in a file's text. Raises StoreError that names the row at fault."""
+    for number, row in enumerate(_rows(text), start=1):
+        try:
+            yield _found(row)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            missing = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+            raise StoreError(
+                f"row {number} holds no rubrics of a known form: {missing.splitlines()[0]}",
+                "Known are DR Tulu's and HealthBench's rows, and what rubrics export writes.",
+            ) from error
+
+
+def _rows(text: str) -> list[Any]:
+    """The objects of a JSON array, of one JSON object, or of JSON lines."""
+    try:
+        whole = json.loads(text)
+        return whole if isinstance(whole, list) else [whole]
+    except ValueError:
+        pass
+    try:
+        return [json.loads(line) for line in text.splitlines() if line.strip()]
+    except (ValueError, RecursionError) as error:
+        raise StoreError(
+            f"the file is neither JSON nor JSON lines: {error}", "Name a file of rubrics."
+        ) from error
+
+
+def _found(row: Any) -> FoundRubrics:
+    if not isinstance(row, Mapping):
+        raise ValueError("a row must be an object")
+    if "history" in row and "question" in row:
+        return _ours(row)
+    given = _ground_truth(row)
+    points = list(_points(given))
+    if not any(value for _, _, value in points):
+        raise ValueError("no criterion has points")
+    return FoundRubrics(_question(given, row), {Stage.ANSWER: _criteria(points)})
+
+
+def _ours(row: Row) -> FoundRubrics:
+    try:
+        buffer = RubricBuffer.model_validate(row)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"]) from error
+    criteria = {stage: buffer.criteria(stage) for stage in Stage if buffer.criteria(stage)}
+    return FoundRubrics(buffer.question, criteria, buffer)
+
+
+def _ground_truth(row: Row) -> Row:
+    """What a row of a training set wraps, else the row itself."""
+    if "ground_truth" in row:
+        value = row["ground_truth"]
+        value = json.loads(value) if isinstance(value, str) else value
+        value = value[0] if isinstance(value, list) and value else value
+        return _ground_truth(json.loads(value) if isinstance(value, str) else value)
+    reward = row.get("reward_model")
+    return reward if isinstance(reward, Mapping) and "rubrics" in reward else row
+
+
+def _points(given: Row) -> Iterator[tuple[str, str, float]]:
+    """Title, description and points of each criterion."""
+    if "rubrics" in given:
+        for item in given["rubrics"]:
+            if "criterion" in item:
+                yield "", str(item["criterion"]), float(item["points"])
+            else:
+                yield str(item.get("title") or ""), str(item["description"]), float(item["weight"])
+    elif "rubric" in given:
+        for item in given["rubric"]:
+            yield (
+                str(item.get("type") or ""),
+                str(item["rubric_item"]),
+                float(item.get("weight", 1)),
+            )
+    elif not any(name in given for name in LISTS):
+        raise KeyError("rubrics")
+    for name in LISTS:
+        for item in given.get(name, ()):
+            yield str(item.get("Handle") or ""), str(item["Ingredient"]), LISTS[name]
+
+
+def _criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:
+    most = max(abs(value) for _, _, value in points)
+    return tuple(
+        Criterion(
+            title=" ".join((title or description).split()[:TITLE_WORDS]),
+            description=" ".join(description.split()),
+            weight=LARGEST * abs(value) / most,
+            positive=value > 0,
+            persistent=True,
+        )
+        for title, description, value in points
+        if value
+    )
+
+
+def _question(given: Row, row: Row) -> str:
+    """What was asked: a text, or the messages of a conversation."""
+    for place in (given, row):
+        for name in ("query", "Question", "question"):
+            if isinstance(place.get(name), str) and place[name].strip():
+                return str(place[name]).strip()
+    asked = row.get("prompt") or row.get("messages")
+    if isinstance(asked, str):
+        return asked.strip()
+    said = [m for m in asked or () if m["role"] != "system"]
+    if not said:
+        raise KeyError("question")
+    if len(said) == 1:
+        return str(said[0]["content"]).strip()
+    return "\n\n".join(f"{m['role']}: {m['content']}" for m in said)

@@ -1,0 +1,237 @@
+"""Stage rewards composed of rubrics, with the stage judge as one rubric among others.
+
+    Sequential(Gate(Valid()), Gate(Supported(), 0.5), Judged())
+
+The action that such a rubric scores is the text of a stage, the observation a `StageView` of
+it. `Judged` is what the stage judge says. It is asked once for a group, and only about the
+trajectories of which some stage got that far: a gate in front of it saves its cost. What it
+contrasts and prunes its criteria by are those trajectories alone. What rubrics such as an
+`LLMJudge` use of models of their own is counted with the trajectory.
+"""
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+
+from rubricem.judge.base import unread
+from rubricem.judge.rubrics.core import Rubric
+from rubricem.judge.rubrics.llm import noted
+from rubricem.judge.stage import GroupJudgement
+from rubricem.judge.transcripts import stage_text
+from rubricem.memory.asking import told
+from rubricem.memory.errors import JudgeError, RubricemError, boundary
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Judgement, Stage, StageScore, Trajectory, TrajectoryGroup, Usage
+
+Compositions = Mapping[Stage, Callable[[], Rubric]]
+"""A new rubric for each trajectory's stage, as rubrics keep state; a stage left out is `Judged`."""
+ROUNDING = 1e-6
+"""how far outside 0 to 1 a reward may lie and still count as 0 or 1"""
+
+
+class InnerJudge(Protocol):
+    """What is composed with: a `StageJudge`, or a `ComposedJudge`."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """What a composed rubric observes: a stage, the run it is part of, and the judge to ask."""
+
+    trajectory: Trajectory
+    stage: Stage
+    judged: Callable[[], Awaitable[StageScore]]
+
+    @property
+    def done(self) -> bool:
+        """Whether the stage is the last one, as trajectory rubrics want to know."""
+        return self.stage is Stage.ANSWER
+
+
+class Judged(Rubric):
+    """The stage judge's score; NaN where it gives none."""
+
+    async def forward(self, action: str, observation: StageView) -> float:
+        score = (await observation.judged()).score
+        return math.nan if score is None else score
+
+
+@dataclass(slots=True)
+class _Asking:
+    """One stage of one trajectory: whether its rubric asks for the judge, and the reply."""
+
+    trajectory: Trajectory
+    stage: Stage
+    wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    reply: asyncio.Future[StageScore] = field(default_factory=asyncio.Future)
+    used: list[Usage] = field(default_factory=list)
+    """by the calls of rubrics that ask a model of their own"""
+
+    async def judged(self) -> StageScore:
+        self.wanted.set()
+        return await asyncio.shield(self.reply)
+
+    @property
+    def replied(self) -> StageScore:
+        return self.reply.result() if self.reply.done() else StageScore(stage=self.stage)
+
+
+_Row = Sequence[_Asking]
+"""the stages of one trajectory, in order"""
+
+
+class ComposedJudge:
+    """A `StageJudge` whose rewards are what compositions make of them."""
+
+    def __init__(self, judge: InnerJudge, compositions: Compositions) -> None:
+        self._judge = judge
+        self._compositions = compositions
+
+    @property
+    def name(self) -> str:
+        return f"{self._judge.name}, composed"
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        """As `StageJudge.judge`. A rubric that fails leaves its stage unscored with the reason."""
+        rows = [
+            [_Asking(trajectory, stage) for stage in Stage] for trajectory in group.trajectories
+        ]
+        stages = [asking for row in rows for asking in row]
+        tasks = [asyncio.create_task(self._score(asking)) for asking in stages]
+        try:
+            await asyncio.gather(*map(_ended_or_asking, tasks, stages))
+            judged = await self._ask(group, rows, buffer, step)
+            scores = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        return self._together(judged, rows, scores)
+
+    async def _score(self, asking: _Asking) -> StageScore:
+        trajectory, stage = asking.trajectory, asking.stage
+        known = unread(trajectory, stage)
+        if known is not None and not known.missing:
+            return known
+        compose = self._compositions.get(stage)
+        if compose is None:
+            return await asking.judged()
+        if known is not None:
+            return known
+        try:
+            with (
+                boundary(JudgeError, f"The rubric composed for the stage {stage}"),
+                noted() as asking.used,
+            ):
+                rubric = compose()
+                view = StageView(trajectory, stage, asking.judged)
+                reward = float(await rubric(stage_text(trajectory, stage), view))
+        except RubricemError as error:
+            reason = f"the judge failed: {told(error)}"
+            return StageScore(stage=stage, unscored_reason=reason)
+        return _scored(reward, rubric, asking.replied)
+
+    async def _ask(
+        self, group: TrajectoryGroup, rows: Sequence[_Row], buffer: RubricBuffer, step: int
+    ) -> GroupJudgement:
+        """What the stage judge says of the trajectories that it is wanted for."""
+        rows = [row for row in rows if _wanted(row)]
+        if not rows:
+            return GroupJudgement(judgements=(), buffer=buffer)
+        asked = tuple(row[0].trajectory for row in rows)
+        smaller = group.model_copy(update={"trajectories": asked})
+        judged = await self._judge.judge(smaller, buffer, step)
+        for row, judgement in zip(rows, judged.judgements, strict=True):
+            for asking, score in zip(row, judgement.stages, strict=True):
+                asking.reply.set_result(score)
+        return judged
+
+    def _together(
+        self, judged: GroupJudgement, rows: Sequence[_Row], scores: Sequence[StageScore]
+    ) -> GroupJudgement:
+        given, left = iter(judged.judgements), iter(scores)
+        judgements = []
+        for row in rows:
+            plain = next(given) if _wanted(row) else _unasked(row, judged.buffer)
+            stages = tuple(islice(left, len(row)))
+            usage = sum((used for asking in row for used in asking.used), plain.usage)
+            update = {"judge": self.name, "stages": stages, "usage": usage}
+            judgements.append(plain.model_copy(update=update))
+        failed = _failures(judgements, set(judged.notes))
+        return judged.model_copy(
+            update={"judgements": tuple(judgements), "notes": (*judged.notes, *failed)}
+        )
+
+
+async def _ended_or_asking(task: asyncio.Task[StageScore], asking: _Asking) -> None:
+    wanted = asyncio.ensure_future(asking.wanted.wait())
+    try:
+        await asyncio.wait({task, wanted}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        wanted.cancel()
+
+
+def _wanted(row: _Row) -> bool:
+    return any(asking.wanted.is_set() for asking in row)
+
+
+def _unasked(row: _Row, buffer: RubricBuffer) -> Judgement:
+    name = row[0].trajectory.id
+    return Judgement(trajectory_id=name, judge="", rubric_version=buffer.label, stages=())
+
+
+def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:
+    """The composed score, with the judge's verdicts and what each rubric said."""
+    found: dict[str, Any] = {
+        "score": None,
+        "spread": None,
+        "justification": described(rubric),
+        "components": components(rubric),
+    }
+    if -ROUNDING <= reward <= 1 + ROUNDING:
+        found |= {"score": min(max(reward, 0.0), 1.0), "unscored_reason": ""}
+    elif not math.isnan(reward):
+        found["unscored_reason"] = f"its rubrics gave {reward:g}, which is not in 0 to 1"
+    elif not judged.unscored_reason:
+        found["unscored_reason"] = "its rubrics gave no number"
+    return judged.model_copy(update=found)
+
+
+def described(rubric: Rubric) -> str:
+    """Each rubric's name and latest score, with those of its children after it."""
+    below = ", ".join(filter(None, (described(child) for child in rubric.children())))
+    if rubric.last_score is None:
+        return below
+    said = f"{type(rubric).__name__} {rubric.last_score:.2f}"
+    return f"{said} ({below})" if below else said
+
+
+def components(rubric: Rubric) -> dict[str, float]:
+    """The latest score of each rubric below this one that has a known one, by dotted name."""
+    return {
+        name: child.last_score
+        for name, child in rubric.named_rubrics()
+        if child.last_score is not None and not math.isnan(child.last_score)
+    }
+
+
+def _failures(judgements: Sequence[Judgement], known: set[str]) -> list[str]:
+    """A sentence for each trajectory that a rubric failed on, without those told already."""
+    notes = []
+    for judgement in judgements:
+        reasons = (score.unscored_reason for score in judgement.stages)
+        failed = next((r for r in reasons if r.startswith("the judge failed")), "")
+        note = f"{judgement.trajectory_id}: {failed}"
+        if failed and note not in known:
+            notes.append(note)
+    return notes

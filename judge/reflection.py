@@ -1,0 +1,292 @@
+"""How good a reflection is as guidance for later runs: three numbers for each candidate.
+
+The judge sees what the writer did not: the scores of the run's stages and their reasons, and a
+person's rating where there is one. What it scores is the reflection, not the run (RubricEM,
+arXiv:2605.10899, appendix D). A candidate whose form the policy got wrong scores 0, as a stage
+does that the policy left out; one that a limit cut off, or that the judge failed on, is
+unscored, which is no 0.
+"""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import Protocol
+
+from pydantic import BaseModel, Field, model_validator
+
+from rubricem.judge.base import prompt
+from rubricem.judge.stage_readers import OPTIONS
+from rubricem.judge.transcripts import shown, shown_stage
+from rubricem.memory.asking import TRIES, ask_json
+from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message
+from rubricem.memory.runs import BEST, Rating
+from rubricem.memory.schema import (
+    Judgement,
+    ReflectionCandidate,
+    ReflectionScore,
+    Stage,
+    StageScore,
+    Trajectory,
+)
+from rubricem.memory.screening import words_of
+from rubricem.memory.text import cut, fenced, without_markers
+
+CHARACTERS = 60_000
+"""of the run shown to a server's model, some 15,000 tokens"""
+REMARK = 1000
+"""characters of a person's remark that are shown"""
+SUSPICION = 200
+"""characters of what it finds suspicious that are kept"""
+QUOTED_SHARE = 0.8
+"""of its words that must be the review's: judges also write "none" there"""
+CHARACTERS_A_TOKEN = 4
+SHRINK = 0.85
+STATEMENTS: Mapping[str, str] = {
+    "diagnostic_accuracy": "The review says what was wrong or right with this very answer.",
+    "specificity": "Somebody could act on this review, as it says what to look up and what to "
+    "state.",
+    "scope_and_balance": "Somebody with a similar question would do better after reading this "
+    "review.",
+}
+MINIMUM = 0.5
+"""total score from which a reflection may enter the bank"""
+READ_MINIMUM = 0.4
+"""the same where scores are probabilities read from a small model, which says No too often
+
+Measured on the 0.5B with two hand-made pairs: pointed reviews 0.42 and 0.43, general advice
+0.38 and 0.42. That is a weak judge; a server's model is a better one.
+"""
+
+Candidates = Sequence[ReflectionCandidate]
+Scores = Sequence[ReflectionScore]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a judge knows of the run that was reflected on."""
+
+    trajectory: Trajectory
+    judgement: Judgement | None = None
+    rating: Rating | None = None
+    """a person's, where somebody rated the answer"""
+
+
+class CandidateReader(Protocol):
+    """Scores candidates of valid form. Raises JudgeError or PolicyError where it cannot."""
+
+    @property
+    def minimum(self) -> float:
+        """Total score from which a candidate may enter the bank."""
+        ...
+
+    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores: ...
+
+
+class ReflectionJudge:
+    """Scores all candidates of one trajectory."""
+
+    def __init__(self, reader: CandidateReader) -> None:
+        self._reader = reader
+
+    @property
+    def minimum(self) -> float:
+        """Total score from which a candidate may enter the bank."""
+        return self._reader.minimum
+
+    async def score(
+        self,
+        trajectory: Trajectory,
+        judgement: Judgement | None,
+        candidates: Candidates,
+        seed: int = 0,
+        *,
+        rating: Rating | None = None,
+    ) -> tuple[ReflectionCandidate, ...]:
+        """The candidates in their order, each with a score or the reason why it has none.
+
+        `seed` settles the order in which a judge that sees all of them at once is shown them.
+        """
+        readable = [c for c in candidates if not c.fault and not c.unscored_reason]
+        scores: list[ReflectionScore] = []
+        failure = ""
+        if readable:
+            try:
+                known = Known(trajectory, judgement, rating)
+                scores += await self._reader.read(known, readable, seed)
+            except (JudgeError, PolicyError) as error:
+                failure = f"the judge failed: {error}"
+        given = iter(scores)
+        return tuple(_with_score(c, given, failure) for c in candidates)
+
+
+class GivenReflectionScore(BaseModel):
+    """One entry of a chat judge's reply."""
+
+    id: str
+    justification: str = Field(min_length=1)
+    diagnostic_accuracy: float = Field(ge=0, le=1)
+    specificity: float = Field(ge=0, le=1)
+    scope_and_balance: float = Field(ge=0, le=1)
+    suspicion: str = ""
+
+    def score(self, candidate: ReflectionCandidate) -> ReflectionScore:
+        """What it says of this candidate; a suspicion counts where it quotes the candidate."""
+        quoted = words_of(self.suspicion)
+        own = frozenset(words_of(f"{candidate.rubrics} {candidate.takeaways}"))
+        holds = len(quoted) > 1 and sum(word in own for word in quoted) >= QUOTED_SHARE * len(
+            quoted
+        )
+        told = {"suspicion": cut(self.suspicion, SUSPICION) if holds else ""}
+        return ReflectionScore.model_validate(self.model_dump(exclude={"id"}) | told)
+
+
+class ChatReflectionReader:
+    """A `CandidateReader` over a chat server: one call for all candidates, in a shuffled order."""
+
+    minimum = MINIMUM
+
+    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+        self._model = model
+        self._tries = tries
+        self._characters = characters
+
+    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
+        order = random.Random(seed).sample(range(len(candidates)), len(candidates))
+        names = [_name(place) for place in range(len(order))]
+
+        class Reviews(BaseModel):
+            """The reply: exactly one entry for each id."""
+
+            reviews: list[GivenReflectionScore]
+
+            @model_validator(mode="after")
+            def _whole(self) -> "Reviews":
+                if sorted(review.id for review in self.reviews) != sorted(names):
+                    raise ValueError(f"it needs one entry for each of the ids {', '.join(names)}")
+                return self
+
+        parts = [material(known, self._characters)]
+        parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
+        messages = [Message("system", prompt("reflection")), Message("user", "\n\n".join(parts))]
+        reply, _ = await ask_json(self._model, messages, Reviews, self._tries)
+        by_name = {given.id: given for given in reply.reviews}
+        shown_as = {i: name for name, i in zip(names, order, strict=True)}
+        return [by_name[shown_as[i]].score(c) for i, c in enumerate(candidates)]
+
+
+class ChoiceReflectionReader:
+    """A `CandidateReader` over probabilities: one yes/no read for each of three statements.
+
+    Question, answer and scores are one prefix for all candidates, which stays in the model's
+    cache. Of the run no more is shown: behind the whole of it the 0.5B put the one good review
+    of three last.
+    """
+
+    minimum = READ_MINIMUM
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+
+    async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
+        longest = max((review(c) for c in candidates), key=len)
+        before = await self._fitted(known, longest)
+        return [await self._score(f"{before}\n\n{review(c)}") for c in candidates]
+
+    async def _score(self, text: str) -> ReflectionScore:
+        parts = {}
+        for name, statement in STATEMENTS.items():
+            prefix = await self._reader.render(_messages(text, statement))
+            upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
+            parts[name] = min(upper + lower, 1.0)
+        return ReflectionScore.model_validate(parts)
+
+    async def _fitted(self, known: Known, longest: str) -> str:
+        """The material, cut so that the longest candidate and a question fit behind it."""
+        most = self._reader.context_tokens - 8
+        characters = most * CHARACTERS_A_TOKEN
+        while characters > 200:
+            text = short_material(known, characters)
+            asked = _messages(f"{text}\n\n{longest}", STATEMENTS["specificity"])
+            tokens = len(await self._reader.render(asked))
+            if tokens <= most:
+                return text
+            characters = int(characters * min(SHRINK, most / tokens))
+        raise JudgeError(
+            "the reflection and the scores alone fill the judge's context",
+            "Raise context_tokens, or judge with a server's model.",
+        )
+
+
+def material(known: Known, characters: int) -> str:
+    """What every candidate is held against: the question, the run in so many characters, scores."""
+    run = known.trajectory
+    return "\n\n".join(
+        [fenced({"question": run.question}), shown(run, characters), *_said_of(known)]
+    )
+
+
+def short_material(known: Known, characters: int) -> str:
+    """The question, its answer in so many characters, and the scores."""
+    run = known.trajectory
+    answer = shown_stage(run, Stage.ANSWER, characters)
+    return "\n\n".join([fenced({"question": run.question, "answer": answer}), *_said_of(known)])
+
+
+def _said_of(known: Known) -> list[str]:
+    """What judge and person said of the run; nothing stands for what nobody said."""
+    said = {}
+    if known.judgement is not None:
+        said["scores"] = "\n".join(map(scores, known.judgement.stages))
+    if known.rating is not None:
+        rating = f"{known.rating.score} of {BEST}, where {BEST} is best."
+        said["a person's rating"] = f"{rating}\n{cut(known.rating.comment, REMARK)}".strip()
+    return [fenced(said)] if said else []
+
+
+def scores(stage: StageScore) -> str:
+    """A stage's score and what it was made of, one line for each criterion."""
+    if stage.score is None:
+        return f"{stage.stage}: not scored ({stage.unscored_reason})"
+    lines = [f"{stage.stage}: {stage.score:.2f} of 1. {stage.justification}".strip()]
+    for verdict in stage.verdicts:
+        flaw = "" if verdict.criterion.positive else " (flaw)"
+        said = f" - {verdict.justification}" if verdict.justified_by == "judge" else ""
+        lines.append(f"- {verdict.points:.1f} of 2{flaw}: {verdict.criterion.title}{said}")
+    return "\n".join(lines)
+
+
+def review(candidate: ReflectionCandidate, name: str = "") -> str:
+    """A candidate as a judge reads it."""
+    text = without_markers(f"{candidate.rubrics}\n\nTakeaways:\n{candidate.takeaways}")
+    return fenced({f"review {name}".strip(): text})
+
+
+def _messages(text: str, statement: str) -> list[Message]:
+    asked = f"{text}\n\nStatement: {statement}\nDoes this hold of the review? Yes or No?"
+    return [Message("system", prompt("reflection_choice")), Message("user", asked)]
+
+
+def _name(place: int) -> str:
+    """A, B, ... Z, A1, B1, ..."""
+    turn, letter = divmod(place, len(ascii_uppercase))
+    return f"{ascii_uppercase[letter]}{turn or ''}"
+
+
+def _with_score(
+    candidate: ReflectionCandidate, given: Iterator[ReflectionScore], failure: str
+) -> ReflectionCandidate:
+    if candidate.unscored_reason:
+        return candidate
+    if candidate.fault:
+        nothing = ReflectionScore(
+            diagnostic_accuracy=0,
+            specificity=0,
+            scope_and_balance=0,
+            justification=candidate.fault,
+        )
+        return candidate.model_copy(update={"score": nothing})
+    if failure:
+        return candidate.model_copy(update={"unscored_reason": failure})
+    return candidate.model_copy(update={"score": next(given)})

@@ -1,0 +1,511 @@
+"""The rubric: a score for an action and what came of it, with children, hooks and state.
+
+    class Short(Rubric):
+        def forward(self, action, observation) -> float:
+            return 1.0 if len(action) < 80 else 0.0
+
+`forward` may be async, or return anything awaitable. A call runs the pre-hooks, `forward` and
+the hooks, in that order for every rubric, and keeps the score in `last_score`. A rubric that
+is put in an attribute is a child under that name until something else takes its place.
+
+Rubrics made of rubrics: in turn, behind a threshold, weighed together, or merely kept.
+
+A `Gate` inside a `WeightedSum` takes away its own share alone; what is to stop everything
+stands before it: `Sequential(Gate(a), WeightedSum([b, c], [0.7, 0.3]))`. NaN, an unknown
+score, makes unknown what depends on it.
+
+Rubrics whose score comes at the end of an episode, and how it is shared among its steps.
+
+An episode ends with an observation whose `done` is true. The step after that begins the next
+one. The trajectory is kept in memory as it was given: what lies on a GPU stays there.
+
+One way to write code that waits only where something has to be waited for.
+
+`Steps` is a generator that yields what it has to wait for and is sent its outcome. `run` takes
+it to its end at once if it yields nothing; otherwise it stops at the first wait and gives a
+coroutine for the rest. Nothing is started twice, and nothing is left behind unawaited: a
+generator that is dropped closes what it was about to wait for.
+"""
+
+import asyncio
+import inspect
+import math
+from abc import ABC, abstractmethod
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from typing import Any, Self, SupportsFloat
+
+Steps = Generator[Awaitable[Any], Any, float]
+
+
+class Score(float):
+    """A score that is there already; awaiting it gives it as well, so callers need not know."""
+
+    def __await__(self) -> Generator[None, None, float]:
+        return float(self)
+        yield  # what makes this a generator, as awaiting asks for one
+
+
+Result = Score | Coroutine[Any, Any, Score]
+
+
+def run(steps: Steps) -> Result:
+    """The score, or a coroutine for it from the first thing that is waited for."""
+    try:
+        first = next(steps)
+    except StopIteration as end:
+        return Score(end.value)
+    return _rest(steps, first)
+
+
+def settled(value: Any) -> Generator[Awaitable[Any], Any, Any]:
+    """The value itself, or what it comes to once it was waited for."""
+    if isinstance(value, Score) or not inspect.isawaitable(value):
+        return value
+    try:
+        return (yield value)
+    except GeneratorExit:
+        discard(value)
+        raise
+
+
+async def together(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
+    """All outcomes, in order; at the first failure the others are cancelled and it is raised."""
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+
+
+def discard(value: object) -> None:
+    """Close a coroutine that was never started, and with it those that it holds."""
+    if inspect.iscoroutine(value) and inspect.getcoroutinestate(value) == inspect.CORO_CREATED:
+        value.close()
+
+
+async def _rest(steps: Steps, waiting: Awaitable[Any]) -> Score:
+    try:
+        while True:
+            try:
+                outcome = await waiting
+            except BaseException as error:
+                waiting = steps.throw(error)
+            else:
+                waiting = steps.send(outcome)
+    except StopIteration as end:
+        return Score(end.value)
+
+
+__all__ = ["Hook", "PreHook", "Rubric", "Score"]
+
+PreHook = Callable[["Rubric", Any, Any], Any]
+"""(rubric, action, observation); what it returns is waited for if need be, and not used"""
+Hook = Callable[["Rubric", Any, Any, float], Any]
+"""(rubric, action, observation, score)"""
+
+
+class Rubric(ABC):
+    """One score. NaN means unknown, which is not the same as 0."""
+
+    last_score: float | None
+    """of the latest call that ended well; None before the first and after `reset`"""
+    _children: dict[str, "Rubric"]
+    _pre_hooks: list[PreHook]
+    _hooks: list[Hook]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        # Not in __init__: a subclass may set children before, or without, calling it.
+        rubric = super().__new__(cls)
+        rubric.__dict__.update(last_score=None, _children={}, _pre_hooks=[], _hooks=[])
+        return rubric
+
+    def __init__(self) -> None:
+        # Takes no arguments, so that those a subclass has no use for are refused.
+        super().__init__()
+
+    @abstractmethod
+    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
+        """The score of an action, given what was observed after it."""
+
+    def __call__(self, action: Any, observation: Any) -> Result:
+        """The score; a coroutine for it if forward, a child or a hook has to be waited for.
+
+        What forward or a hook raises is raised, and `last_score` stays as it was.
+        """
+        return run(self._steps(action, observation))
+
+    def _steps(self, action: Any, observation: Any) -> Steps:
+        for before in tuple(self._pre_hooks):
+            yield from settled(before(self, action, observation))
+        score = self._number((yield from settled(self.forward(action, observation))))
+        self.last_score = score
+        for after in tuple(self._hooks):
+            yield from settled(after(self, action, observation, score))
+        return score
+
+    def _number(self, score: object) -> float:
+        if not isinstance(score, SupportsFloat):
+            kind = type(score).__name__
+            raise TypeError(f"{type(self).__name__}.forward must return a number, not {kind}")
+        return float(score)
+
+    def register_forward_pre_hook(self, hook: PreHook) -> None:
+        """Call it before each forward, after those registered earlier."""
+        self._pre_hooks.append(hook)
+
+    def register_forward_hook(self, hook: Hook) -> None:
+        """Call it with each score, after those registered earlier."""
+        self._hooks.append(hook)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Rubric):
+            self._register(name, value)
+        else:
+            self._children.pop(name, None)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        self._children.pop(name, None)
+
+    def _register(self, name: str, child: "Rubric") -> None:
+        if child is self or any(inner is self for inner in child.rubrics()):
+            raise ValueError(f"{type(self).__name__} cannot be its own child {name!r}")
+        self._children[name] = child
+
+    def children(self) -> Iterator["Rubric"]:
+        yield from self._children.values()
+
+    def named_children(self) -> Iterator[tuple[str, "Rubric"]]:
+        yield from self._children.items()
+
+    def rubrics(self) -> Iterator["Rubric"]:
+        """All below this one, depth first; one that stands in two places comes twice."""
+        for _, rubric in self.named_rubrics():
+            yield rubric
+
+    def named_rubrics(self, prefix: str = "") -> Iterator[tuple[str, "Rubric"]]:
+        """All below this one with their dotted names, as `get_rubric` takes them."""
+        for name, child in self._children.items():
+            path = f"{prefix}.{name}" if prefix else name
+            yield path, child
+            yield from child.named_rubrics(path)
+
+    def get_rubric(self, path: str) -> "Rubric":
+        """The rubric of that dotted name. Raises KeyError if there is none."""
+        found = next(self._at(path), None)
+        if found is None:
+            raise KeyError(f"no rubric is called {path!r}")
+        return found
+
+    def _at(self, path: str) -> Iterator["Rubric"]:
+        if path in self._children:
+            yield self._children[path]
+        for name, child in self._children.items():
+            if path.startswith(f"{name}."):
+                yield from child._at(path[len(name) + 1 :])
+
+    def reset(self) -> None:
+        """Begin a new episode, here and in every child. Overriders call it as well."""
+        self.last_score = None
+        for child in self._children.values():
+            child.reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings to save, children's under their dotted names; {} where there are none."""
+        return {
+            f"{name}.{key}": value
+            for name, child in self._children.items()
+            for key, value in child.state_dict().items()
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take over the settings that the state names; the others stay, unknown ones are not read.
+
+        A name that could be two children's (those called `a` and `a.b`) is the longer one's.
+        """
+        longest_first = sorted(self._children.items(), key=lambda item: -len(item[0]))
+        left = dict(state)
+        for name, child in longest_first:
+            own = {key: left.pop(key) for key in tuple(left) if key.startswith(f"{name}.")}
+            if own:
+                child.load_state_dict({key[len(name) + 1 :]: own[key] for key in own})
+
+
+SUM_TOLERANCE = 1e-6
+"""how far from 1 the weights may sum"""
+
+
+class _Row(Rubric):
+    """Children in order, called rubric_0, rubric_1, ..."""
+
+    def __init__(self, rubrics: Iterable[Rubric] = ()) -> None:
+        super().__init__()
+        self._names: list[str] = []
+        for rubric in rubrics:
+            self._add(rubric)
+
+    def _add(self, rubric: Rubric) -> None:
+        name = f"rubric_{len(self._names)}"
+        setattr(self, name, rubric)
+        self._names.append(name)
+
+    @property
+    def _row(self) -> list[Rubric]:
+        return [self._children[name] for name in self._names if name in self._children]
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def __getitem__(self, index: int) -> Rubric:
+        return self._row[index]
+
+    def __iter__(self) -> Iterator[Rubric]:
+        return iter(self._row)
+
+
+class Sequential(_Row):
+    """Children in turn: 0.0 at the first that gives 0, else the last score; 1.0 without any.
+
+    Those after a 0, or after a NaN, which is the result then, are not called. A trajectory
+    rubric therefore stands last: the 0.0 that it gives before the end would stop the others.
+    """
+
+    def __init__(self, *rubrics: Rubric) -> None:
+        super().__init__(rubrics)
+
+    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
+        return run(self._in_turn(action, observation))
+
+    def _in_turn(self, action: Any, observation: Any) -> Steps:
+        score = 1.0
+        for rubric in self._row:
+            score = float((yield from settled(rubric(action, observation))))
+            if score == 0.0:
+                return 0.0
+            if math.isnan(score):
+                break
+        return score
+
+
+class Gate(Rubric):
+    """Its child's score if that reaches the threshold, else 0.0; NaN stays NaN."""
+
+    rubric: Rubric
+
+    def __init__(self, rubric: Rubric, threshold: float = 1.0) -> None:
+        super().__init__()
+        self.rubric = rubric
+        self.threshold = threshold
+
+    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
+        return run(self._let_through(action, observation))
+
+    def _let_through(self, action: Any, observation: Any) -> Steps:
+        score = float((yield from settled(self.rubric(action, observation))))
+        return 0.0 if score < self.threshold else score
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"threshold": self.threshold, **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.threshold = state.get("threshold", self.threshold)
+
+
+class WeightedSum(_Row):
+    """The sum of weight times score; what has to be waited for is waited for together.
+
+    If a child fails, those still at work are cancelled and its error is raised. Weights may be
+    negative, but must sum to 1.0.
+    """
+
+    def __init__(self, rubrics: Sequence[Rubric], weights: Sequence[float]) -> None:
+        self._weights = _checked(weights, len(rubrics))
+        super().__init__(rubrics)
+
+    @property
+    def weights(self) -> list[float]:
+        """A copy."""
+        return list(self._weights)
+
+    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
+        return run(self._weigh(action, observation))
+
+    def _weigh(self, action: Any, observation: Any) -> Steps:
+        weights, given = _checked(self._weights, len(self)), []
+        try:
+            for rubric in self._row:
+                given.append(rubric(action, observation))
+            waiting = [one for one in given if not isinstance(one, Score)]
+            scores = iter((yield from settled(together(waiting))) if waiting else ())
+        except BaseException:
+            for one in given:
+                discard(one)
+            raise
+        total = (one if isinstance(one, Score) else next(scores) for one in given)
+        return math.fsum(w * s for w, s in zip(weights, total, strict=True))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"weights": self.weights, **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._weights = _checked(state.get("weights", self._weights), len(self))
+
+
+class RubricList(_Row):
+    """Rubrics to choose from by place; the rubric that holds it calls the one it wants."""
+
+    def append(self, rubric: Rubric) -> None:
+        self._add(rubric)
+
+    def extend(self, rubrics: Iterable[Rubric]) -> None:
+        for rubric in rubrics:
+            self._add(rubric)
+
+    def forward(self, action: Any, observation: Any) -> float:
+        raise NotImplementedError("a RubricList gives no score; call one of its rubrics")
+
+
+class RubricDict(Rubric):
+    """Rubrics to choose from by name. Any text is a name, also that of a method, or with dots."""
+
+    def __init__(self, rubrics: Mapping[str, Rubric] | None = None) -> None:
+        super().__init__()
+        self.update(rubrics or {})
+
+    def __setitem__(self, name: str, rubric: Rubric) -> None:
+        self._register(name, rubric)
+
+    def __getitem__(self, name: str) -> Rubric:
+        return self._children[name]
+
+    def __delitem__(self, name: str) -> None:
+        del self._children[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._children
+
+    def __len__(self) -> int:
+        return len(self._children)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._children)
+
+    def keys(self) -> Iterable[str]:
+        return self._children.keys()
+
+    def values(self) -> Iterable[Rubric]:
+        return self._children.values()
+
+    def items(self) -> Iterable[tuple[str, Rubric]]:
+        return self._children.items()
+
+    def update(self, rubrics: Mapping[str, Rubric]) -> None:
+        for name, rubric in rubrics.items():
+            self[name] = rubric
+
+    def forward(self, action: Any, observation: Any) -> float:
+        raise NotImplementedError("a RubricDict gives no score; call one of its rubrics")
+
+
+def _checked(weights: Sequence[float], rubrics: int) -> list[float]:
+    if len(weights) != rubrics:
+        raise ValueError(f"{len(weights)} weights must match {rubrics} rubrics in number")
+    if not abs(math.fsum(weights) - 1.0) <= SUM_TOLERANCE:
+        raise ValueError(f"weights must sum to 1.0, not {math.fsum(weights)}")
+    return list(weights)
+
+
+Step = tuple[Any, Any]
+"""action, observation"""
+
+
+class TrajectoryRubric(Rubric):
+    """`intermediate_reward` until the episode is done, then `score_trajectory`."""
+
+    def __init__(self, intermediate_reward: float = 0.0) -> None:
+        super().__init__()
+        self.intermediate_reward = intermediate_reward
+        self._trajectory: list[Step] = []
+
+    @abstractmethod
+    def score_trajectory(self, trajectory: list[Step]) -> float | Awaitable[float]: ...
+
+    @abstractmethod
+    def compute_step_rewards(self) -> list[float]:
+        """One reward for each step of the trajectory."""
+
+    @property
+    def trajectory(self) -> list[Step]:
+        """A copy."""
+        return list(self._trajectory)
+
+    def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
+        if self._trajectory and _done(self._trajectory[-1][1]):
+            self._trajectory = []
+        self._trajectory.append((action, observation))
+        if _done(observation):
+            return self.score_trajectory(self._trajectory)
+        return self.intermediate_reward
+
+    def reset(self) -> None:
+        super().reset()
+        self._trajectory = []
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"intermediate_reward": self.intermediate_reward, **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.intermediate_reward = state.get("intermediate_reward", self.intermediate_reward)
+
+
+class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
+    """Step t of T gets gamma**(T - 1 - t) times the final score."""
+
+    def __init__(self, gamma: float = 0.99, intermediate_reward: float = 0.0) -> None:
+        super().__init__(intermediate_reward)
+        self.gamma = _checked_trajectory(gamma)
+
+    def compute_step_rewards(self) -> list[float]:
+        """Needs a `score_trajectory` that does not have to be waited for."""
+        if not self._trajectory:
+            return []
+        final = self.score_trajectory(self._trajectory)
+        if not isinstance(final, int | float):
+            if inspect.iscoroutine(final):
+                final.close()
+            raise TypeError("step rewards need a score_trajectory that returns a number at once")
+        last = len(self._trajectory) - 1
+        return [self.gamma ** (last - step) * final for step in range(last + 1)]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"gamma": self.gamma, **super().state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.gamma = _checked_trajectory(state.get("gamma", self.gamma))
+
+
+def _done(observation: object) -> bool:
+    return bool(getattr(observation, "done", False))
+
+
+def _checked_trajectory(gamma: float) -> float:
+    if not 0.0 <= gamma <= 1.0:
+        raise ValueError(f"gamma must be in [0, 1], not {gamma}")
+    return gamma

@@ -1,0 +1,368 @@
+"""Clients for a judge that asks a language model: OpenAI-compatible, or one of our chat models.
+
+Each counts what it used, also for calls that failed. They hold no cache and no limit on how
+many calls are in flight; a `ChatClient` has the limits and retries of the model it stands on.
+Whoever scores with them can have what an `LLMJudge` asks pass through something that keeps the
+replies: `asking_through`.
+
+A rubric whose score a language model writes.
+
+The template holds {action} and {observation}. Without a pattern of one's own the reply is read
+as people write scores: with a sign, a percent sign, a denominator, a decimal comma.
+
+The score that a judge's plain words hold: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`.
+
+The first number counts, unless one stands right after the word score, rating, grade or reward:
+then the first of those. A denominator or a percent sign divides it.
+"""
+
+import copy
+import math
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from string import Formatter
+from typing import Any, Protocol
+
+from rubricem.judge.rubrics.core import Rubric
+from rubricem.memory.asking import counted
+from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
+from rubricem.memory.interfaces import ChatModel, Message, Sampling
+from rubricem.memory.schema import NO_USAGE, Usage
+from rubricem.memory.text import without_markers
+
+MOST_TOKENS = 256
+"""of one reply"""
+HOSTS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
+"""by provider; both speak OpenAI's protocol under /v1"""
+Reply = dict[str, Any]
+"""`text` and `usage`"""
+Through = Callable[[str, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
+"""Gives the reply to a call, which is named by all that it depends on, or makes it."""
+_noted: ContextVar[list[Usage] | None] = ContextVar("noted", default=None)
+_through: ContextVar[Through | None] = ContextVar("through", default=None)
+
+
+class Completer(Protocol):
+    """What a judge asks: an `LLMClient`, or anything with its one method."""
+
+    async def complete(self, prompt: str, **kwargs: Any) -> str: ...
+
+
+@contextmanager
+def noted() -> Iterator[list[Usage]]:
+    """What the calls inside use, whichever client makes them, in tasks begun inside as well."""
+    used: list[Usage] = []
+    outside = _noted.set(used)
+    try:
+        yield used
+    finally:
+        _noted.reset(outside)
+
+
+@contextmanager
+def asking_through(through: Through) -> Iterator[None]:
+    """Have what is asked inside, by whichever client, pass through it, in tasks begun inside."""
+    outside = _through.set(through)
+    try:
+        yield
+    finally:
+        _through.reset(outside)
+
+
+async def asked(client: Completer, prompt: str) -> str:
+    """The client's reply, from what keeps replies where there is something."""
+    if (through := _through.get()) is None:
+        return await client.complete(prompt)
+
+    async def ask() -> Reply:
+        with noted() as used:
+            try:
+                text = await client.complete(prompt)
+            except RubricemError as error:
+                error.usage = error.usage or sum(used, NO_USAGE)
+                raise
+        return {"text": text, "usage": sum(used, NO_USAGE).model_dump(mode="json")}
+
+    identity = getattr(client, "identity", type(client).__qualname__)
+    try:
+        reply = await through(f"rubric\0{identity}\0{prompt}", ask)
+    except RubricemError as error:
+        _note(error.usage or NO_USAGE)
+        raise
+    _note(Usage.model_validate(reply["usage"]))
+    return str(reply["text"])
+
+
+def _note(used: Usage) -> None:
+    if (notes := _noted.get()) is not None:
+        notes.append(used)
+
+
+class _Counting:
+    """Counts what its calls use."""
+
+    usage: Usage = NO_USAGE
+    """of all calls so far"""
+
+    def _count(self, used: Usage) -> None:
+        self.usage += used
+        _note(used)
+
+
+class LLMClient(ABC):
+    """A model at an endpoint and port."""
+
+    def __init__(self, endpoint: str, port: int) -> None:
+        self.endpoint = endpoint
+        self.port = port
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.endpoint}:{self.port}"
+
+    @abstractmethod
+    async def complete(self, prompt: str, **kwargs: Any) -> str:
+        """The model's reply to a prompt; `kwargs` go with this one request."""
+
+
+class OpenAIClient(LLMClient, _Counting):
+    """Any server that speaks OpenAI's chat protocol. Raises JudgeError when it gives no reply,
+    which says whether the server is away.
+
+    What its calls cost is not known.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        port: int,
+        model: str,
+        api_key: str | None = None,
+        system_prompt: str | None = None,
+        temperature: float = 0.0,
+        max_tokens: int = MOST_TOKENS,
+    ) -> None:
+        from openai import AsyncOpenAI
+
+        super().__init__(endpoint, port)
+        self.model = model
+        self.system_prompt = system_prompt
+        self.temperature = temperature
+        self.max_tokens = max_tokens
+        key = "not-needed" if api_key is None else api_key
+        self._server = AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key)
+
+    @property
+    def identity(self) -> str:
+        """What a reply depends on beside the prompt; not where the server is."""
+        return f"{self.model}\0{self.system_prompt}\0{self.temperature}\0{self.max_tokens}"
+
+    async def complete(self, prompt: str, **kwargs: Any) -> str:
+        settings = {"temperature": self.temperature, "max_tokens": self.max_tokens, **kwargs}
+        messages = [{"role": "user", "content": prompt}]
+        if self.system_prompt is not None:
+            messages.insert(0, {"role": "system", "content": self.system_prompt})
+        create: Any = self._server.chat.completions.create
+        used = Usage(calls=1)
+        try:
+            with boundary(JudgeError, f"Asking {self.model} at {self.base_url}"):
+                reply = await create(model=self.model, messages=messages, **settings)
+            if reply.usage is not None:
+                used += Usage(
+                    prompt_tokens=reply.usage.prompt_tokens,
+                    completion_tokens=reply.usage.completion_tokens,
+                )
+        except JudgeError as error:
+            error.away = _is_away(error.__cause__)
+            raise
+        finally:
+            self._count(used)
+        if not reply.choices:
+            raise JudgeError(f"{self.model} at {self.base_url} sent a reply without any choice.")
+        return reply.choices[0].message.content or ""
+
+    async def aclose(self) -> None:
+        await self._server.close()
+
+
+class ChatClient(_Counting):
+    """A chat model of ours, asked as a judge's client. Raises PolicyError without a reply."""
+
+    def __init__(
+        self, model: ChatModel, system_prompt: str | None = None, max_tokens: int = MOST_TOKENS
+    ) -> None:
+        self._model = model
+        self._before = [] if system_prompt is None else [Message("system", system_prompt)]
+        self._max_tokens = max_tokens
+
+    @property
+    def identity(self) -> str:
+        """As an `OpenAIClient` has it."""
+        return f"{self._model.name}\0{self._before}\0{self._max_tokens}"
+
+    async def complete(self, prompt: str, **kwargs: Any) -> str:
+        settings = {"temperature": 0.0, "max_tokens": self._max_tokens, **kwargs}
+        messages = [*self._before, Message("user", prompt)]
+        try:
+            reply, used = await counted(self._model, messages, Sampling(**settings))
+        except RubricemError as error:
+            self._count(error.usage or NO_USAGE)
+            raise
+        self._count(used)
+        return reply.text
+
+
+def _is_away(cause: BaseException | None) -> bool:
+    from openai import APIConnectionError, InternalServerError, RateLimitError
+
+    return isinstance(cause, APIConnectionError | InternalServerError | RateLimitError)
+
+
+def create_llm_client(
+    provider: str,
+    model: str,
+    api_key: str,
+    *,
+    system_prompt: str | None = None,
+    temperature: float = 0.0,
+    max_tokens: int = MOST_TOKENS,
+) -> OpenAIClient:
+    """A client for a hosted provider, openai or anthropic. Raises SettingsError for another."""
+    host = HOSTS.get(provider.lower())
+    if host is None:
+        raise SettingsError(
+            f"No judge's provider is called {provider!r}.",
+            f"Name one of {', '.join(HOSTS)}, or make an OpenAIClient for a server of your own.",
+        )
+    return OpenAIClient(host, 443, model, api_key, system_prompt, temperature, max_tokens)
+
+
+_NUMBER = r"[-+\u2212]?(?:\d+(?:[.,]\d+)?|[.,]\d+)(?:e[-+]?\d+)?"
+_BEFORE = r"(?<![\w.,])(?<![\w.,][-+\u2212])"
+_OF = rf"(?:\s*(?P<percent>%)|\s*(?:/|out\s+of)\s*(?P<whole>{_NUMBER}))?"
+_VALUE = rf"{_BEFORE}(?P<value>{_NUMBER})(?!\w|[.,]\d){_OF}"
+_FIRST = re.compile(_VALUE, re.I)
+_LABELLED = re.compile(
+    rf"\b(?:score|rating|grade|reward)\b[\"'*_`\s]*(?:[:=]|is|of)?[\"'*_`\s]*{_VALUE}", re.I
+)
+_THOUGHT = re.compile(r"^.*?</think>", re.S)
+
+
+def score_in(text: str) -> float | None:
+    """The score as written, of whatever range; None where there is no finite number."""
+    said = _THOUGHT.sub("", text, count=1)
+    found = _LABELLED.search(said) or _FIRST.search(said)
+    if found is None:
+        return None
+    score = _number(found["value"])
+    whole = 100.0 if found["percent"] else _number(found["whole"] or "1")
+    return score / whole if whole > 0 and math.isfinite(score / whole) else None
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ".").replace("\u2212", "-"))
+
+
+_FIELDS = ("action", "observation")
+_FIELD = re.compile(r"\{(action|observation)\}")
+
+
+class LLMJudge(Rubric):
+    """The number in the model's reply, divided by `scale`; `default_score` where there is none.
+
+    `score_pattern` is a regular expression: its first group, or all of it where it has none, is
+    the number at its first match. `normalize` then holds the score within 0 and 1; the default
+    score is given as it is, and may be NaN for unknown. `scale` is the best score that the
+    prompt allows, such as 10. What the client raises is raised.
+    """
+
+    def __init__(
+        self,
+        prompt_template: str,
+        client: Completer,
+        *,
+        score_pattern: str | None = None,
+        default_score: float = 0.0,
+        normalize: bool = True,
+        scale: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.prompt_template = prompt_template
+        self.default_score = default_score
+        self.normalize = normalize
+        self.scale = scale
+        self._client = client
+        self._score_pattern = _compiled(score_pattern)
+
+    async def forward(self, action: Any, observation: Any) -> float:
+        prompt = _filled(self.prompt_template, {"action": action, "observation": observation})
+        score = self._read(await asked(self._client, prompt))
+        if score is None:
+            return self.default_score
+        score /= self.scale
+        return min(max(score, 0.0), 1.0) if self.normalize else score
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "LLMJudge":
+        # A client is a connection, which copies share.
+        memo[id(self._client)] = self._client
+        copied = type(self).__new__(type(self))
+        memo[id(self)] = copied
+        copied.__dict__.update(copy.deepcopy(self.__dict__, memo))
+        return copied
+
+    def _read(self, reply: str) -> float | None:
+        if self._score_pattern is None:
+            return score_in(reply)
+        found = self._score_pattern.search(reply)
+        if found is None:
+            return None
+        try:
+            return float(found[1] if found.lastindex else found[0])
+        except (TypeError, ValueError):
+            return None
+
+    def state_dict(self) -> dict[str, Any]:
+        pattern = self._score_pattern
+        return {
+            "prompt_template": self.prompt_template,
+            "score_pattern": None if pattern is None else pattern.pattern,
+            "default_score": self.default_score,
+            "normalize": self.normalize,
+            "scale": self.scale,
+            **super().state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.prompt_template = state.get("prompt_template", self.prompt_template)
+        self.default_score = state.get("default_score", self.default_score)
+        self.normalize = state.get("normalize", self.normalize)
+        self.scale = state.get("scale", self.scale)
+        if "score_pattern" in state:
+            self._score_pattern = _compiled(state["score_pattern"])
+
+
+def _compiled(pattern: str | None) -> re.Pattern[str] | None:
+    return None if pattern is None else re.compile(pattern)
+
+
+def _filled(template: str, values: Mapping[str, Any]) -> str:
+    """The prompt. Braces that are no field, as in an example of JSON, stay as they are."""
+    filled = (
+        template.format(**values)
+        if _is_format(template)
+        else _FIELD.sub(lambda field: str(values[field[1]]), template)
+    )
+    return without_markers(filled)
+
+
+def _is_format(template: str) -> bool:
+    """Whether str.format can fill it, so that {{ and fields such as {action.text} count."""
+    try:
+        names = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+    except ValueError:
+        return False
+    return all(re.split(r"[.\[]", name, maxsplit=1)[0] in _FIELDS for name in names)

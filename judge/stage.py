@@ -1,0 +1,270 @@
+"""The stage judge: every stage of every rollout of a question, scored on rubrics that evolve.
+
+For a group of rollouts it proposes criteria by contrasting them, adds those that are new,
+scores every rollout on all criteria in force, and prunes those that separate nothing. A lone
+run, or a group of identical ones, has nothing to contrast: it is scored on criteria made from
+the question, and nothing is pruned. Nothing is saved here: the caller saves the new buffer at
+the end of its step. Source: RubricEM (arXiv:2605.10899), appendix C, with what it leaves open.
+
+Scoring the same run several times: the mean is its score, the spread says how sure that is.
+
+Criteria of a question that are kept for good, made once before any run of it is seen.
+
+They come from the question and from what a search for it brings, which makes them more often
+true and concrete than those of a model that reads the question alone (DR Tulu,
+arXiv:2511.19399, table 6: 56.7 against 55.2 on average).
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+from typing import Protocol
+
+from rubricem.judge.base import Scored, Scorer, Standard, settled, stage_reward, stage_scores
+from rubricem.judge.buffers import add, prune, without_loopholes
+from rubricem.judge.transcripts import distinct
+from rubricem.memory.asking import spent, told
+from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
+from rubricem.memory.interfaces import Passage, SearchTool
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Criterion,
+    Judgement,
+    Stage,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+    Value,
+    Verdict,
+)
+
+MOST_PROPOSED: Mapping[Stage, int] = {
+    Stage.PLAN: 4,
+    Stage.RESEARCH: 4,
+    Stage.REVIEW: 4,
+    Stage.ANSWER: 5,
+}
+"""new criteria that one proposal may bring"""
+
+
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """New criteria by stage, and what asking for them cost."""
+
+    criteria: Mapping[Stage, tuple[Criterion, ...]]
+    usage: Usage = NO_USAGE
+
+
+class Proposer(Protocol):
+    """Writes criteria. Raises JudgeError or PolicyError when it has none to give."""
+
+    async def contrast(
+        self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
+    ) -> Proposed:
+        """Criteria that separate stronger from weaker ones of at least two runs."""
+        ...
+
+    async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
+        """Criteria made before any run was seen; `found` is what a search for it brought."""
+        ...
+
+
+class GroupJudgement(Value):
+    """A group as the judge saw it, and the rubrics as they are afterwards."""
+
+    judgements: tuple[Judgement, ...]
+    """one for each trajectory, in their order"""
+    buffer: RubricBuffer
+    notes: tuple[str, ...] = ()
+    """what did not work, in sentences"""
+    usage: Usage = NO_USAGE
+    """of proposing alone; that of scoring stands in each judgement"""
+    version_before: int | None = None
+    """of the rubrics that the judge was handed, where whoever keeps this has noted it"""
+    seconds: float | None = None
+    """that judging took, where whoever keeps this has noted it"""
+
+
+class StageJudge:
+    """Judges groups with one proposer and one scorer."""
+
+    def __init__(self, proposer: Proposer, scorer: Scorer) -> None:
+        self._proposer = proposer
+        self._scorer = scorer
+
+    @property
+    def name(self) -> str:
+        return self._scorer.name
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        """One judgement for each trajectory, and the next buffer.
+
+        A judge that fails leaves stages unscored with the reason, or brings no new criteria and
+        a note; it raises nothing. `step` is told in the buffer's history.
+        """
+        different = [group.trajectories[place] for place in distinct(group.trajectories)]
+        proposed, notes = await self._propose(different, buffer, step)
+        sound, dropped = without_loopholes(proposed.criteria, buffer.question)
+        notes += dropped
+        grown = add(buffer, _bounded(sound), step, _reason(different))
+        judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
+        notes += [note for judgement in judgements for note in _failures(judgement)]
+        pruned = prune(grown, _points(group.trajectories, judgements), step)
+        return GroupJudgement(
+            judgements=tuple(judgements), buffer=pruned, notes=tuple(notes), usage=proposed.usage
+        )
+
+    async def _propose(
+        self, different: Sequence[Trajectory], buffer: RubricBuffer, step: int
+    ) -> tuple[Proposed, list[str]]:
+        try:
+            if len(different) > 1:
+                return await self._proposer.contrast(different, buffer, step), []
+            if not any(buffer.persistent.values()):
+                return await self._proposer.from_question(buffer.question), []
+        except (JudgeError, PolicyError) as error:
+            return Proposed({}, spent(error)), [f"No new criteria: {told(error)}"]
+        return Proposed({}), []
+
+    async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
+        open_stages = [stage for stage in Stage if settled(trajectory, stage, buffer) is None]
+        scored, failure, usage = Scored({}), "", NO_USAGE
+        if open_stages:
+            try:
+                standard = {stage: buffer.criteria(stage) for stage in open_stages}
+                scored = await self._scorer.score(trajectory, standard)
+                usage = scored.usage
+            except (JudgeError, PolicyError) as error:
+                failure, usage = told(error), spent(error)
+        return Judgement(
+            trajectory_id=trajectory.id,
+            judge=self._scorer.name,
+            rubric_version=buffer.label,
+            stages=stage_scores(trajectory, buffer, scored, failure),
+            usage=usage,
+        )
+
+
+def _bounded(
+    criteria: Mapping[Stage, tuple[Criterion, ...]],
+) -> dict[Stage, tuple[Criterion, ...]]:
+    return {stage: listed[: MOST_PROPOSED[stage]] for stage, listed in criteria.items()}
+
+
+def _reason(different: Sequence[Trajectory]) -> str:
+    return f"contrasting {len(different)} runs" if len(different) > 1 else "from the question"
+
+
+def _failures(judgement: Judgement) -> list[str]:
+    """A sentence when the judge failed on this trajectory."""
+    failed = [s for s in judgement.stages if s.unscored_reason.startswith("the judge failed")]
+    return [f"{judgement.trajectory_id}: {failed[0].unscored_reason}"] if failed else []
+
+
+def _points(
+    trajectories: Sequence[Trajectory], judgements: Sequence[Judgement]
+) -> dict[Stage, dict[str, list[float]]]:
+    """Points of every criterion over the trajectories that differ; none for a lone one."""
+    points: dict[Stage, dict[str, list[float]]] = {stage: {} for stage in Stage}
+    for place in distinct(trajectories):
+        for score in judgements[place].stages:
+            for verdict in score.verdicts:
+                given = points[score.stage].setdefault(verdict.criterion.key, [])
+                given.append(verdict.points)
+    return points
+
+
+TEMPERATURE = 0.7
+"""of scorings that are repeated: at 0 most servers would say the same again"""
+
+
+class RepeatedScorer:
+    """A `Scorer` that has several others score, and takes the mean of those that could."""
+
+    def __init__(self, scorers: Sequence[Scorer]) -> None:
+        self._scorers = scorers
+
+    @property
+    def name(self) -> str:
+        return self._scorers[0].name
+
+    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
+        """Each criterion's mean points; its words are those of the scoring nearest to the mean.
+
+        Raises the first error, with what all scorings cost, where none could score.
+        """
+        tasks = (_settled(scorer, trajectory, standard) for scorer in self._scorers)
+        found = await asyncio.gather(*tasks)
+        scorings = [one for one in found if isinstance(one, Scored)]
+        errors = [one for one in found if isinstance(one, RubricemError)]
+        usage = sum((s.usage for s in scorings), NO_USAGE)
+        usage = sum(map(spent, errors), usage)
+        if not scorings:
+            errors[0].usage = usage
+            raise errors[0]
+        stages = {stage: [s.verdicts[stage] for s in scorings] for stage in standard}
+        verdicts = {stage: _mean(given) for stage, given in stages.items()}
+        return Scored(verdicts, usage, _spread(stages))
+
+
+async def _settled(
+    scorer: Scorer, trajectory: Trajectory, standard: Standard
+) -> Scored | JudgeError | PolicyError:
+    try:
+        return await scorer.score(trajectory, standard)
+    except (JudgeError, PolicyError) as error:
+        return error
+
+
+def _mean(scorings: Sequence[Sequence[Verdict]]) -> tuple[Verdict, ...]:
+    """One verdict for each criterion."""
+    return tuple(_middle(same) for same in zip(*scorings, strict=True))
+
+
+def _middle(same: Sequence[Verdict]) -> Verdict:
+    mean = fmean(verdict.points for verdict in same)
+    nearest = min(same, key=lambda verdict: abs(verdict.points - mean))
+    return nearest.model_copy(update={"points": mean})
+
+
+def _spread(stages: dict[Stage, list[tuple[Verdict, ...]]]) -> dict[Stage, float]:
+    """Of each stage's score; none where only one scoring came through."""
+    return {
+        stage: pstdev(map(stage_reward, scorings))
+        for stage, scorings in stages.items()
+        if len(scorings) > 1
+    }
+
+
+PASSAGES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRubrics:
+    """The buffer with the new criteria in it, and what making them cost."""
+
+    buffer: RubricBuffer
+    passages: int
+    notes: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE
+
+
+async def first_rubrics(
+    buffer: RubricBuffer, proposer: Proposer, search: SearchTool | None
+) -> FirstRubrics:
+    """Raises SettingsError where the question has such criteria, JudgeError where none came."""
+    if any(buffer.persistent.values()):
+        raise SettingsError(
+            "This question has criteria that are kept for good.",
+            "Retire them first: rubricem judge rubrics retire",
+        )
+    found: Sequence[Passage] = await search.search(buffer.question, PASSAGES) if search else ()
+    proposed = await proposer.from_question(buffer.question, found)
+    sound, notes = without_loopholes(proposed.criteria, buffer.question)
+    reason = f"from the question and {len(found)} passages" if found else "from the question"
+    grown = add(buffer, sound, 0, reason)
+    return FirstRubrics(grown, len(found), tuple(notes), proposed.usage)

@@ -1,0 +1,496 @@
+"""The rubric bank: what judged runs have taught, found again by question.
+
+    bank/journal.jsonl    every event of the bank: the truth
+    bank/uses.jsonl       which runs were given which items, and how they were scored
+    bank/catalogue.db     where everything stands in the journal (SQLite), derived from it
+    bank/index/           the questions' embeddings (Chroma), derived from it
+    bank/id               the bank's own name
+
+Within a question the latest reflection counts; a new one replaces it, and the old one stays in
+the history (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Across questions the
+nearest are found by the inner product of embeddings. A generation is the number of events so
+far: asked at one, the bank answers as it stood then, so that all the groups of a step see
+the same; only what was removed is gone from all of them. A bank without items, or one that knows
+all that is asked for by the question's own words, loads neither Chroma nor an embedding model.
+
+A bank in numbers, without loading a model or Chroma.
+
+Copies of a bank, for a training checkpoint or a backup, and the way back from one.
+
+    snapshot.json    the bank's id, its generation, the journal's length in bytes
+    journal.jsonl    the events up to that generation
+    uses.jsonl       the uses by then
+
+The catalogue and the index are derived and are not copied. What a person removed since a snapshot
+stays removed when the bank goes back to it; the snapshot itself still has its text.
+
+Merging another bank's reflections into a bank.
+
+For one question the pinned one wins, else the higher reflection score, else the later one; the
+loser goes to the history. One that stands in quarantine meets nobody: it waits there. What a
+person removed from the bank stays away, unless it is asked for.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from rubricem.memory.bank.catalogue import NOW, Standing, standing
+from rubricem.memory.bank.events import (
+    BankJournal,
+    Decided,
+    Event,
+    Put,
+    event_of,
+    line_of,
+    question_key,
+)
+from rubricem.memory.bank.store import BankStore, BankUses, blanked
+from rubricem.memory.bank.vectors import (
+    BankSearch,
+    Chroma,
+    ServerChroma,
+    embedder_of,
+    folder_chroma,
+    read_mark,
+)
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.interfaces import Embedder
+from rubricem.memory.runs import writable, write_atomically
+from rubricem.memory.schema import (
+    NEVER,
+    BankItem,
+    BankStats,
+    Imported,
+    Match,
+    Recalled,
+    Reflection,
+    Released,
+    Value,
+)
+
+
+def stats_of(store: BankStore) -> BankStats:
+    folder = store.folder / "index"
+    with store.lock:
+        generation, journal_bytes = store.catalogue.position()
+        return BankStats(
+            generation=generation,
+            **store.catalogue.counts(),
+            uses=store.uses.count(),
+            embedder=embedder_of(read_mark(folder)),
+            journal_bytes=journal_bytes,
+            index_bytes=_bytes_in(folder),
+        )
+
+
+def _bytes_in(folder: Path) -> int:
+    """Of its files; what another process is just removing counts for nothing."""
+    size = 0
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                size += os.stat(os.path.join(parent, name)).st_size
+    return size
+
+
+_MARKER, _BEGUN = "snapshot.json", "snapshot.begun"
+
+
+class Snapshot(Value):
+    bank: str
+    generation: int
+    journal_bytes: int
+
+
+def snapshot(store: BankStore, folder: Path) -> int:
+    """Write the bank as it stands into a folder; returns the generation.
+
+    Raises SettingsError for a folder with a journal that is no snapshot's.
+    """
+    held = Snapshot(bank=store.identity(), generation=0, journal_bytes=0)
+    journal, uses = _files(folder)
+    with writable(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        _claim(folder)
+        with store.lock, store.journal.locked():
+            generation, size = store.catalogue.position()
+            journal.replace(line for _, line in store.journal.lines())
+            uses.replace(line for _, line in store.uses.file.lines())
+    held = held.model_copy(update={"generation": generation, "journal_bytes": size})
+    write_atomically(folder / _MARKER, held.model_dump_json())
+    (folder / _BEGUN).unlink()
+    return generation
+
+
+def restore(store: BankStore, folder: Path, foreign: bool = False) -> int:
+    """Go back to a snapshot; returns the generation, which counts what is removed again.
+
+    An empty bank takes the snapshot's id; another bank's snapshot is refused unless `foreign`.
+    """
+    held = _read(folder)
+    if store.generation():
+        _check_bank(store, held, foreign)
+    else:
+        write_atomically(store.folder / "id", held.bank)
+    journal, uses = _files(folder)
+    with store.lock, store.journal.locked():
+        lines = _without(journal, store.catalogue.removed())
+        # The catalogue goes first: a kill between the two leaves none that does not fit.
+        store.catalogue.drop()
+        store.journal.replace(lines)
+        with store.uses.file.locked():
+            store.uses.file.replace(line for _, line in uses.lines())
+        return store.generation()
+
+
+def _claim(folder: Path) -> None:
+    """Begin a copy: it has no marker until it is whole, so a kill leaves none that looks so."""
+    ours = (folder / _MARKER).exists() or (folder / _BEGUN).exists()
+    if not ours and _files(folder)[0].path.exists():
+        raise SettingsError(
+            f"{folder} holds a journal that is not a snapshot's.", "Name an empty folder."
+        )
+    (folder / _BEGUN).touch()
+    (folder / _MARKER).unlink(missing_ok=True)
+
+
+def _without(journal: BankJournal, removed: Mapping[str, str]) -> Iterator[bytes]:
+    """The journal's lines, with the text of these ids removed; each has the key of its words."""
+    untold = set(removed)
+    for number, (_, line) in enumerate(journal.lines(), start=1):
+        event = _event(journal, number, line)
+        if isinstance(event, Decided) and event.event == "remove":
+            untold.discard(event.id)
+        yield blanked(line) if isinstance(event, Put) and event.id in removed else line
+    # Also of those that this snapshot does not know: a later one may hold them.
+    for identifier in sorted(untold):
+        yield line_of(Decided(event="remove", id=identifier, words=removed[identifier]))
+
+
+def _event(journal: BankJournal, number: int, line: bytes) -> Event:
+    try:
+        return event_of(line)
+    except ValueError as error:
+        raise SettingsError(
+            f"Line {number} of the snapshot's journal {journal.path} is damaged.",
+            "Name the folder of another snapshot; the bank was left as it is.",
+        ) from error
+
+
+def _check_bank(store: BankStore, held: Snapshot, foreign: bool) -> None:
+    if not foreign and held.bank != store.identity():
+        raise SettingsError(
+            f"The snapshot is of another bank ({held.bank[:8]}).",
+            "Say that it may take this bank's place, or restore it into an empty data directory.",
+        )
+
+
+def _read(folder: Path) -> Snapshot:
+    """What a whole snapshot says of itself."""
+    journal, uses = _files(folder)
+    try:
+        held = Snapshot.model_validate_json((folder / _MARKER).read_bytes())
+        state = journal.state()
+        if state is None or state.size != held.journal_bytes:
+            raise ValueError("its journal is not whole")
+        BankUses(uses.path).count()
+    except (OSError, ValidationError, ValueError) as error:
+        raise SettingsError(
+            f"There is no whole snapshot of a bank in {folder}.", "Name the folder of another one."
+        ) from error
+    return held
+
+
+def _files(folder: Path) -> tuple[BankJournal, BankJournal]:
+    return BankJournal(folder / "journal.jsonl"), BankJournal(folder / "uses.jsonl")
+
+
+_BATCH = 256
+"""reflections that are brought in with one fsync"""
+
+
+def bring_in(store: BankStore, reflections: Iterable[Reflection], removed: bool) -> Imported:
+    """Put each where the rule says; blocking. `removed`: also what was removed, under new ids."""
+    outcomes: Counter[str] = Counter()
+    waiting = iter(reflections)
+    while batch := list(islice(waiting, _BATCH)):
+        for group in _on_different_questions(batch):
+            outcomes.update(_put(store, group, removed))
+    return Imported(**outcomes)
+
+
+def _on_different_questions(batch: Iterable[Reflection]) -> Iterator[list[Reflection]]:
+    """Stretches of the batch in which no reflection meets another one."""
+    group: dict[str, Reflection] = {}
+    for reflection in batch:
+        key = question_key(reflection.question)
+        if key in group or any(reflection.id == other.id for other in group.values()):
+            yield list(group.values())
+            group = {}
+        group[key] = reflection
+    if group:
+        yield list(group.values())
+
+
+def _put(store: BankStore, group: Iterable[Reflection], removed: bool) -> list[str]:
+    """What became of each of them, in the names of `Imported`."""
+    block, outcomes = b"", []
+    with store.lock, store.journal.locked() as descriptor:
+        for reflection in group:
+            outcome, put = _decided(store, reflection, removed)
+            outcomes.append(outcome)
+            block += line_of(put) if put else b""
+        if block:
+            store.journal.append(descriptor, block)
+    return outcomes
+
+
+def _decided(store: BankStore, reflection: Reflection, removed: bool) -> tuple[str, Put | None]:
+    identifier = reflection.id
+    while (known := store.catalogue.by_id(identifier)) is not None:
+        if not known.removed:
+            return "kept", None
+        if not removed:
+            return "removed", None
+        identifier = hashlib.sha256(f"{identifier} again".encode()).hexdigest()[:12]
+    told = {"id": identifier, "origin": "import", "replaces": ""}
+    new = reflection.model_copy(update=told)
+    if new.flags:
+        return "quarantined", Put(reflection=new)
+    held = standing(store.catalogue.by_key(question_key(new.question)))
+    own = store.read(held) if held else None
+    if held is None or own is None:
+        return "added", Put(reflection=new)
+    # What a person disabled is no better than anything else.
+    if held.pinned or (not held.disabled and _rank(own) >= _rank(new)):
+        return "kept", Put(reflection=new, history=True)
+    return "replaced", Put(reflection=new)
+
+
+def _rank(reflection: Reflection) -> tuple[float, float]:
+    return reflection.score, reflection.written_at.timestamp()
+
+
+NEAREST = 2
+"""items recalled at most"""
+FLOOR = 0.4
+"""similarity below which a question is another matter
+
+Measured with MiniLM on 27 questions of 9 subjects, 7 of them Python's: of 324 pairs of other
+subjects none reached 0.35; of the 27 pairs of one subject 81% reached 0.4, and 67% 0.5.
+"""
+
+OpenEmbedder = Callable[[], Awaitable[Embedder]]
+
+
+class RubricBank:
+    """The bank of one data directory. Many processes may use it at once.
+
+    Raises StoreError where its files cannot be used, SettingsError for an id that it does not
+    know and for an embedder that is not its own.
+    """
+
+    def __init__(
+        self, data_dir: Path, open_embedder: OpenEmbedder | None = None, server: str | None = None
+    ) -> None:
+        """`open_embedder` is called when something is first looked up by meaning.
+
+        `server`: the address of a Chroma server that is to hold the vectors; None: a folder.
+        """
+        self.folder = data_dir / "bank"
+        self.server = server
+        self._store = BankStore(self.folder)
+        self._open_embedder = open_embedder
+        self._opened: BankSearch | None = None
+        self._opening = asyncio.Lock()
+
+    async def put(self, reflection: Reflection) -> bool:
+        """Return once it is on disk; False where this very reflection came before.
+
+        False, too, where a person removed the same words on its question, and nobody has brought
+        them in, written or released them since. It replaces what stands on its question, unless
+        it has flags or a person pinned that.
+        """
+        return await asyncio.to_thread(self._store.put, reflection)
+
+    async def bring_in(
+        self, reflections: Iterable[Reflection], *, removed: bool = False
+    ) -> Imported:
+        """Merge reflections of another bank, which the caller has screened.
+
+        For one question the pinned one wins, else the higher score, else the later one; the
+        loser goes to the history. What was removed here is passed over, unless `removed`: then
+        it comes under a new id.
+        """
+        return await asyncio.to_thread(bring_in, self._store, reflections, removed)
+
+    async def generation(self) -> int:
+        """How many events there were."""
+        return await asyncio.to_thread(self._store.generation)
+
+    async def items(self, generation: int | None = None, *, every: bool = False) -> list[BankItem]:
+        """The item that counts for each question, in the order in which they came.
+
+        `every`: also those that are replaced, disabled or in quarantine.
+        """
+        return await asyncio.to_thread(lambda: list(self._store.shown(_at(generation), every)))
+
+    async def page(
+        self, standing: Standing = "current", limit: int = 50, before: int = NEVER
+    ) -> list[BankItem]:
+        """The items of a standing that came before a generation, the latest first."""
+        return await asyncio.to_thread(self._store.page, standing, limit, before)
+
+    async def export(self) -> Iterator[BankItem]:
+        """Every item that is not removed, read from disk one by one."""
+        return await asyncio.to_thread(self._store.shown, NOW, True)
+
+    async def find(self, prefix: str) -> list[BankItem]:
+        """Every item whose id begins so; none for ""."""
+        return await asyncio.to_thread(self._store.find, prefix)
+
+    async def history(self, question: str) -> list[BankItem]:
+        """Every item on the question, in the order in which they came."""
+        return await asyncio.to_thread(self._store.history, question)
+
+    async def within(self, question: str, generation: int | None = None) -> Reflection | None:
+        """What was learnt from this very question."""
+        return await asyncio.to_thread(self._store.within, question, _at(generation))
+
+    async def across(
+        self,
+        question: str,
+        k: int = NEAREST,
+        floor: float = FLOOR,
+        generation: int | None = None,
+    ) -> list[Match]:
+        """What was learnt from the k nearest other questions, the nearest first."""
+        at, key = _at(generation), question_key(question)
+        if not await self._has_others(k, key, at):
+            return []
+        search = await self._search()
+        return await asyncio.to_thread(search.nearest, question, k, floor, at, key)
+
+    async def search(self, text: str, k: int = 10) -> list[Match]:
+        """The k items whose questions are nearest to a text, however far they are."""
+        if not await self._has_others(k, "", NOW):
+            return []
+        search = await self._search()
+        return await asyncio.to_thread(search.nearest, text, k, -1.0, NOW)
+
+    async def recall(
+        self,
+        question: str,
+        k: int = NEAREST,
+        floor: float = FLOOR,
+        generation: int | None = None,
+        *,
+        own: bool = True,
+    ) -> Recalled:
+        """At most k items that are worth knowing before a question.
+
+        Its own comes first, or is left out. Of the others no two are about the same question, and
+        each adds to those before it.
+        """
+        at = _at(generation)
+        itself = await self.within(question, generation) if own and k > 0 else None
+        left = k - (itself is not None)
+        try:
+            if not await self._has_others(left, question_key(question), at):
+                return Recalled(itself)
+            search = await self._search()
+            similar = await asyncio.to_thread(
+                search.diverse, question, left, floor, at, itself is not None
+            )
+        except RubricemError as error:
+            return Recalled(itself, fault=error)
+        return Recalled(itself, tuple(similar))
+
+    async def edit(self, identifier: str, rubrics: str, takeaways: str, by: str = "") -> BankItem:
+        """A new version in a person's words, written at `by`; the old one goes to the history."""
+        return await asyncio.to_thread(self._store.edit, identifier, rubrics, takeaways, by)
+
+    async def pin(self, identifier: str, on: bool = True) -> None:
+        """Have no run's reflection replace it, or allow that again."""
+        await asyncio.to_thread(self._store.decide, "pin", identifier, on)
+
+    async def disable(self, identifier: str, on: bool = True) -> None:
+        """Have it recalled no more, or again."""
+        await asyncio.to_thread(self._store.decide, "disable", identifier, on)
+
+    async def release(self, identifier: str, by: str = "") -> Released:
+        """Let it out of quarantine: it counts, unless a newer or a pinned one does."""
+        return await asyncio.to_thread(self._store.release, identifier, by)
+
+    async def remove(self, identifier: str) -> None:
+        """Have it gone from every view and its text from the journal."""
+        await asyncio.to_thread(self._store.remove, identifier)
+
+    async def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
+        """Write down that a run was given these items; again for the same run changes nothing."""
+        await asyncio.to_thread(self._store.used, trajectory_id, ids, question)
+
+    async def scored(self, trajectory_id: str, mean: float) -> None:
+        """Write down a run's mean score over its scored stages, in [0, 1]; the last counts."""
+        await asyncio.to_thread(self._store.scored, trajectory_id, mean)
+
+    async def stats(self) -> BankStats:
+        return await asyncio.to_thread(stats_of, self._store)
+
+    async def rebuild(self) -> None:
+        """Make the catalogue and the embeddings again, with the embedder of this bank."""
+        search = await self._search()
+        await asyncio.to_thread(self._store.catalogue.drop)
+        await asyncio.to_thread(search.index.rebuild)
+
+    async def snapshot(self, folder: Path) -> int:
+        """Copy what cannot be derived into a folder; returns the generation."""
+        return await asyncio.to_thread(snapshot, self._store, folder)
+
+    @property
+    def embedder(self) -> Embedder | None:
+        """The embedding model, once something was looked up by meaning; None: not loaded."""
+        return self._opened.embedder if self._opened else None
+
+    async def restore(self, folder: Path, *, foreign: bool = False) -> int:
+        """Go back to a snapshot; returns the generation. What was removed stays removed.
+
+        Raises SettingsError for another bank's snapshot, unless `foreign` or this one is empty.
+        """
+        return await asyncio.to_thread(restore, self._store, folder, foreign)
+
+    async def _has_others(self, k: int, key: str, generation: int) -> bool:
+        """Whether there is anything to be found by meaning."""
+        return k > 0 and await asyncio.to_thread(self._store.has_others, key, generation)
+
+    async def _search(self) -> BankSearch:
+        if self._open_embedder is None:
+            raise SettingsError(
+                "The bank was opened without an embedding model, so it cannot be searched.",
+                "Look a question up by its own words.",
+            )
+        # Many runs look something up at once; a model for each of them would fill the memory.
+        async with self._opening:
+            if self._opened is None:
+                embedder = await self._open_embedder()
+                chroma = await asyncio.to_thread(self._chroma)
+                self._opened = BankSearch(self._store, embedder, chroma)
+        return self._opened
+
+    def _chroma(self) -> Chroma:
+        folder = self.folder / "index"
+        if self.server is None:
+            return folder_chroma(folder)
+        return ServerChroma(self.server, f"rubricem-{self._store.identity()}", folder)
+
+
+def _at(generation: int | None) -> int:
+    return NOW if generation is None else generation

@@ -1,0 +1,548 @@
+"""The bank's catalogue: where everything stands in the journal, in SQLite.
+
+It follows the journal from the byte where it stopped, so that a bank of a hundred thousand items
+answers by question, id and generation without reading it. It holds no text, is derived, and
+is made again where it is damaged or does not fit the journal, in memory where it cannot be
+written. Blocking, and for one thread at a time; other processes may use the file at once.
+
+The tables of the bank's catalogue, and how they follow the journal.
+
+- versions: one row per reflection, its place in the journal and its standing now
+- spans: the generations in which a version was the bank's live word, since <= g < until
+- questions: one row per question, numbered by its first generation, with a digest of all
+  questions up to it; what the index of embeddings follows
+- removals: ids of what was removed, the key of its words, whether no run may bring these again
+- place: how far the journal was followed, and what its last line there says
+
+The rules of a bank: which reflection is its word on a question after each event.
+
+At most one version of a question stands. A new one replaces the one that stood, unless it is
+in quarantine, came only for the history, or meets one that a person pinned. An edited version
+takes the place of the one that was edited, and what was decided about it.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from rubricem.memory.bank.events import (
+    BankJournal,
+    Blank,
+    Decided,
+    Event,
+    Put,
+    State,
+    damaged,
+    event_of,
+    words_key,
+)
+from rubricem.memory.errors import StoreError
+from rubricem.memory.schema import NEVER
+
+
+@dataclass(slots=True)
+class Version:
+    """One reflection of a question as the events so far have left it."""
+
+    since: int
+    """the generation of its put"""
+    id: str
+    key: str
+    offset: int
+    """of its line in the journal, in bytes"""
+    until: int = NEVER
+    flagged: bool = False
+    pinned: bool = False
+    disabled: bool = False
+    released: bool = False
+    removed: bool = False
+    let_out: int = 0
+    """offset in the journal of the line that released it, in bytes; 0: nobody did"""
+
+    @property
+    def quarantined(self) -> bool:
+        return self.flagged and not self.released
+
+    @property
+    def stands(self) -> bool:
+        """It is what the bank holds on its question, be it disabled or not."""
+        return self.until == NEVER and not self.removed and not self.quarantined
+
+    @property
+    def live(self) -> bool:
+        return self.stands and not self.disabled
+
+
+def standing(versions: Sequence[Version]) -> Version | None:
+    return next((version for version in versions if version.stands), None)
+
+
+def put(event: Put | Blank, since: int, offset: int, versions: Sequence[Version]) -> Version:
+    """The new version among the others of its question, which are changed where it says so."""
+    new = Version(since, event.id, event.key, offset, flagged=event.flagged)
+    edited = next((v for v in versions if event.replaces and v.id == event.replaces), None)
+    held = standing(versions)
+    if edited is not None and edited.until == NEVER:
+        edited.until = since
+        new.pinned, new.disabled = edited.pinned, edited.disabled
+    if event.flagged:
+        return new
+    if event.history or (held is not None and held is not edited and held.pinned):
+        new.until = since
+    elif held is not None:
+        held.until = since
+    return new
+
+
+def decide(event: Decided, at: int, version: Version, versions: Sequence[Version]) -> None:
+    """Change the version that the event is about, and what follows from it for the others."""
+    if event.event == "pin":
+        version.pinned = event.on
+    elif event.event == "disable":
+        version.disabled = event.on
+    elif event.event == "remove":
+        version.removed = True
+        version.until = min(version.until, at)
+    elif version.quarantined:
+        _release(at, version, standing(versions))
+
+
+def _release(at: int, version: Version, held: Version | None) -> None:
+    version.released = True
+    if version.until != NEVER or held is None:
+        return
+    newer = held.pinned or held.since > version.since
+    (version if newer else held).until = at
+
+
+VERSION = 2
+"""of the tables; those of another version are made again"""
+_TABLES = ("versions", "spans", "questions", "removals", "place")
+SCHEMA = f"""
+{"".join(f"DROP TABLE IF EXISTS {table};" for table in _TABLES)}
+CREATE TABLE versions (
+    since INTEGER PRIMARY KEY, id TEXT UNIQUE, key TEXT, offset INTEGER, until INTEGER,
+    flagged INTEGER, pinned INTEGER, disabled INTEGER, released INTEGER, removed INTEGER,
+    let_out INTEGER);
+CREATE INDEX by_key ON versions (key, until);
+CREATE TABLE spans (version INTEGER, since INTEGER, until INTEGER);
+CREATE INDEX by_version ON spans (version, until);
+CREATE INDEX by_until ON spans (until);
+CREATE TABLE questions (number INTEGER PRIMARY KEY, key TEXT, digest TEXT, gone INTEGER);
+CREATE INDEX by_question ON questions (key, gone);
+CREATE INDEX by_gone ON questions (gone, number);
+CREATE TABLE removals (id TEXT PRIMARY KEY, words TEXT, barred INTEGER);
+CREATE INDEX by_words ON removals (words, barred);
+CREATE TABLE place (generation INTEGER, offset INTEGER, last INTEGER, event TEXT);
+PRAGMA user_version = {VERSION}
+"""
+
+
+class BankQuestion(NamedTuple):
+    """A question by the generation it came with, and the SHA-256 of its words."""
+
+    number: int
+    key: str
+
+
+@dataclass(slots=True)
+class JournalPlace:
+    """How far the journal was followed: lines, bytes, the last line's own place, what it is."""
+
+    generation: int = 0
+    offset: int = 0
+    last: int = 0
+    event: str = ""
+
+
+def version_of(row: Sequence[Any]) -> Version:
+    values = [*row[:5], *map(bool, row[5:10]), row[10]]
+    return Version(*values)
+
+
+class Follower:
+    """Brings the tables up to the journal's last whole line, inside one transaction."""
+
+    def __init__(self, db: sqlite3.Connection, journal: BankJournal) -> None:
+        self._db = db
+        self._journal = journal
+        row = db.execute("SELECT * FROM place").fetchone()
+        self.place = JournalPlace(*row) if row else JournalPlace()
+
+    def follow(self) -> None:
+        """Raises StoreError at a damaged line; what stands before it is followed."""
+        if not self._fits():
+            for table in _TABLES:
+                self._db.execute(f"DELETE FROM {table}")
+            self.place = JournalPlace()
+        try:
+            for offset, line in self._journal.lines(self.place.offset):
+                self._take(offset, line)
+        finally:
+            self._db.execute("DELETE FROM place")
+            self._db.execute("INSERT INTO place VALUES (?, ?, ?, ?)", astuple(self.place))
+
+    def _fits(self) -> bool:
+        """Whether the journal still says there what it said when it was followed."""
+        if not self.place.generation:
+            return True
+        line = self._journal.line_at(self.place.last)
+        try:
+            same = _name_of(event_of(line)) == self.place.event
+        except ValueError:
+            return False
+        return same and self.place.last + len(line) == self.place.offset
+
+    def _take(self, offset: int, line: bytes) -> None:
+        generation = self.place.generation + 1
+        try:
+            event = event_of(line)
+        except ValueError as error:
+            raise damaged(self._journal.path, generation) from error
+        if isinstance(event, Decided):
+            self._decide(event, generation, offset)
+        else:
+            self._put(event, generation, offset)
+        self.place = JournalPlace(generation, offset + len(line), offset, _name_of(event))
+
+    def _put(self, event: Any, since: int, offset: int) -> None:
+        if self._db.execute("SELECT 1 FROM versions WHERE id = ?", (event.id,)).fetchone():
+            return
+        others = self._current(event.key)
+        before = {v.since for v in others if v.live}
+        if isinstance(event, Put) and event.reflection.origin != "run" and not event.flagged:
+            self._unbar(words_key(event.reflection))
+        new = put(event, since, offset, others)
+        self._save([*others, new], before, since)
+        known = "SELECT 1 FROM questions WHERE key = ? AND gone = ?"
+        if not self._db.execute(known, (new.key, NEVER)).fetchone():
+            self._name_question(new.key, since)
+
+    def _name_question(self, key: str, number: int) -> None:
+        last = "SELECT digest FROM questions ORDER BY number DESC LIMIT 1"
+        before = (self._db.execute(last).fetchone() or ("",))[0]
+        digest = hashlib.sha256(f"{before} {number} {key}".encode()).hexdigest()
+        self._db.execute("INSERT INTO questions VALUES (?, ?, ?, ?)", (number, key, digest, NEVER))
+
+    def _decide(self, event: Decided, generation: int, offset: int) -> None:
+        if event.event == "remove":
+            removal = "INSERT OR REPLACE INTO removals VALUES (?, ?, ?)"
+            self._db.execute(removal, (event.id, event.words, bool(event.words)))
+        elif event.event == "release":
+            self._unbar(event.words)
+        row = self._db.execute("SELECT * FROM versions WHERE id = ?", (event.id,)).fetchone()
+        if row is None:
+            self._bar(event, generation)
+            return
+        version = version_of(row)
+        others = [v for v in self._current(version.key) if v.since != version.since]
+        before = {v.since for v in (*others, version) if v.live}
+        decide(event, generation, version, others)
+        if event.event == "release" and version.released and not version.let_out:
+            version.let_out = offset
+        self._save([*others, version], before, generation)
+        if version.removed:
+            self._forget(version, generation)
+
+    def _unbar(self, words: str) -> None:
+        self._db.execute("UPDATE removals SET barred = 0 WHERE words = ?", (words,))
+
+    def _bar(self, event: Decided, at: int) -> None:
+        """What was removed before the bank went back to a time without it comes no more."""
+        if event.event == "remove":
+            self._save([Version(at, event.id, "", 0, until=at, removed=True)], set(), at)
+
+    def _forget(self, version: Version, generation: int) -> None:
+        self._db.execute("DELETE FROM spans WHERE version = ?", (version.since,))
+        left = "SELECT 1 FROM versions WHERE key = ? AND removed = 0"
+        if not self._db.execute(left, (version.key,)).fetchone():
+            gone = "UPDATE questions SET gone = ? WHERE key = ? AND gone = ?"
+            self._db.execute(gone, (generation, version.key, NEVER))
+
+    def _current(self, key: str) -> list[Version]:
+        sql = "SELECT * FROM versions WHERE key = ? AND until = ?"
+        return [version_of(row) for row in self._db.execute(sql, (key, NEVER))]
+
+    def _save(self, versions: Sequence[Version], live_before: set[int], at: int) -> None:
+        """Write what changed at a generation, and begin or end spans accordingly."""
+        for v in versions:
+            self._db.execute(
+                "INSERT OR REPLACE INTO versions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                astuple(v),
+            )
+            if v.live and v.since not in live_before:
+                self._db.execute("INSERT INTO spans VALUES (?, ?, ?)", (v.since, at, NEVER))
+            elif not v.live and v.since in live_before:
+                end = "UPDATE spans SET until = ? WHERE version = ? AND until = ?"
+                self._db.execute(end, (at, v.since, NEVER))
+
+
+def _name_of(event: Event) -> str:
+    """What a line is about; blanking its text does not change it."""
+    kind = event.event if isinstance(event, Decided) else "put"
+    return f"{kind} {event.id}"
+
+
+NOW = NEVER - 1
+"""a generation that has not come: asked at it, the bank answers as it stands"""
+_MADE_AGAIN = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_CONSTRAINT")
+_WAIT = 60.0
+"""seconds for another process to catch up with a whole journal"""
+_SHOWN = (
+    "SELECT v.* FROM versions v JOIN spans s ON s.version = v.since "
+    "WHERE s.until > ? AND s.since <= ? AND v.removed = 0"
+)
+Standing = Literal["current", "active", "quarantine", "disabled", "replaced"]
+"""`current`: whatever was not replaced. `active`: may be recalled."""
+_OF = {
+    "current": f"until = {NEVER}",
+    "active": f"until = {NEVER} AND disabled = 0 AND NOT (flagged AND NOT released)",
+    "quarantine": f"until = {NEVER} AND flagged AND NOT released",
+    "disabled": f"until = {NEVER} AND disabled AND NOT (flagged AND NOT released)",
+    "replaced": f"until < {NEVER}",
+}
+_Got = TypeVar("_Got")
+
+
+class Catalogue:
+    """What the journal comes to. Raises StoreError where one of both cannot be used."""
+
+    def __init__(self, path: Path, journal: BankJournal) -> None:
+        self._path = path
+        self._journal = journal
+        self._db: sqlite3.Connection | None = None
+        self._inode = 0
+        self._aside = False
+        self._seen: State | None = None
+        self._at = (0, 0)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file; the next question opens it again."""
+        if self._db is not None:
+            self._db.close()
+        self._db = self._seen = None
+
+    def drop(self) -> None:
+        """Remove the file: the next question makes it again from the journal."""
+        self.close()
+        # The file itself goes last: what lies beside a new one belongs to who made that.
+        for suffix in ("-wal", "-shm", ""):
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self._path}{suffix}")
+
+    def position(self) -> tuple[int, int]:
+        """The generation, and the byte where the last whole line of the journal ends."""
+        return self._asked(lambda db: self._at)
+
+    def by_id(self, identifier: str) -> Version | None:
+        """The version of this very id, be it removed or not."""
+        return next(iter(self._versions("SELECT * FROM versions WHERE id = ?", identifier)), None)
+
+    def by_prefix(self, prefix: str) -> list[Version]:
+        """Versions whose id begins so, without the removed ones."""
+        return self._versions(
+            "SELECT * FROM versions WHERE id >= ? AND id < ? AND removed = 0 ORDER BY since",
+            prefix,
+            prefix + "\U0010ffff",
+        )
+
+    def by_key(self, key: str) -> list[Version]:
+        """All versions of a question, without the removed ones."""
+        return self._versions(
+            "SELECT * FROM versions WHERE key = ? AND removed = 0 ORDER BY since", key
+        )
+
+    def everything(self) -> list[Version]:
+        """All versions, without the removed ones."""
+        return self._versions("SELECT * FROM versions WHERE removed = 0 ORDER BY since")
+
+    def page(self, standing: Standing, limit: int, before: int) -> list[Version]:
+        """The last versions of a standing that came before a generation, the latest first."""
+        sql = (
+            f"SELECT * FROM versions WHERE removed = 0 AND since < ? AND {_OF[standing]} "
+            "ORDER BY since DESC LIMIT ?"
+        )
+        return self._versions(sql, before, limit)
+
+    def removed(self) -> dict[str, str]:
+        """Ids of what a person removed, each with the key of its words."""
+        return dict(self._rows("SELECT id, words FROM removals"))
+
+    def barred(self, words: str) -> bool:
+        """Whether a person removed these very words, and nobody has brought them back."""
+        return bool(self._rows("SELECT 1 FROM removals WHERE words = ? AND barred = 1", words))
+
+    def shown(self, generation: int) -> list[Version]:
+        """The live version of each question at a generation."""
+        return self._versions(f"{_SHOWN} ORDER BY v.since", generation, generation)
+
+    def shown_of(self, key: str, generation: int) -> Version | None:
+        """The live version of one question at a generation."""
+        found = self._versions(f"{_SHOWN} AND v.key = ?", generation, generation, key)
+        return next(iter(found), None)
+
+    def shown_besides(self, key: str, generation: int) -> bool:
+        """Whether there is a live version of any other question at a generation."""
+        sql = f"{_SHOWN} AND v.key != ? LIMIT 1"
+        return bool(self._versions(sql, generation, generation, key))
+
+    def shown_among(self, numbers: list[int], generation: int) -> dict[int, Version]:
+        """Number of a question -> its live version at a generation, where it has one."""
+        marks = ",".join("?" * len(numbers))
+        sql = (
+            f"SELECT q.number, v.* FROM questions q JOIN versions v ON v.key = q.key "
+            f"JOIN spans s ON s.version = v.since WHERE q.number IN ({marks}) "
+            "AND s.until > ? AND s.since <= ? AND v.removed = 0 AND q.gone = ?"
+        )
+        values = (*numbers, generation, generation, NEVER)
+        return {row[0]: version_of(row[1:]) for row in self._rows(sql, *values)}
+
+    def questions_after(self, generation: int) -> list[BankQuestion]:
+        """Questions that came after a generation and are not gone, in order."""
+        sql = "SELECT number, key FROM questions WHERE number > ? AND gone = ? ORDER BY number"
+        return [BankQuestion(*row) for row in self._rows(sql, generation, NEVER)]
+
+    def gone_after(self, generation: int) -> list[int]:
+        """Numbers of questions of which nothing was left since a generation."""
+        sql = "SELECT number FROM questions WHERE gone > ? AND gone < ?"
+        return [row[0] for row in self._rows(sql, generation, NEVER)]
+
+    def some_questions(self, generation: int, count: int) -> list[int]:
+        """Numbers of at most `count` questions, spread over those up to a generation."""
+        next_one = "SELECT max(number) FROM questions WHERE number <= ? AND gone = ?"
+        ends = [generation * part // count for part in range(1, count + 1)]
+        found = {self._rows(next_one, end, NEVER)[0][0] for end in ends}
+        return sorted(found - {None})
+
+    def digest(self, generation: int) -> str:
+        """Of all questions up to a generation; "" where there was none."""
+        sql = "SELECT digest FROM questions WHERE number <= ? ORDER BY number DESC LIMIT 1"
+        return next((str(row[0]) for row in self._rows(sql, generation)), "")
+
+    def changed(self) -> int:
+        """The generation in which a question last came or went."""
+        came = "SELECT max(number) FROM questions"
+        went = f"SELECT max(gone) FROM questions WHERE gone < {NEVER}"
+        return max(int(self._rows(sql)[0][0] or 0) for sql in (came, went))
+
+    def held(self) -> int:
+        """How many questions are not gone."""
+        return int(self._rows("SELECT count(*) FROM questions WHERE gone = ?", NEVER)[0][0])
+
+    def counts(self) -> dict[str, int]:
+        """How many versions there are of each standing."""
+        sql = (
+            f"SELECT total(until = {NEVER} AND NOT quiet AND NOT disabled AND NOT removed),"
+            f" total(until = {NEVER} AND NOT quiet AND disabled AND NOT removed),"
+            f" total(until = {NEVER} AND quiet AND NOT removed),"
+            f" total(until < {NEVER} AND NOT removed), total(removed)"
+            " FROM (SELECT *, flagged AND NOT released AS quiet FROM versions)"
+        )
+        names = ("live", "disabled", "quarantined", "replaced", "removed")
+        return dict(zip(names, map(int, self._rows(sql)[0]), strict=True))
+
+    def _versions(self, sql: str, *values: object) -> list[Version]:
+        return [version_of(row) for row in self._rows(sql, *values)]
+
+    def _rows(self, sql: str, *values: object) -> list[Any]:
+        return self._asked(lambda db: db.execute(sql, values).fetchall())
+
+    def _asked(self, question: Callable[[sqlite3.Connection], _Got]) -> _Got:
+        for _ in range(2):
+            try:
+                return question(self._followed())
+            except sqlite3.DatabaseError as error:
+                self._mend(error)
+        try:
+            return question(self._followed())
+        except sqlite3.Error as error:
+            self.close()
+            raise StoreError(
+                f"the catalogue of the bank in {self._path.parent} cannot be used: {error}",
+                "Make the data directory writable and see that its disk is not full.",
+            ) from error
+
+    def _mend(self, error: sqlite3.DatabaseError) -> None:
+        """Begin again where the file is damaged, in memory where it cannot be written."""
+        if getattr(error, "sqlite_errorname", "").startswith(_MADE_AGAIN):
+            self.drop()
+        else:
+            self.close()
+            self._aside = True
+
+    def _followed(self) -> sqlite3.Connection:
+        """The database with every whole line of the journal in it."""
+        state = self._journal.state()
+        db = self._opened(state)
+        if state is not None and state != self._seen:
+            db.execute("BEGIN IMMEDIATE")
+            try:
+                follower = Follower(db, self._journal)
+                try:
+                    follower.follow()
+                finally:
+                    self._at = follower.place.generation, follower.place.offset
+                    db.commit()
+            except BaseException:
+                db.rollback()
+                raise
+            # Half a line may be replaced by another of the same length.
+            self._seen = state if state.size == self._at[1] else None
+        return db
+
+    def _opened(self, state: State | None) -> sqlite3.Connection:
+        if state is None:
+            self.close()
+            self._at = (0, 0)
+        if state is None or self._aside:
+            self._db = self._db or _prepared(_connected(":memory:"))
+        elif self._db is None or self._inode != _inode(self._path):
+            self.close()
+            self._db = self._on_disk()
+        assert self._db is not None
+        return self._db
+
+    def _on_disk(self) -> sqlite3.Connection:
+        try:
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise sqlite3.OperationalError(str(error)) from error
+        db = _connected(self._path)
+        db.execute("PRAGMA journal_mode = WAL")
+        db.execute("PRAGMA synchronous = NORMAL")
+        self._inode = _inode(self._path)
+        return _prepared(db)
+
+
+def _connected(path: Path | str) -> sqlite3.Connection:
+    return sqlite3.connect(path, timeout=_WAIT, isolation_level=None, check_same_thread=False)
+
+
+def _prepared(db: sqlite3.Connection) -> sqlite3.Connection:
+    """The database with this version's tables; others are emptied and made again."""
+    if _version(db) != VERSION:
+        db.execute("BEGIN IMMEDIATE")
+        if _version(db) != VERSION:
+            for statement in SCHEMA.split(";"):
+                db.execute(statement)
+        db.commit()
+    return db
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _inode(path: Path) -> int:
+    try:
+        return os.stat(path).st_ino
+    except FileNotFoundError:
+        return -1

@@ -1,0 +1,276 @@
+"""The bank's journal: every event of the bank, one fsynced JSON line each.
+
+It is the truth of the rubric bank; whatever else there is of it can be built again from here.
+Line n makes generation n. Several processes may share the file: who writes holds its lock, and
+what others have written is read on. A last line cut by a crash was never acknowledged to
+anybody: readers pass over it and the next append removes it.
+
+What is removed is blanked in a copy that takes the journal's place, with spaces to its old
+length, so that the other lines stay where they are.
+
+What can happen to a bank: the lines of its journal.
+
+    {"event": "put", "reflection": {...}}             one more reflection
+    {"event": "blank", "id": ..., "key": ...}         where a put stood whose text was removed
+    {"event": "pin", "id": ..., "on": true}           also disable, release and remove
+
+A removal or release says by a hash of what words it is about: those of a removed reflection come
+back under no other id, until a person brings them in, writes them or releases them.
+A line of the first version is a bare reflection, which is a put.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from pydantic import ValidationError
+
+from rubricem.memory.errors import StoreError
+from rubricem.memory.runs import unusable, writable
+from rubricem.memory.schema import Reflection, Value
+
+_BLOCK = 2**20
+
+
+class State(NamedTuple):
+    """Which file it is, and its size in bytes."""
+
+    device: int
+    inode: int
+    size: int
+
+
+class BankJournal:
+    """A file of lines. Nothing is opened or created before it is needed."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def state(self) -> State | None:
+        """None where there is no journal yet."""
+        try:
+            status = os.stat(self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise unusable(self.path, error) from error
+        return State(status.st_dev, status.st_ino, status.st_size)
+
+    def lines(self, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+        """The whole lines from an offset on, each with its own offset and its line break."""
+        try:
+            with open(self.path, "rb") as file:
+                file.seek(offset)
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        return
+                    yield offset, line
+                    offset += len(line)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unusable(self.path, error) from error
+
+    def line_at(self, offset: int) -> bytes:
+        """The line that begins there; b"" beyond the end."""
+        return next((line for _, line in self.lines(offset)), b"")
+
+    @contextmanager
+    def locked(self) -> Iterator[int]:
+        """The file's descriptor, with nobody else writing; it is created where there is none."""
+        with writable(self.path):
+            descriptor = self._open()
+            try:
+                yield descriptor
+            finally:
+                os.close(descriptor)
+
+    def append(self, descriptor: int, block: bytes) -> None:
+        """Write lines after the last whole one; they are on disk on return."""
+        end = _whole(descriptor)
+        os.ftruncate(descriptor, end)
+        view = memoryview(block)
+        try:
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fsync(descriptor)
+        except OSError:
+            # Half a line would join with the next one into a line that nobody can read.
+            with suppress(OSError):
+                os.ftruncate(descriptor, end)
+            raise
+
+    def replace(self, lines: Iterable[bytes]) -> None:
+        """Put a new file in the place of this one. Its lock must be held, if others use it."""
+        descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb", _BLOCK) as file:
+                file.writelines(lines)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self._temporary, self.path)
+        except BaseException:
+            self._temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(self.path.parent)
+
+    @property
+    def _temporary(self) -> Path:
+        return self.path.with_name(f".{self.path.name}.new")
+
+    def _open(self) -> int:
+        """A locked descriptor of the file that has the journal's name now."""
+        new = not self.path.exists()
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            state = self.state()
+            if state is not None and os.fstat(descriptor).st_ino == state.inode:
+                break
+            # While we waited, a copy has taken the place of the file that we opened.
+            os.close(descriptor)
+        # What a process that was killed left of a copy holds text that was to be removed.
+        self._temporary.unlink(missing_ok=True)
+        if new:
+            sync_folder(self.path.parent)
+        return descriptor
+
+
+def _whole(descriptor: int) -> int:
+    """Where the last whole line ends."""
+    end = os.fstat(descriptor).st_size
+    while end:
+        start = max(0, end - _BLOCK)
+        found = os.pread(descriptor, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def damaged(path: Path, number: int) -> StoreError:
+    """The sentence for a line that is no event."""
+    return StoreError(
+        f"line {number} of the bank's journal {path} is damaged",
+        "Remove that line, or move the file away to begin an empty bank.",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+Decision = Literal["pin", "disable", "release", "remove"]
+
+
+def question_key(question: str) -> str:
+    """SHA-256 of the question: the same words are the same question."""
+    return hashlib.sha256(question.strip().encode()).hexdigest()
+
+
+def words_key(reflection: Reflection) -> str:
+    """SHA-256 of the question and of the words, however they are spaced."""
+    words = (reflection.question, reflection.rubrics, reflection.takeaways)
+    return hashlib.sha256("\0".join(" ".join(w.split()) for w in words).encode()).hexdigest()
+
+
+class Put(Value):
+    """A reflection comes into the bank; `history`: to be kept, not to be the bank's word."""
+
+    event: Literal["put"] = "put"
+    reflection: Reflection
+    history: bool = False
+    by: str = ""
+    """where a person wrote it; "": nobody did, or an earlier version kept it"""
+
+    @property
+    def id(self) -> str:
+        return self.reflection.id
+
+    @property
+    def key(self) -> str:
+        return question_key(self.reflection.question)
+
+    @property
+    def flagged(self) -> bool:
+        return bool(self.reflection.flags)
+
+    @property
+    def replaces(self) -> str:
+        return self.reflection.replaces
+
+
+class Blank(Value):
+    """A put whose text a person removed; what it did to other items stays done."""
+
+    event: Literal["blank"] = "blank"
+    id: str
+    key: str
+    flagged: bool = False
+    history: bool = False
+    replaces: str = ""
+
+    @classmethod
+    def of(cls, put: "Put | Blank") -> "Blank":
+        return cls(
+            id=put.id,
+            key=put.key,
+            flagged=put.flagged,
+            history=put.history,
+            replaces=put.replaces,
+        )
+
+
+class Decided(Value):
+    """What a person decided about an item."""
+
+    event: Decision
+    id: str
+    on: bool = True
+    words: str = ""
+    """of a removal or release, the key of the reflection's words; earlier versions kept none"""
+    by: str = ""
+    """where a person released it"""
+    at: datetime | None = None
+    """when a person released it"""
+
+
+Event = Put | Blank | Decided
+
+
+def line_of(event: Event) -> bytes:
+    """One line of JSON; a blank one is as short as can be, to stand where a put stood."""
+    text = event.model_dump_json(exclude_defaults=isinstance(event, Blank))
+    if isinstance(event, Blank):
+        text = '{"event":"blank",' + text[1:]
+    return text.encode() + b"\n"
+
+
+def event_of(line: bytes) -> Event:
+    """Raises ValueError for what is no event."""
+    value: Any = json.loads(line)
+    if not isinstance(value, dict):
+        raise ValueError("an event is a JSON object")
+    kind = value.get("event")
+    try:
+        if kind is None:
+            return Put(reflection=Reflection.model_validate(value))
+        if kind == "put":
+            return Put.model_validate(value)
+        if kind == "blank":
+            return Blank.model_validate(value)
+        return Decided.model_validate(value)
+    except ValidationError as error:
+        raise ValueError(str(error)) from error

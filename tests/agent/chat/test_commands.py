@@ -1,0 +1,213 @@
+"""The chat without a terminal, and its parts: lines in, reports out, nothing lost."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.chat.commands import COMMANDS, Talk, one_of, split
+from rubricem.agent.chat.repl import completions, history_file, toolbar
+from rubricem.agent.chat.session import Conversing, Terminal
+from rubricem.agent.cli import main
+from rubricem.agent.research.threads import ConversationStore
+from rubricem.agent.settings import load_settings
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import RunStore
+from tests.conftest import COMMAND, ROOT
+from tests.support.policies import researching
+from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.terminal import FOLLOW_UP, turns, where
+from tests.support.waiting import PATIENCE
+
+QUESTION = "What does lru_cache do with maxsize None?"
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "cache.md").write_text(
+        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
+    )
+    return folder
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def chat(server: ScriptedServer, documents: Path, *lines: str, resume: str = "") -> Result:
+    arguments = ["--resume", resume] if resume else []
+    entered = "".join(f"{line}\n" for line in lines)
+    return CliRunner().invoke(main, ["chat", *arguments, *where(server, documents)], input=entered)
+
+
+def test_lines_are_questions_of_one_thread(documents: Path, data_dir: Path):
+    with ScriptedServer(turns) as server:
+        done = chat(server, documents, QUESTION, "", FOLLOW_UP, "/cite 1")
+    assert done.exit_code == 0
+    first, _, second = done.stdout.partition(FOLLOW_UP)
+    assert "It is an unbounded cache [1]." in first
+    assert "It never evicts [1] there either." in second
+    assert "[1] It never evicts\n    supported" in second
+    (thread,) = ConversationStore(data_dir).listed().conversations
+    assert len(thread.runs) == 2
+
+
+def test_a_thread_is_gone_on_with_by_its_name(documents: Path, data_dir: Path):
+    with ScriptedServer(turns) as server:
+        chat(server, documents, QUESTION)
+        (thread,) = ConversationStore(data_dir).listed().conversations
+        done = chat(server, documents, FOLLOW_UP, "/sources", resume=thread.id)
+        asked = [each.body["messages"][1]["content"] for each in server.requests]
+    assert done.exit_code == 0 and "1  What does lru_cache" in done.stdout
+    assert any("an unbounded cache [S1]" in message for message in asked)
+    assert len(ConversationStore(data_dir).get(thread.id).runs) == 2
+
+
+def test_the_exit_status_says_that_a_question_failed(documents: Path, data_dir: Path):
+    with ScriptedServer([Fault(400), Fault(400)]) as server:
+        done = chat(server, documents, QUESTION, "/sources")
+    assert done.exit_code == 1
+    assert "error: " in done.stderr and "/resume" in done.stderr
+    (thread,) = ConversationStore(data_dir).listed().conversations
+    assert RunStore(data_dir).load(thread.runs[0]).status == "failed"
+
+
+def test_a_failed_question_goes_on_where_it_failed(documents: Path, data_dir: Path):
+    def failing_once(body: dict[str, object], number: int) -> object:
+        return Fault(400) if number == 1 else turns(body, number)  # type: ignore[arg-type]
+
+    with ScriptedServer(failing_once) as server:  # type: ignore[arg-type]
+        done = chat(server, documents, QUESTION, "/resume")
+        assert len(server.requests) == 4, "the plan was not asked for again"
+    assert "It is an unbounded cache [1]." in done.stdout
+    assert done.exit_code == 1, "one of the lines failed"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("/nope", "There is no command /nope."),
+        ("/cite 1", "There is no answer in this thread yet."),
+        ("/budget seconds soon", "--max-seconds"),
+        ("/budget", ""),
+        ("/budget hats 3", "sets no budget"),
+        ("/plan perhaps", "neither on nor off"),
+        ("/branch", "nothing to branch off"),
+        ("/resume", "nothing to go on with"),
+        ("/threads nowhere", "no conversation"),
+        ("/threads ../x", "names no conversation"),
+        ("/threads " + "9" * 5000, "names no conversation"),
+        ("/branch " + "9" * 5000, "no number of a question"),
+        ("/export report.exe", "no answer in this thread"),
+        ("/rename x", "no thread yet"),
+        ("x" * 20_001, "characters"),
+    ],
+)
+async def test_what_cannot_be_done_is_one_sentence_and_a_remedy(
+    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    from rubricem.agent.chat.repl import _worked
+
+    with ScriptedServer([]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            settings = load_settings({"max_seconds": 60})
+            talk = Talk(
+                Conversing(researcher, settings, {}, ConversationStore(tmp_path)), Terminal()
+            )
+            assert await _worked(talk, line)
+    told = capsys.readouterr().err.splitlines()
+    if said:
+        assert said in told[0] and told[0].startswith("error: ") and len(told) == 2
+        assert talk.worst == 1
+    else:
+        assert told == [] and talk.worst == 0
+
+
+async def test_what_completes_a_line(tmp_path: Path):
+    with ScriptedServer([]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            conversations = ConversationStore(tmp_path)
+            talk = Talk(Conversing(researcher, load_settings({}), {}, conversations), Terminal())
+            thread = conversations.create("about caches")
+            bar = toolbar(talk.conversing)
+
+            def words(before: str) -> list[tuple[str, int]]:
+                return [(word, start) for word, start, _ in completions(talk, before)]
+
+            assert words("/re") == [("/resume", -3), ("/rename", -3)]
+            assert words("/plan o") == [("on", -1), ("off", -1)]
+            assert words("/threads ") == [(thread.id, 0)]
+            assert words("/cite ") == [] == words("/nope x") == words("why /re")
+            assert words("/re\nsume") == []
+    assert "scripted" in bar and "new thread" in bar and "0 tokens" in bar
+    assert "each at most 200,000 tokens, 900 s, $1" in bar
+
+
+def test_a_command_may_be_cut_short_as_long_as_it_is_clear():
+    assert one_of("so", COMMANDS) is COMMANDS["sources"]
+    for unclear in ("r", "", "x"):
+        with pytest.raises(SettingsError, match="no command"):
+            one_of(unclear, COMMANDS)
+    assert split("  /CITE   2 ") == ("cite", "2")
+
+
+def test_the_history_is_its_owners_alone(tmp_path: Path):
+    path = tmp_path / "chat_history"
+    path.write_text("+what was asked\n")
+    path.chmod(0o644)
+    assert history_file(tmp_path) == path
+    assert path.stat().st_mode & 0o777 == 0o600 and path.read_text() == "+what was asked\n"
+
+
+def test_reports_are_exported_under_the_name_of_their_run(documents: Path, data_dir: Path):
+    with ScriptedServer(turns) as server:
+        arguments = [*COMMAND, "chat", "--quiet", *where(server, documents)]
+        lines = f"{QUESTION}\n/export json\n/export report.md\n/rate 5 good\n/export x.exe\n"
+        done = subprocess.run(
+            arguments, input=lines, cwd=documents, capture_output=True, text=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE,
+        )  # fmt: skip
+    assert done.returncode == 1 and done.stderr.startswith("error: 'x.exe' names no format")
+    (thread,) = ConversationStore(data_dir).listed().conversations
+    kept = json.loads((documents / f"rubricem-{thread.runs[0]}.json").read_text())
+    assert kept["question"] == QUESTION
+    assert "unbounded cache" in (documents / "report.md").read_text()
+    assert f"{thread.runs[0]}: rated 5 of 5" in done.stdout
+
+
+def test_going_on_where_there_is_no_thread_says_so(documents: Path, data_dir: Path):
+    with ScriptedServer([]) as server:
+        for name in ("-", "nowhere"):
+            done = chat(server, documents, QUESTION, resume=name)
+            assert done.exit_code == 2 and "error: There is no" in done.stderr
+        assert server.requests == []
+
+
+def test_a_damaged_run_of_the_thread_is_told_and_the_rest_goes_on(documents: Path, data_dir: Path):
+    with ScriptedServer(turns) as server:
+        chat(server, documents, QUESTION, FOLLOW_UP)
+        (thread,) = ConversationStore(data_dir).listed().conversations
+        (data_dir / "runs" / thread.runs[0] / "trajectory.json").write_text("{")
+        done = chat(server, documents, "/cite 1", resume=thread.id)
+    assert "(unreadable)" in done.stdout and "cannot be read" in done.stderr
+    assert "[1] It never evicts" in done.stdout
+
+
+def test_a_follow_up_is_resumed_by_ask_as_well(documents: Path, data_dir: Path):
+    def failing(body: dict[str, object], number: int) -> object:
+        return Fault(400) if number == 4 else turns(body, number)  # type: ignore[arg-type]
+
+    with ScriptedServer(failing) as server:  # type: ignore[arg-type]
+        done = chat(server, documents, QUESTION, FOLLOW_UP)
+        assert done.exit_code == 1
+        (thread,) = ConversationStore(data_dir).listed().conversations
+        arguments = ["ask", "--resume", thread.runs[1], "--json"]
+        report = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert report["answer"] == "It never evicts [1] there either."

@@ -1,0 +1,136 @@
+"""The chat and runs that were asked elsewhere: gone on with, judged, and threads that vanish."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.chat.commands import Talk, judge
+from rubricem.agent.chat.session import ChatWatch, Conversing, Terminal
+from rubricem.agent.cli import main
+from rubricem.agent.cli.terminal import Interrupts
+from rubricem.agent.models.policy import TokenWriter
+from rubricem.agent.research.threads import Conversation, ConversationStore
+from rubricem.agent.settings import Settings
+from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Stage
+from tests.agent.chat.test_commands import QUESTION
+from tests.support.judges import FixedReader
+from tests.support.policies import researching
+from tests.support.scripted_server import ScriptedServer
+from tests.support.terminal import FOLLOW_UP, turns, where
+from tests.support.values import item, trajectory
+
+
+@pytest.fixture
+def documents(tmp_path: Path) -> Path:
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "cache.md").write_text("# lru_cache\n\nWith None it is an unbounded cache.\n")
+    return folder
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
+def command(
+    name: str, server: ScriptedServer, documents: Path, *more: str, line: str = ""
+) -> Result:
+    return CliRunner().invoke(main, [name, *more, *where(server, documents)], input=f"{line}\n")
+
+
+def test_a_run_of_ask_is_gone_on_with_in_a_thread(documents: Path, data_dir: Path):
+    with ScriptedServer(turns) as server:
+        assert command("ask", server, documents, QUESTION, "--thread", "mine").exit_code == 0
+        assert ConversationStore(data_dir).listed().conversations == ()
+        done = command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
+        asked = [each.body["messages"][1]["content"] for each in server.requests]
+    assert done.exit_code == 0 and f"1  {QUESTION}  (finished)" in done.stdout
+    assert any("an unbounded cache [S1]" in message for message in asked)
+    (thread,) = ConversationStore(data_dir).listed().conversations
+    assert thread.runs[0] == "mine" and len(thread.runs) == 2
+    assert RunStore(data_dir).load(thread.runs[1]).earlier == ("mine",)
+
+
+def test_going_on_after_a_run_in_the_middle_of_a_thread_is_a_branch(
+    documents: Path, data_dir: Path
+):
+    store = ConversationStore(data_dir)
+    with ScriptedServer(turns) as server:
+        command("ask", server, documents, QUESTION, "--thread", "mine")
+        for _ in range(2):
+            command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
+    first, second = sorted(store.listed().conversations, key=lambda each: each.created_at)
+    assert second.parent is not None and second.parent.conversation == first.id
+    assert first.runs[0] == second.runs[0] == "mine" and first.runs[1] != second.runs[1]
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        (("--from", "nowhere"), "no run is called 'nowhere'"),
+        (("--from", "x", "--resume"), "with a run"),
+    ],
+)
+def test_what_cannot_be_gone_on_after_is_a_sentence(
+    documents: Path, data_dir: Path, more: tuple[str, ...], said: str
+):
+    with ScriptedServer([]) as server:
+        done = command("chat", server, documents, *more, line=QUESTION)
+        assert server.requests == []
+    assert done.exit_code == 2 and said in done.stderr
+    assert ConversationStore(data_dir).listed().conversations == ()
+
+
+class Deleting(ConversationStore):
+    """Threads that somebody deletes just when a question is put into them."""
+
+    def add_run(self, identifier: str, run: str) -> Conversation:
+        self.delete(identifier)
+        return super().add_run(identifier, run)
+
+
+async def test_a_question_whose_thread_is_deleted_leaves_no_request(tmp_path: Path):
+    with ScriptedServer([]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            settings = Settings(data_dir=tmp_path, base_url=server.base_url)
+            talk = Conversing(researcher, settings, {}, Deleting(tmp_path))
+            with pytest.raises(SettingsError, match="no conversation"):
+                await talk.ask(QUESTION, ChatWatch(lambda event: None, None, None))  # type: ignore[arg-type]
+            assert researcher.store.threads() == [] == list((tmp_path / "runs").iterdir())
+
+
+class Local(FixedReader):
+    """A model of this process that weighs and writes nothing of use."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda text: (0.5, 0.2, 0.2, 0.1))
+
+    async def complete(self, prefix: Sequence[int], *given: Any, **named: Any) -> Any:
+        raise PolicyError("it writes nothing")
+
+
+async def test_judging_uses_the_embedded_model_that_is_open(tmp_path: Path):
+    # There are no weights that could be loaded a second time.
+    settings = Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"))
+    run, model = trajectory("It is."), Local()
+    criteria = {stage: (item(f"does {stage}", kept=True),) for stage in Stage}
+    buffer = RubricBuffer(question=run.question, version=1, persistent=criteria)
+    BufferStore(tmp_path / "buffers").save(buffer)
+    with ScriptedServer([]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            researcher.policy = TokenWriter(model)
+            researcher.store.create(run.thread, {"ask": {"question": run.question}})
+            researcher.store.save(run)
+            conversing = Conversing(researcher, settings, {}, ConversationStore(tmp_path))
+            conversing.last = run
+            await judge(Talk(conversing, Terminal()), "", Interrupts(lambda line: None))
+    assert model.texts, "the model that is open was asked"
+    assert (tmp_path / "runs" / run.thread / "judgement.json").exists()

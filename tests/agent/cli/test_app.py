@@ -1,0 +1,197 @@
+"""The root command: what it loads, how errors end, and terminals that are not kind."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import COMMANDS, Lazy, LazyGroup, main
+from rubricem.memory.errors import PolicyError, SettingsError
+from tests.conftest import ROOT
+from tests.support.waiting import Process
+
+RUN = "from rubricem.agent.cli import main; main(prog_name='rubricem')"
+
+
+@click.command()
+@click.argument("what")
+def trouble(what: str) -> None:
+    """Fail in the way named."""
+    failures: dict[str, BaseException] = {
+        "settings": SettingsError("The flag is wrong.", "Correct it."),
+        "policy": PolicyError("The server is down.", "Start it."),
+        "bug": ZeroDivisionError("by zero"),
+        "interrupt": KeyboardInterrupt(),
+        "group": ExceptionGroup("tasks", [ValueError("x"), PolicyError("It broke.", "Mend it.")]),
+    }
+    raise failures[what]
+
+
+@click.command()
+def forever() -> None:
+    """Wait until it is interrupted."""
+
+    async def wait() -> None:
+        click.echo("waiting")
+        await asyncio.sleep(60)
+
+    asyncio.run(wait())
+
+
+@click.command()
+def speak() -> None:
+    """Print what an old terminal cannot show."""
+    click.echo("naïve → 東京")
+    print("naïve → 東京")
+
+
+@click.command()
+def chatter() -> None:
+    """Print more than any pipe holds."""
+    for _ in range(100_000):
+        print("much to say")
+
+
+LAZY = {name: Lazy(f"{__name__}:{name}", "") for name in ("trouble", "forever", "speak", "chatter")}
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(LazyGroup(lazy=LAZY, params=list(main.params)), list(args))
+
+
+def process(*args: str, **env: str) -> Process:
+    """A group of this file's commands in a process of its own."""
+    code = (
+        "import importlib.util as u, sys; "
+        f"s = u.spec_from_file_location('tests_cli', {__file__!r}); m = u.module_from_spec(s); "
+        "sys.modules['tests_cli'] = m; s.loader.exec_module(m); "
+        "from rubricem.agent.cli import LazyGroup; LazyGroup(lazy=m.LAZY)()"
+    )
+    command = [sys.executable, "-c", code, *args]
+    pipe = subprocess.PIPE
+    return Process(command, cwd=ROOT, env=os.environ | env, stdout=pipe, stderr=pipe)
+
+
+def test_help_names_every_command_and_loads_none() -> None:
+    tell = "import atexit, sys; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); "
+    command = [sys.executable, "-c", tell + RUN, "--help"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    for name, lazy in COMMANDS.items():
+        assert f"{name} " in done.stdout
+        assert lazy.help in done.stdout
+    loaded = {name.split(".")[0] for name in done.stderr.split()} | set(done.stderr.split())
+    heavy = {"pydantic", "langgraph", "openai", "httpx", "numpy", "rich", "asyncio", "torch"}
+    assert "rubricem.agent.cli" in loaded
+    assert not loaded & heavy
+    assert not [name for name in loaded if name.startswith("rubricem.agent.commands")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_loads_and_explains_itself(name: str) -> None:
+    done = CliRunner().invoke(main, [name, "--help"])
+    assert done.exit_code == 0, done.output
+    assert "--debug" in done.stdout
+
+
+def test_a_wrong_setting_is_a_sentence_a_remedy_and_exit_code_2() -> None:
+    done = run("trouble", "settings")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == "error: The flag is wrong.\nCorrect it.\n"
+
+
+def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path) -> None:
+    (tmp_path / "q.csv").write_text("\x1b]0;owned\x07a\x1b[2J,b\n1,2\n")
+    asked = ["collect", str(tmp_path / "q.csv"), "--out", str(tmp_path / "run")]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code == 2
+    assert "it has a, b." in done.stderr and "\x1b" not in done.stderr
+
+
+def test_a_failure_is_exit_code_1() -> None:
+    done = run("trouble", "policy")
+    assert (done.exit_code, done.stderr) == (1, "error: The server is down.\nStart it.\n")
+
+
+def test_our_own_error_is_found_inside_a_group_of_tasks() -> None:
+    done = run("trouble", "group")
+    assert (done.exit_code, done.stderr) == (1, "error: It broke.\nMend it.\n")
+
+
+def test_a_bug_is_called_one() -> None:
+    done = run("trouble", "bug")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: ZeroDivisionError: by zero\n")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "args", [("--debug", "trouble", "policy"), ("trouble", "policy", "--debug")]
+)
+def test_debug_shows_the_traceback_wherever_it_stands(args: tuple[str, ...]) -> None:
+    done = run(*args)
+    assert done.exit_code == 1
+    assert "Traceback" in done.stderr
+    assert done.stderr.endswith("error: The server is down.\nStart it.\n")
+
+
+def test_debug_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUBRICEM_DEBUG", "0")
+    assert "Traceback" not in run("trouble", "policy").stderr
+    monkeypatch.setenv("RUBRICEM_DEBUG", "1")
+    assert "Traceback" in run("trouble", "policy").stderr
+
+
+def test_an_unknown_command_is_misuse() -> None:
+    done = run("sing")
+    assert done.exit_code == 2
+    assert "sing" in done.stderr
+
+
+def test_an_interruption_is_one_line_and_130() -> None:
+    waiting = process("forever")
+    assert waiting.stdout
+    assert waiting.stdout.readline() == b"waiting\n"
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate()
+    assert (waiting.returncode, errors.strip()) == (130, b"interrupted")
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    talking = process("chatter")
+    assert talking.stdout
+    talking.stdout.readline()
+    talking.stdout.close()
+    assert talking.stderr
+    errors = talking.stderr.read()
+    talking.stderr.close()
+    assert talking.wait() == 1
+    assert errors == b""
+
+
+def test_a_terminal_without_the_letters_gets_marks_instead_of_a_crash() -> None:
+    spoken = process("speak", PYTHONIOENCODING="latin-1")
+    output, errors = spoken.communicate()
+    assert (spoken.returncode, errors) == (0, b"")
+    assert output == b"na\xefve ? ??\n" * 2
+
+
+def test_help_starts_at_once() -> None:
+    """The least of three, in seconds of CPU; benchmarks.startup measures the time it takes."""
+    marks = [children_seconds()]
+    for _ in range(3):
+        subprocess.run([sys.executable, "-c", RUN, "--help"], cwd=ROOT, check=True)
+        marks.append(children_seconds())
+    assert 0 < min(after - before for before, after in pairwise(marks)) <= 0.4
+
+
+def children_seconds() -> float:
+    """CPU time of all processes that this one has waited for."""
+    spent = os.times()
+    return spent.children_user + spent.children_system

@@ -1,0 +1,343 @@
+"""Doctor against a real server on loopback, real folders and real, if small, weights."""
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from pydantic import SecretStr
+
+from rubricem.agent.cli import main
+from rubricem.agent.cli.doctor import (
+    Check,
+    check_data_dir,
+    check_disk,
+    check_embedder,
+    check_server,
+    check_service,
+    check_source,
+    check_sources,
+    check_web,
+    check_weights,
+    shown,
+    without_password,
+)
+from rubricem.agent.settings import EmbeddedChoice, ServerChoice, Settings, load_settings
+from rubricem.agent.weights.catalogue import known
+from tests.support.sites import Answer, json_site
+
+
+@dataclass
+class Served:
+    """What the server answers to GET /v1/models, and the keys it was sent."""
+
+    url: str = ""
+    status: int = 200
+    body: bytes = b'{"data": [{"id": "small"}]}'
+    keys: list[str | None] = field(default_factory=list)
+
+    def list_models(self, *names: str) -> None:
+        self.body = json.dumps({"data": [{"id": name} for name in names]}).encode()
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    answer = Served()
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer.keys.append(self.headers.get("authorization"))
+            self.send_response(answer.status if self.path == "/v1/models" else 404)
+            self.send_header("content-length", str(len(answer.body)))
+            self.end_headers()
+            self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    answer.url = f"http://127.0.0.1:{server.server_port}/v1"
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield answer
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def doctor(*args: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *args])
+
+
+def found(result: Result) -> dict[str, dict[str, Any]]:
+    return {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+
+
+def states(*checks: Check) -> list[str]:
+    assert all(check.remedy for check in checks if check.state != "ok"), "each has its remedy"
+    return [check.state for check in checks]
+
+
+def test_a_fresh_machine_is_fit_and_told_what_will_be_fetched() -> None:
+    done = doctor("--json")
+    assert done.exit_code == 0, done.stdout
+    checks = found(done)
+    assert checks["llama.cpp"]["state"] == "ok"
+    assert checks["weights"]["state"] == "note"
+    assert "qwen2.5-coder-1.5b is not fetched yet (1,117 MB)" in checks["weights"]["found"]
+    assert "rubricem models fetch qwen2.5-coder-1.5b" in checks["weights"]["remedy"]
+    assert checks["source"]["state"] == "ok"
+
+
+def test_the_text_names_each_value_with_its_origin(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUBRICEM_SEED", "5")
+    lines = [line.split() for line in doctor("--model", "0.5b").stdout.splitlines()]
+    assert ["seed", "5", "[RUBRICEM_SEED]"] in lines
+    assert ["model", "0.5b", "[--model]"] in lines
+    assert ["tool_calls", "10", "[default]"] in lines
+    assert lines[-1] == ["ask", "works"]
+
+
+def test_the_server_alone_is_asked_when_one_is_named(served: Served) -> None:
+    done = doctor("--json", "--base-url", served.url, "--source", "python")
+    assert done.exit_code == 0, done.stdout
+    assert found(done)["server"]["found"] == f"{served.url} answers, with small"
+    assert "weights" not in found(done)
+
+
+async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Served) -> None:
+    served.status = 401
+    without = await check_server(ServerChoice("small", served.url))
+    wrong = await check_server(ServerChoice("small", served.url, "sk-wrong"))
+    assert states(without, wrong) == ["fault", "fault"]
+    assert "asks for a key (HTTP 401)" in without.found
+    assert "refuses the key (HTTP 401)" in wrong.found
+    assert served.keys == [None, "Bearer sk-wrong"]
+    assert "sk-wrong" not in f"{wrong}"
+
+
+async def test_a_server_that_is_down_is_told_from_one_that_is_no_model_server(
+    served: Served,
+) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        down = await check_server(ServerChoice("m", f"http://127.0.0.1:{free.getsockname()[1]}/v1"))
+    elsewhere = await check_server(ServerChoice("m", served.url.removesuffix("/v1")))
+    served.body = b"<html>welcome</html>"
+    page = await check_server(ServerChoice("m", served.url))
+    assert states(down, elsewhere, page) == ["fault", "fault", "fault"]
+    assert "does not answer" in down.found
+    assert "(HTTP 404) but lists no models" in elsewhere.found
+    assert "(HTTP 200) but lists no models" in page.found
+
+
+async def test_a_silent_server_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+        check = await check_server(ServerChoice("m", address), seconds=0.05)
+    assert states(check) == ["fault"]
+    assert "does not answer" in check.found
+
+
+async def test_a_model_must_be_named_unless_there_is_just_one(served: Served) -> None:
+    assert states(await check_server(ServerChoice(None, served.url))) == ["ok"]
+    served.list_models("a", "b")
+    unnamed = await check_server(ServerChoice(None, served.url))
+    unlisted = await check_server(ServerChoice("c", served.url))
+    assert states(unnamed, unlisted) == ["fault", "note"]
+    assert "a, b" in unnamed.remedy
+    assert "a, b" in unlisted.remedy
+    served.list_models()
+    assert states(await check_server(ServerChoice(None, served.url))) == ["fault"]
+
+
+def test_a_paid_model_without_a_key_is_a_fault_with_its_remedy() -> None:
+    done = doctor("--json", "--model", "gpt-4.1")
+    assert done.exit_code == 1
+    assert found(done)["policy"]["state"] == "fault"
+    assert "OPENAI_API_KEY" in found(done)["policy"]["remedy"]
+
+
+def test_a_setting_that_cannot_be_is_a_fault_not_a_crash(folder: Path) -> None:
+    (folder / "rubricem.toml").write_text("threads = 0\n", encoding="utf-8")
+    done = doctor("--json")
+    assert done.exit_code == 1
+    assert "threads cannot be 0" in found(done)["settings"]["found"]
+    assert doctor().stdout.splitlines()[-1].startswith("ask would fail")
+
+
+def test_a_misspelt_variable_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RUBRICEM_MODLE", "0.5b")
+    done = doctor("--json")
+    assert done.exit_code == 0
+    assert found(done)["environment"]["found"] == "RUBRICEM_MODLE names no setting and is not read."
+
+
+@pytest.mark.parametrize("output", [(), ("--json",)])
+def test_no_key_and_no_password_is_printed(
+    served: Served, output: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789-abcXY")
+    address = served.url.replace("//", "//me:secret@")
+    printed = doctor("--base-url", address, "--source", "python", *output).output
+    assert "0123456789" not in printed
+    assert "secret" not in printed
+    assert "set (…XY)" in printed
+
+
+def test_secrets_are_shown_by_their_end_only_when_they_are_long() -> None:
+    assert shown(SecretStr("abcdefghijkl")) == "set (…kl)"
+    assert shown(SecretStr("abcdefghijk")) == "set"
+    assert without_password("http://me:secret@host/v1") == "http://***@host/v1"
+    assert without_password("http://host/v1") == "http://host/v1"
+
+
+async def test_weights_cut_short_or_altered_are_a_fault(folder: Path) -> None:
+    weights = known("0.5b")
+    assert weights is not None
+    choice = EmbeddedChoice("0.5b")
+    missing = await check_weights(choice, folder)
+    file = folder / weights.folder / weights.files[0].path
+    file.parent.mkdir()
+    file.write_bytes(b"GGUF")
+    cut = await check_weights(choice, folder)
+    assert states(missing, cut) == ["note", "fault"]
+    assert "cut short" in cut.found
+    assert "rubricem models fetch" in cut.remedy
+
+
+@pytest.mark.model
+async def test_whole_weights_are_ok(weights_05b: Path) -> None:
+    check = await check_weights(EmbeddedChoice("0.5b"), weights_05b.parent.parent)
+    assert states(check) == ["ok"]
+    assert "whole" in check.found
+
+
+async def test_a_gguf_of_the_users_own_is_looked_into(folder: Path) -> None:
+    good, bad = folder / "good.gguf", folder / "bad.gguf"
+    good.write_bytes(b"GGUF....")
+    bad.write_bytes(b"MZ......")
+    paths = (good, bad, folder / "none.gguf")
+    checks = [await check_weights(EmbeddedChoice(str(path)), folder) for path in paths]
+    assert states(*checks) == ["ok", "fault", "fault"]
+
+
+async def test_a_hub_name_not_fetched_is_noted_without_asking_the_hub(folder: Path) -> None:
+    check = await check_weights(EmbeddedChoice("org/repo:file.gguf"), folder)
+    assert states(check) == ["note"]
+    assert "rubricem models fetch org/repo:file.gguf" in check.remedy
+
+
+def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path) -> None:
+    (folder / "file").touch()
+    bad, good = check_data_dir(folder / "file" / "data"), check_data_dir(folder / "new" / "data")
+    assert states(bad, good) == ["fault", "ok"]
+    assert "RUBRICEM_DATA_DIR" in bad.remedy
+    assert list((folder / "new" / "data").iterdir()) == []
+
+
+def test_a_disk_too_full_for_the_weights_is_a_fault(folder: Path) -> None:
+    choice = EmbeddedChoice("1.5b")
+    gigabyte = 10**9
+    full = check_disk(choice, folder / "not" / "yet", free_bytes=lambda _: gigabyte)
+    assert states(full) == ["fault"]
+    assert full.found.startswith("1.0 GB free")
+    assert "1.4 GB are needed" in full.found
+    roomy = check_disk(choice, folder, free_bytes=lambda _: 2 * gigabyte)
+    own = check_disk(EmbeddedChoice("my.gguf"), folder, free_bytes=lambda _: gigabyte)
+    assert states(roomy, own) == ["ok", "ok"]
+
+
+def test_sources_are_opened(folder: Path) -> None:
+    (folder / "docs" / "deep").mkdir(parents=True)
+    (folder / "docs" / "picture.png").touch()
+    assert states(check_source("docs")) == ["fault"]
+    (folder / "docs" / "deep" / "Read.MD").touch()
+    checks = [check_source(name) for name in ("docs", "python", "nowhere", "docs/picture.png")]
+    assert states(*checks) == ["ok", "ok", "fault", "fault"]
+
+
+def test_the_embedder_matters_to_hybrid_retrieval_only() -> None:
+    assert check_embedder(Settings()).found.startswith("not needed")
+    hybrid = check_embedder(Settings(retrieval="hybrid"))
+    assert states(hybrid) == ["note"]
+    assert "all-minilm-l6-v2 is not fetched yet" in hybrid.found
+
+
+def test_the_embedder_that_is_set_is_looked_for(tmp_path: Path) -> None:
+    other = check_embedder(Settings(retrieval="hybrid", embedder="qwen3-0.6b"))
+    assert states(other) == ["note"]
+    assert other.remedy.endswith("models fetch Qwen/Qwen3-Embedding-0.6B")
+    assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["fault"]
+    kind = "sentence_transformers.models.Transformer"
+    (tmp_path / "modules.json").write_text(f'[{{"type": "{kind}"}}]')
+    assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["ok"]
+
+
+async def answers() -> bool:
+    return True
+
+
+async def silent() -> bool:
+    return False
+
+
+@pytest.mark.parametrize(
+    ("name", "online", "state"),
+    [("web", True, "ok"), ("auto", True, "ok"), ("web", False, "fault")],
+)
+async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str) -> None:
+    check = await check_web(name, answers if online else silent)
+    assert (check.state, bool(check.remedy)) == (state, state == "fault")
+
+
+async def test_auto_works_also_without_the_web() -> None:
+    check = await check_web("auto", silent)
+    assert check.state == "note"
+    assert "python is taken" in check.found
+
+
+async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(
+    tmp_path: Path,
+) -> None:
+    settings = load_settings({"data_dir": tmp_path})
+    with json_site(Answer(b"OK")) as site:
+        address = "searxng:" + site.url.replace("//", "//ann:hunter2@")
+        there = await check_service(address, settings)
+    gone = await check_service(address, settings)
+    assert (there.state, gone.state) == ("ok", "fault")
+    assert there.found == f"searxng:{site.url} answers"
+    assert "hunter2" not in f"{there}{gone}"
+
+
+async def test_sources_are_checked_in_the_order_they_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.docx").write_bytes(b"")
+
+    async def probe(name: str, settings: Settings) -> Check:
+        return Check("source", "ok", f"{name} was probed")
+
+    flags = {"source": ("web", str(tmp_path), "searxng:http://a", "auto", "python")}
+    checks = await check_sources(load_settings(flags), probe)
+    assert [check.found.partition(":")[0] for check in checks] == [
+        "web was probed",
+        str(tmp_path),
+        "searxng",
+        "auto was probed",
+        "python",
+    ]
+
+
+def test_a_password_in_a_sources_address_is_not_shown() -> None:
+    source = ("python", "searxng:http://ann:hunter2@host:8080")
+    assert shown(source) == ("python", "searxng:http://***@host:8080")

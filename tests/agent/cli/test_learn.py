@@ -1,0 +1,456 @@
+"""`rubricem learn`: which runs wait, what becomes of each, and that nothing is done twice.
+
+The end of `rubricem ask --memory on` on the embedded model: learning is offered, or named.
+
+`rubricem rate`: kept with its time, shown to the reflection judge and to nobody else.
+"""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.learning.lessons import learnt_candidates
+from rubricem.memory.errors import StoreError
+from rubricem.memory.runs import MOST_CHARACTERS, RunStore, rate, ratings_in
+from rubricem.memory.schema import Status, Trajectory
+from rubricem.training.rows.compile import reflection_rows
+from tests.conftest import COMMAND, ROOT
+from tests.judge.test_reflection import by_content
+from tests.support.bank_cli import (
+    CALLS,
+    GREAT,
+    QUESTION,
+    Server,
+    ask,
+    command,
+    kept,
+    mark,
+    prepared,
+)
+from tests.support.policies import contents
+from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.values import trajectory
+from tests.support.waiting import PATIENCE, Process, wait_for
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return prepared(tmp_path, monkeypatch)
+
+
+class Failing:
+    """Stands in the way of calls of one kind until it is told to stop."""
+
+    def __init__(self, kind: str, reply: Scripted) -> None:
+        self.kind, self.reply, self.on = kind, reply, True
+
+    def __call__(self, kind: str, number: int) -> Scripted | None:
+        return self.reply if self.on and kind == self.kind else None
+
+
+@pytest.mark.parametrize(
+    ("kind", "reply", "reason", "anew"),
+    [
+        ("criteria", "no JSON", "nothing could be scored", CALLS),
+        ("score", Fault(401), "nothing could be scored", CALLS[1:]),
+        ("reflect", Fault(401), "wants an API key", CALLS[2:]),
+        ("judge reflections", "no JSON", "the judge failed", CALLS[-1:]),
+    ],
+)
+def test_a_judge_that_fails_leaves_the_run_waiting_and_is_asked_anew(
+    data: Path, kind: str, reply: Scripted, reason: str, anew: tuple[str, ...]
+):
+    failing = Failing(kind, reply)
+    script = Server(at=failing)
+    with ScriptedServer(script) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        failed = command("learn")
+        assert failed.exit_code == 1 and "one: nothing was learnt from this run" in failed.stdout
+        assert mark(data, "one")["state"] == "queued"
+        assert reason in mark(data, "one")["reason"] and reason in failed.stdout
+        server.settle()
+        failing.on = False
+        before = len(script.asked)
+        done = command("learn")
+    assert (done.exit_code, script.asked[before:]) == (0, list(anew)), done.output
+    assert "one: kept reflection" in done.stdout
+    assert len(kept(data)) == 1
+    assert command("learn").stdout.startswith("Nothing waits")
+
+
+@pytest.mark.parametrize(
+    ("at", "answered"), [(1, 0), pytest.param(2, 1, marks=pytest.mark.slow), (6, 9), (11, 10)]
+)
+def test_a_killed_learning_goes_on_where_it_was(data: Path, at: int, answered: int):
+    failing = Failing("criteria", Fault(401))
+    counted: list[str] = []
+
+    def stand(kind: str, number: int) -> Scripted | None:
+        if not failing.on and kind in CALLS:
+            counted.append(kind)
+            return Hang() if len(counted) == at else None
+        return failing(kind, number)
+
+    with ScriptedServer(Server(at=stand)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        failing.on = False
+        with Process([*COMMAND, "learn"], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+            wait_for(lambda: len(counted) >= at and journalled(data) == answered)
+            process.kill()
+        done = command("learn")
+    assert done.exit_code == 0, done.output
+    # All but the one that hung were answered, and none of them is asked again.
+    assert len(counted) == len(CALLS) + 1
+    assert len(kept(data)) == 1
+
+
+def journalled(data: Path) -> int:
+    path = data / "runs" / "one" / "learning.jsonl"
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_only_runs_asked_with_memory_on_wait_unless_all_are_wanted(data: Path):
+    failing = Failing("criteria", Fault(401))
+    with ScriptedServer(Server(at=failing)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        ask(server, data, "--memory", "off", "--thread", "two")
+        ask(server, data, "--memory", "read-only", "--thread", "three")
+        failing.on = False
+        first = json.loads(command("learn", "--json").stdout)["runs"]
+        limited = json.loads(command("learn", "--all", "--limit", "1", "--json").stdout)["runs"]
+        rest = json.loads(command("learn", "--all", "--json").stdout)["runs"]
+    assert [run["thread"] for run in first] == ["one"]
+    assert first[0]["outcome"] == "kept" and first[0]["score"] == pytest.approx(0.9)
+    assert [run["thread"] for run in limited] == ["two"]
+    assert [run["thread"] for run in rest] == ["three"]
+
+
+def test_a_named_run_is_learnt_from_however_it_was_asked(data: Path):
+    with ScriptedServer(Server()) as server:
+        ask(server, data, "--memory", "off", "--thread", "two")
+        done = command("learn", "two")
+        again = command("learn", "two")
+    assert "two: kept reflection" in done.stdout
+    assert "two: this run was learnt from before" in again.stdout
+    unknown = command("learn", "nobody")
+    assert unknown.exit_code == 2 and "no run that has ended is called 'nobody'" in unknown.stderr
+
+
+def test_a_skipped_run_waits_no_longer(data: Path):
+    failing = Failing("criteria", Fault(401))
+    with ScriptedServer(Server(at=failing)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        assert "one: it waits no longer" in command("learn", "--skip").stdout
+    assert command("learn").stdout.startswith("Nothing waits")
+    assert mark(data, "one") == {"state": "skipped", "reason": "a person skipped it", "failed": []}
+
+
+def test_of_several_runs_of_a_question_only_the_chosen_one_waits(data: Path):
+    script = Server(at=lambda kind, number: Fault(401) if kind == "criteria" else None)
+    with ScriptedServer(script) as server:
+        ask(server, data, "--memory", "on", "--thread", "t", "--best-of", "2")
+    assert mark(data, "t-1")["state"] == "queued"
+    assert mark(data, "t-2")["reason"] == "another run of its question was chosen"
+
+
+def test_a_server_that_is_gone_leaves_all_waiting(data: Path):
+    with ScriptedServer(Server(at=Failing("criteria", Fault(401)))) as server:
+        for name in ("one", "two"):
+            ask(server, data, "--memory", "on", "--thread", name)
+    done = command("learn", "--json")
+    assert done.exit_code == 1
+    assert [run["outcome"] for run in json.loads(done.stdout)["runs"]] == ["queued", "queued"]
+
+
+def test_an_unreadable_run_holds_nothing_up(data: Path):
+    with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
+        for name in ("one", "two", "three"):
+            ask(server, data, "--memory", "on", "--thread", name)
+        (data / "runs" / "one" / "trajectory.json").write_text("{")
+        (data / "runs" / "two" / "learn.json").write_text("{")
+        failing.on = False
+        runs = json.loads(command("learn", "--json").stdout)["runs"]
+    assert [(run["thread"], run["outcome"]) for run in runs] == [("two", "kept"), ("three", "kept")]
+
+
+def test_what_was_written_and_scored_makes_training_rows(data: Path):
+    with ScriptedServer(Server()) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+    [candidates] = learnt_candidates(data)
+    assert [c.accepted for c in candidates] == [True] + [False] * 7
+    assert all(c.score and c.segments[1].text == GREAT for c in candidates)
+    # A server gives no token ids, so a row needs a tokenizer first; each says so.
+    compiled = reflection_rows(candidates)
+    assert sum(compiled.dropped.values()) + len(compiled.rows) == 8
+
+
+RUN = trajectory("It is.")
+AFTER = """
+import sys
+from rubricem.agent.cli.learn import learn_after
+from rubricem.agent.settings import load_settings
+from rubricem.memory.runs import RunStore
+settings = load_settings({"memory": "on"})
+run = RunStore(settings.data_dir).load(sys.argv[1])
+learn_after(settings, run, quiet=sys.argv[2:] == ["quiet"])
+"""
+OFFER = "1 run can be learnt from: learn now? [y/N]: "
+
+
+def ended(data: Path, run: Trajectory = RUN, memory: str = "on") -> Trajectory:
+    """A run of the embedded model that has been shown."""
+    store = RunStore(data)
+    store.create(run.thread, {"ask": {"question": run.question}, "choices": {"memory": memory}})
+    store.save(run)
+    return run
+
+
+@contextmanager
+def on_terminal(*command: str) -> Iterator[tuple[Process, int]]:
+    """A command whose input and errors are a terminal, and that terminal's other end."""
+    ours, theirs = pty.openpty()
+    with Process(
+        command, cwd=ROOT, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE, text=True
+    ) as process:
+        os.close(theirs)
+        try:
+            yield process, ours
+        finally:
+            process.kill()
+            os.close(ours)
+
+
+def interrupted(process: Process, terminal: int) -> None:
+    """^C until it is heard: Python forgets one that comes just before it waits for a line."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        process.send_signal(signal.SIGINT)
+        if select.select([terminal], [], [], 2)[0]:
+            return
+
+
+def read_until(terminal: int, end: str) -> str:
+    """What the terminal shows up to these words; to its end, where they do not come."""
+    shown = ""
+    while end not in shown:
+        assert select.select([terminal], [], [], PATIENCE)[0], f"nothing came after {shown!r}"
+        try:
+            piece = os.read(terminal, 4096)
+        except OSError:  # how Linux says that the other end was closed
+            break
+        shown += piece.decode()
+    return shown
+
+
+def after(thread: str, *more: str) -> tuple[str, ...]:
+    return sys.executable, "-c", AFTER, thread, *more
+
+
+def without_terminal(thread: str, *more: str) -> str:
+    done = subprocess.run(after(thread, *more), cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    return done.stderr
+
+
+@pytest.mark.parametrize("reply", ["n\n", "\n", "\x04", "interrupt"])
+def test_who_declines_is_told_how_to_learn_later(data: Path, reply: str):
+    run = ended(data)
+    with on_terminal(*after(run.thread)) as (process, terminal):
+        assert read_until(terminal, OFFER).endswith(OFFER)
+        if reply == "interrupt":
+            interrupted(process, terminal)
+        else:
+            os.write(terminal, reply.encode())
+        assert "Later: rubricem learn" in read_until(terminal, "rubricem learn")
+        assert process.wait() == 0
+    assert not (data / "bank").exists()
+
+
+def test_without_a_terminal_one_line_names_the_command(data: Path):
+    run = ended(data)
+    line = "1 run can be learnt from: rubricem learn\n"
+    assert without_terminal(run.thread) == line
+    with on_terminal(*after(run.thread, "quiet")) as (_, terminal):
+        assert read_until(terminal, "nothing more") == line.replace("\n", "\r\n")
+
+
+def test_a_run_that_teaches_nothing_is_not_offered(data: Path):
+    cut = RUN.model_copy(update={"status": Status.PARTIAL, "ended_by": "interrupt"})
+    assert "it was interrupted" in without_terminal(ended(data, cut).thread)
+
+
+def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
+    run = ended(data)
+    written = [{"trajectory_id": run.id, "question": run.question, "segments": []}]
+    (data / "runs" / run.thread / "reflections.json").write_text(json.dumps(written))
+    assert without_terminal(run.thread) == "this run was learnt from before\n"
+    RunStore(data).save(run.model_copy(update={"id": "run-2"}))
+    assert "1 run can be learnt from" in without_terminal(run.thread)
+    assert "it went on" in mark(data, run.thread)["reason"]
+
+
+def test_a_failure_beside_the_answer_is_a_sentence(data: Path):
+    run = ended(data)
+    (data / "runs" / run.thread / "reflections.json").write_text("{")
+    assert "nothing was learnt from this run: " in without_terminal(run.thread)
+
+
+@pytest.mark.slow
+def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Path, tiny: Path):
+    failing = True
+
+    def judge(kind: str, number: int) -> Scripted | None:
+        return Fault(401) if failing and kind == "criteria" else None
+
+    with ScriptedServer(Server(at=judge)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        failing = False
+        more = ("--model", str(tiny), "--source", str(data.parent / "notes"), "--tool-calls", "1")
+        named = ("ask", QUESTION, "--memory", "on", "--thread", "two", *more)
+        with on_terminal(*COMMAND, *named) as (process, terminal):
+            read_until(terminal, "2 runs can be learnt from: learn now? [y/N]: ")
+            assert process.stdout and process.stdout.readline() == f"{QUESTION}\n"
+            os.write(terminal, b"y\n")
+            told = read_until(terminal, "nothing more")
+            assert process.wait() == 0
+    assert "one: kept reflection" in told
+    # A model of random weights writes no reflection.
+    assert "loading tiny.gguf" in told and "\r\ntwo: no" in told
+    assert [item.question for item in kept(data)] == [QUESTION]
+
+
+COMMENT = "It leaves out what is evicted."
+
+
+def test_every_rating_is_kept_and_the_last_one_counts(tmp_path: Path):
+    assert ratings_in(tmp_path) == ()
+    rate(tmp_path, 5)
+    rate(tmp_path, 2, f"  {COMMENT}\udc80 ")
+    first, last = ratings_in(tmp_path)
+    assert (first.score, last.score, last.comment) == (5, 2, f"{COMMENT}\ufffd")
+    assert first.at <= last.at
+    (tmp_path / "rating.json").write_text("[{}]")
+    with pytest.raises(StoreError, match="holds no ratings"):
+        rate(tmp_path, 3)
+    assert (tmp_path / "rating.json").read_text() == "[{}]", "nothing is overwritten unread"
+
+
+def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data: Path):
+    learning = False
+
+    def judge(kind: str, number: int) -> Scripted | None:
+        return Fault(401) if kind == "criteria" and not learning else None
+
+    with ScriptedServer(Server(at=judge)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        rated = command("rate", "one", "2", "--comment", COMMENT)
+        learning = True
+        assert command("learn").exit_code == 0
+        asked = {contents(r.body)[0][1][:20]: json.dumps(r.body) for r in server.requests}
+    assert rated.stdout == (
+        "one: rated 2 of 5\nIt waits to be learnt from, with the rating: rubricem learn\n"
+    )
+    shown = {system for system, body in asked.items() if COMMENT in body or "2 of 5" in body}
+    assert shown == {"You judge reviews of"}
+    assert any(system.startswith("You review finished") for system in asked)
+
+
+def test_a_rating_of_a_run_learnt_from_has_its_candidates_scored_anew(data: Path):
+    def judge(kind: str, number: int) -> Scripted | None:
+        return None if number == 1 or kind != "judge reflections" else "again"
+
+    script = Server(at=judge)
+    plain = script.__call__
+
+    def answering(body: dict[str, object], number: int) -> Scripted:
+        reply = plain(body, number)
+        return by_content(body).replace("0.9", "0.7") if reply == "again" else reply
+
+    with ScriptedServer(answering) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        [before] = kept(data)
+        rated = command("rate", "one", "4")
+        assert mark(data, "one")["state"] == "queued"
+        calls = len(script.asked)
+        done = command("learn")
+    assert "it waits again: rubricem learn" in rated.stdout
+    assert script.asked[calls:] == ["judge reflections"]
+    [after] = kept(data)
+    assert after.score == pytest.approx(0.7) and after.id in done.stdout
+    assert (after.takeaways, after.id != before.id) == (before.takeaways, True)
+    assert command("learn").stdout.startswith("Nothing waits")
+
+
+def test_a_rating_that_comes_while_the_run_is_learnt_from_is_not_lost(data: Path):
+    def judge(kind: str, number: int) -> None:
+        if kind == "judge reflections" and number == 1:
+            rate(data / "runs" / "one", 2, COMMENT)
+
+    with ScriptedServer(Server(at=judge)) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        assert mark(data, "one")["state"] == "queued"
+        before = len(server.requests)
+        assert command("learn").exit_code == 0
+        [asked] = server.requests[before:]
+    assert COMMENT in json.dumps(asked.body)
+    assert command("learn").stdout.startswith("Nothing waits")
+
+
+def test_what_a_rating_turns_down_stands_until_a_person_acts_and_says_so(data: Path):
+    replies = iter([None, "down"])
+    script = Server(at=lambda kind, _: next(replies) if kind == "judge reflections" else None)
+
+    def answering(body: dict[str, object], number: int) -> Scripted:
+        reply = script(body, number)
+        return by_content(body).replace("0.9", "0.1") if reply == "down" else reply
+
+    with ScriptedServer(answering) as server:
+        ask(server, data, "--memory", "on", "--thread", "one")
+        [item] = kept(data)
+        command("rate", "one", "1")
+        done = command("learn")
+    assert "the best scored 0.10" in done.stdout
+    assert f"{item.id}, which it taught before, stands" in done.stdout
+    assert kept(data) == [item]
+
+
+def test_a_run_that_does_not_wait_is_told_so(data: Path):
+    with ScriptedServer(Server()) as server:
+        ask(server, data, "--memory", "read-only", "--thread", "two")
+    done = command("rate", "two", "5")
+    assert done.stdout.endswith(
+        "It does not wait to be learnt from; to do so: rubricem learn two\n"
+    )
+
+
+@pytest.mark.parametrize("score", ["0", "6", "9", "good", "3.5", "٣", "²", ""])
+def test_a_score_that_is_none_is_refused(data: Path, score: str):
+    RunStore(data).save(run := trajectory("It is."))
+    done = command("rate", run.thread, score)
+    assert done.exit_code == 2 and "is no rating." in done.stderr
+    assert "Give a whole number from 1, of no use, to 5" in done.stderr
+    assert ratings_in(data / "runs" / run.thread) == ()
+
+
+def test_a_run_that_is_not_there_cannot_be_rated(data: Path):
+    done = command("rate", "nobody", "3")
+    assert done.exit_code == 2
+    assert "no run that has ended is called 'nobody'" in done.stderr
+    assert command("rate", "../one", "3").exit_code == 2
+    assert not data.exists()
+
+
+def test_a_comment_that_is_too_long_is_refused_and_nothing_is_kept(tmp_path: Path):
+    with pytest.raises(ValueError, match=r"2,001 characters"):
+        rate(tmp_path, 3, "x" * (MOST_CHARACTERS + 1))
+    assert ratings_in(tmp_path) == ()

@@ -1,0 +1,92 @@
+"""`rubricem runs`: what is listed and shown, and which run a resume takes up."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.cli.ask import latest
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Status, Usage
+from tests.support.values import trajectory
+
+ASKED: dict[str, Any] = {"ask": {"question": "What is \x1b[31mred?"}, "choices": {}}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
+    return RunStore(tmp_path)
+
+
+def add(store: RunStore, thread: str, age: int, **fields: Any) -> None:
+    """A run asked `age` seconds before the others; without fields it has not ended."""
+    store.create(thread, ASKED)
+    path = store.folder / thread / "request.json"
+    os.utime(path, (1_700_000_000 - age, 1_700_000_000 - age))
+    if fields:
+        ended = trajectory("An answer.").model_copy(update={"thread": thread, **fields})
+        store.save(ended)
+
+
+def runs(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["runs", *arguments])
+
+
+def test_runs_are_listed_with_how_they_ended_and_what_they_cost(store: RunStore):
+    usage = Usage(prompt_tokens=1000, completion_tokens=200, calls=3)
+    add(store, "old", 30, usage=usage)
+    add(store, "dear", 20, usage=usage.model_copy(update={"cost": 0.0123}), status=Status.PARTIAL,
+        reason="spent", ended_by="cost")  # fmt: skip
+    add(store, "killed", 10)
+    listed = runs().stdout.splitlines()
+    assert [line.split()[0] for line in listed] == ["old", "dear", "killed", "3"]
+    assert "finished" in listed[0] and "1,200 tokens" in listed[0]
+    assert "partial" in listed[1] and "$0.0123" in listed[1]
+    assert "unfinished" in listed[2] and "2023-11-1" in listed[2]
+    assert "\x1b" not in "".join(listed)
+    rows = json.loads(runs("--json", "-n", "2").stdout)["runs"]
+    assert [(row["thread"], row["status"], row["ended_by"]) for row in rows] == [
+        ("dear", "partial", "cost"), ("killed", "unfinished", ""),
+    ]  # fmt: skip
+    assert rows[0]["usage"]["cost"] == 0.0123
+
+
+def test_one_run_is_shown_as_its_report(store: RunStore):
+    add(store, "a", 0, status=Status.FINISHED)
+    add(store, "b", 0)
+    assert "An answer." in runs("show", "a").stdout
+    assert json.loads(runs("show", "a", "--json").stdout)["answer"] == "An answer."
+    assert "rubricem ask --resume b" in runs("show", "b").stdout
+    missing = runs("show", "c")
+    assert missing.exit_code == 2 and "no run is called 'c'" in missing.stderr
+
+
+def test_a_run_that_cannot_be_read_does_not_hide_the_others(store: RunStore):
+    add(store, "good", 10, status=Status.FINISHED)
+    add(store, "bad", 0)
+    (store.folder / "bad" / "trajectory.json").write_text("{")
+    lines = runs().stdout.splitlines()
+    assert "finished" in lines[0] and "unreadable" in lines[1]
+
+
+def test_the_latest_run_that_did_not_end_is_resumed(store: RunStore):
+    add(store, "killed", 30)
+    add(store, "partial", 20, status=Status.PARTIAL, reason="spent")
+    add(store, "nothing", 10, status=Status.NO_EVIDENCE, reason="nothing was found")
+    add(store, "done", 0, status=Status.FINISHED)
+    assert latest(store) == "partial"
+    add(store, "partial", 20, status=Status.FINISHED)
+    assert latest(store) == "killed"
+    add(store, "killed", 30, status=Status.FINISHED)
+    with pytest.raises(SettingsError, match="no run to go on with"):
+        latest(store)
+
+
+def test_an_empty_data_directory_lists_nothing(store: RunStore):
+    assert runs().stdout == "0 runs\n"

@@ -1,0 +1,96 @@
+"""What code tells of a stage: whether its form is whole, and whether its citations hold."""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.learning.scoring import Supported, Valid, gated
+from rubricem.judge.buffers import add
+from rubricem.judge.composed import ComposedJudge, StageView
+from rubricem.judge.stage import StageJudge
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Stage, StageScore, Trajectory
+from tests.support.policies import RUN, answer, asked, plan, search
+from tests.support.scripted_server import ScriptedServer
+from tests.support.values import ScriptedProposer, ScriptedScorer, group_of, item
+
+CACHE = "cache can grow without bound"
+
+
+async def run_with(tmp_path: Path, *turns: str) -> Trajectory:
+    with ScriptedServer(turns) as server:
+        return await asked(server.base_url, tmp_path)
+
+
+def view(trajectory: Trajectory, stage: Stage) -> StageView:
+    async def unasked() -> StageScore:
+        raise AssertionError("code needs no judge")
+
+    return StageView(trajectory, stage, unasked)
+
+
+def validity(trajectory: Trajectory) -> list[float]:
+    return [float(Valid()("", view(trajectory, stage))) for stage in Stage]  # type: ignore[arg-type]
+
+
+def support(trajectory: Trajectory) -> float:
+    return float(Supported()("", view(trajectory, Stage.ANSWER)))  # type: ignore[arg-type]
+
+
+def damaged(trajectory: Trajectory, old: str, new: str) -> Trajectory:
+    """The run with a piece of the policy's text replaced."""
+    assert old in trajectory.transcript()
+    segments = tuple(
+        s.model_copy(update={"text": s.text.replace(old, new)}) if s.stage else s
+        for s in trajectory.segments
+    )
+    return trajectory.model_copy(update={"segments": segments})
+
+
+async def test_a_whole_run_is_valid_in_every_stage(tmp_path: Path):
+    assert validity(await run_with(tmp_path, *RUN)) == [1.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "valid"),
+    [
+        ("<deep_analysis>Simple.</deep_analysis>", "", [0, 1, 1, 1]),
+        ("<research_plan>Read the documentation.", "<research_plan>", [0, 1, 1, 1]),
+        ("<state_evaluation>Size is open.</state_evaluation>", "", [1, 0, 1, 1]),
+        ("<rubric_review>Both items: S1.</rubric_review>", "", [1, 1, 0, 1]),
+        ("</answer>", "", [1, 1, 1, 0]),
+    ],
+)
+async def test_what_is_missing_in_a_stage_is_that_stages_fault_alone(
+    tmp_path: Path, old: str, new: str, valid: list[float]
+):
+    run = await run_with(tmp_path, *RUN)
+    assert validity(damaged(run, old, new)) == valid
+
+
+async def test_support_is_the_share_of_cited_claims_that_a_passage_holds(tmp_path: Path):
+    held, made_up = f'<cite id="S1">{CACHE}</cite>', '<cite id="S1">Penguins waddle south</cite>'
+    unknown = f'<cite id="S99">{CACHE}</cite>'
+    run = await run_with(tmp_path, plan(), search("cache"), answer("Known."))
+    for text, share in (
+        (f"{held}.", 1.0),
+        (f"{held}. {made_up}.", 0.5),
+        (f"{held}. {made_up}. {unknown}. {made_up}.", 0.25),
+        ("Nothing is cited.", 0.0),
+    ):
+        assert support(damaged(run, "Known.", text)) == pytest.approx(share)
+
+
+async def test_the_judge_is_asked_only_behind_form_and_citations(tmp_path: Path):
+    good = damaged(await run_with(tmp_path, *RUN), "an unbounded cache", CACHE)
+    uncited = damaged(good, f'<cite id="S1">{CACHE}</cite>', CACHE)
+    planless = damaged(good, "<deep_analysis>Simple.</deep_analysis>", "")
+    each = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
+    buffer = add(RubricBuffer(question=good.question), each, 0, "before")
+    inner = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.5))
+    result = await ComposedJudge(inner, gated()).judge(group_of(good, uncited, planless), buffer)
+    assert [[s.score for s in j.stages] for j in result.judgements] == [
+        [0.75, 0.75, 0.75, 0.75],
+        [0.75, 0.75, 0.75, 0.0],
+        [0.0, 0.75, 0.75, 0.75],
+    ]

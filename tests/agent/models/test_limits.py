@@ -1,0 +1,317 @@
+import asyncio
+import time
+from datetime import UTC, datetime
+
+import pytest
+
+from rubricem.agent.models.limits import (
+    Allowance,
+    AttemptError,
+    Endpoint,
+    Limiter,
+    Limiters,
+    Retry,
+    asked_wait,
+    is_transient,
+    shared_limiters,
+)
+from rubricem.agent.models.prices import Price, Prices, cost
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Usage
+from tests.support.waiting import PATIENCE
+
+
+async def test_no_more_than_the_limit_are_in_flight() -> None:
+    limiter = Limiter(2)
+    now = most = 0
+
+    async def call() -> None:
+        nonlocal now, most
+        async with limiter.slot():
+            now += 1
+            most = max(most, now)
+            await asyncio.sleep(0.01)
+            now -= 1
+
+    await asyncio.gather(*(call() for _ in range(7)))
+    assert most == 2
+
+
+async def test_a_pause_holds_back_every_call_and_then_lets_all_go() -> None:
+    limiter = Limiter(4)
+    limiter.pause(0.2)
+    start = time.monotonic()
+
+    async def call() -> float:
+        async with limiter.slot():
+            return time.monotonic() - start
+
+    begun = await asyncio.gather(*(call() for _ in range(6)))
+    assert min(begun) >= 0.2
+    assert max(begun) < 30
+
+
+async def test_a_pause_is_prolonged_but_never_shortened() -> None:
+    limiter = Limiter(1)
+    limiter.pause(0.2)
+    limiter.pause(0.01)
+    start = time.monotonic()
+    waiting = asyncio.create_task(enter(limiter))
+    await asyncio.sleep(0.05)
+    limiter.pause(0.3)
+    await waiting
+    assert time.monotonic() - start >= 0.35
+
+
+async def enter(limiter: Limiter) -> None:
+    async with limiter.slot():
+        pass
+
+
+async def test_a_call_that_fails_gives_its_place_back() -> None:
+    limiter = Limiter(1)
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            async with asyncio.timeout(PATIENCE), limiter.slot():
+                raise RuntimeError
+
+
+def test_a_server_has_one_limiter_however_its_address_is_written() -> None:
+    limiters = Limiters()
+    one = limiters.of("http://localhost:8080/v1")
+    assert limiters.of("http://LOCALHOST:8080/v1/") is one
+    assert limiters.of("http://ann:secret@localhost:8080/v1") is one
+    assert limiters.of("http://localhost:8081/v1") is not one
+    assert Limiters().of("http://localhost:8080/v1") is not one
+
+
+async def test_policy_and_judge_of_one_process_share_the_limiter_of_their_server() -> None:
+    one = shared_limiters().of("http://localhost:8080/v1", 4)
+    assert shared_limiters().of("http://localhost:8080/v1", 8) is one
+
+
+def test_every_event_loop_has_limiters_of_its_own() -> None:
+    async def held() -> Limiters:
+        return shared_limiters()
+
+    assert asyncio.run(held()) is not asyncio.run(held())
+
+
+def test_a_limit_below_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="lets none through"):
+        Limiter(0)
+
+
+def refused() -> AttemptError:
+    return AttemptError("no room", "wait", again=True, crowded=True)
+
+
+async def fail(limiter: Limiter, error: Exception) -> None:
+    with pytest.raises(type(error)):
+        async with limiter.slot():
+            await asyncio.sleep(0.001)
+            raise error
+
+
+async def test_a_refusal_halves_what_is_let_through_and_a_window_of_successes_adds_one() -> None:
+    limiter = Limiter(8)
+    await fail(limiter, refused())
+    assert limiter.allowance.now == 4
+    for _ in range(4):
+        await enter(limiter)
+    assert limiter.allowance.now == 5
+    for _ in range(5 + 6 + 7):
+        await enter(limiter)
+    assert limiter.allowance.now == 8
+    for _ in range(20):
+        await enter(limiter)
+    assert limiter.allowance.now == 8, "never above the limit"
+
+
+async def test_calls_that_were_refused_together_halve_once_and_never_below_one() -> None:
+    limiter = Limiter(8)
+    await asyncio.gather(*(fail(limiter, refused()) for _ in range(8)))
+    assert limiter.allowance.now == 4
+    for _ in range(5):
+        await fail(limiter, refused())
+    assert limiter.allowance.now == 1
+
+
+async def test_a_server_that_never_answers_halves_and_one_that_is_down_does_not() -> None:
+    limiter = Limiter(8)
+    await fail(limiter, AttemptError("nothing came", "", again=True, silent=True))
+    assert limiter.allowance.now == 4
+    await fail(limiter, AttemptError("nobody listens", "", again=True, away=True))
+    assert limiter.allowance.now == 4
+
+
+def test_no_more_are_let_through_while_calls_take_far_longer_than_they_once_did() -> None:
+    allowance = Allowance(8)
+    for _ in range(8):
+        allowance.succeeded(time.monotonic(), 1.0)
+    allowance.failed(before := time.monotonic())
+    for _ in range(4):
+        allowance.succeeded(before, 1.0)
+    assert allowance.now == 4, "what began before the cut says nothing of what came after it"
+    for seconds in [2.5] * 4 + [0.1] + [2.1] * 3:
+        allowance.succeeded(time.monotonic(), seconds)
+    assert allowance.now == 4, "both windows had a median above twice the best"
+    for _ in range(4):
+        allowance.succeeded(time.monotonic(), 2.0)
+    assert allowance.now == 5
+
+
+async def test_what_is_in_flight_shrinks_to_what_the_server_bears() -> None:
+    limiter, running = Limiter(6), 0
+    seen: list[tuple[int, int]] = []
+
+    async def call(number: int) -> None:
+        nonlocal running
+        async with limiter.slot():
+            running += 1
+            seen.append((running, limiter.allowance.now))
+            await asyncio.sleep(0.01)
+            running -= 1
+            if number == 0:
+                raise refused()
+
+    await asyncio.gather(*(call(n) for n in range(18)), return_exceptions=True)
+    assert [running for running, _ in seen[:6]] == [1, 2, 3, 4, 5, 6]
+    assert all(running <= allowed for running, allowed in seen)
+    assert min(allowed for _, allowed in seen) == 3
+
+
+async def test_a_caller_that_gives_up_waiting_leaves_its_place_to_the_next() -> None:
+    limiter, let_go = Limiter(1), asyncio.Event()
+
+    async def hold() -> None:
+        async with limiter.slot():
+            await let_go.wait()
+
+    holding, impatient = asyncio.create_task(hold()), asyncio.create_task(enter(limiter))
+    patient = asyncio.create_task(enter(limiter))
+    await asyncio.sleep(0.01)
+    impatient.cancel()
+    let_go.set()
+    async with asyncio.timeout(PATIENCE):
+        await asyncio.gather(holding, patient)
+    with pytest.raises(asyncio.CancelledError):
+        await impatient
+    async with asyncio.timeout(PATIENCE), limiter.slot():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("address", "url", "host"),
+    [
+        ("http://localhost:8080/v1", "http://localhost:8080/v1", "localhost:8080"),
+        ("https://API.example.com/v1/", "https://api.example.com/v1", "api.example.com"),
+        ("http://ann:pw@host:1/v1?key=secret#x", "http://host:1/v1", "host:1"),
+        ("http://[::1]:8080", "http://[::1]:8080", "[::1]:8080"),
+    ],
+)
+def test_an_address_is_shown_without_credentials(address: str, url: str, host: str) -> None:
+    endpoint = Endpoint.parse(address)
+    assert (endpoint.url, endpoint.host) == (url, host)
+
+
+def test_credentials_become_a_header_that_repr_hides() -> None:
+    endpoint = Endpoint.parse("http://ann:p%40ss@host/v1")
+    assert endpoint.basic == "Basic YW5uOnBAc3M="
+    assert "YW5u" not in repr(endpoint)
+    assert Endpoint.parse("http://host/v1").basic is None
+
+
+@pytest.mark.parametrize("address", ["localhost:8080", "ftp://host/v1", "http://", "http://h:x/"])
+def test_what_is_no_http_address_is_refused_without_repeating_it(address: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        Endpoint.parse(address)
+    assert address not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("localhost", True),
+        ("127.0.0.9", True),
+        ("[::1]", True),
+        ("10.0.0.1", False),
+        ("a.b", False),
+    ],
+)
+def test_loopback_is_known_by_name_and_number(host: str, loopback: bool) -> None:
+    assert Endpoint.parse(f"http://{host}/v1").loopback is loopback
+
+
+NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250", "retry-after": "1"}, 0.25),
+        ({"retry-after": "Sun, 01 Mar 2026 12:00:30 GMT"}, 30.0),
+        ({"retry-after": "Sun, 01 Mar 2026 11:59:00 GMT"}, 0.0),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "soon"}, None),
+        ({"retry-after": "inf"}, None),
+        ({}, None),
+    ],
+)
+def test_what_a_server_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
+    assert asked_wait(headers, NOW) == seconds
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    retry = Retry(first=1.0, longest=5.0)
+    assert [retry.wait(tried, None, chance=0.0) for tried in (1, 2, 3, 4)] == [0.5, 1, 2, 2.5]
+    assert [retry.wait(tried, None, chance=1.0) for tried in (1, 2, 3, 4)] == [1, 2, 4, 5]
+
+
+def test_a_wait_that_was_asked_for_is_never_shortened() -> None:
+    assert Retry(longest=5.0).wait(1, 20.0, chance=0.0) == 20.0
+    assert Retry(longest=5.0).wait(1, 20.0, chance=1.0) == 22.0
+
+
+def test_only_passing_failures_are_tried_again() -> None:
+    assert all(map(is_transient, (408, 409, 429, 500, 502, 503, 529)))
+    assert not any(map(is_transient, (400, 401, 403, 404, 422)))
+
+
+USAGE = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=200_000, calls=1)
+
+
+def test_cached_tokens_cost_their_own_price() -> None:
+    # 0.6 million at 2, 0.4 million at 0.5, 0.2 million at 8
+    assert cost(USAGE, Price(2.0, 0.5, 8.0)) == pytest.approx(1.2 + 0.2 + 1.6)
+
+
+def test_no_price_is_no_cost_rather_than_zero() -> None:
+    assert cost(USAGE, None) is None
+
+
+def test_a_published_price_holds_at_its_own_host_alone() -> None:
+    assert Prices().of("gpt-4.1", "api.openai.com") == Price(2.0, 0.5, 8.0)
+    assert Prices().of("gpt-4.1", "localhost:8080") is None
+
+
+def test_a_dated_model_costs_what_the_undated_does() -> None:
+    prices = Prices()
+    dated = prices.of("gpt-4o-mini-2024-07-18", "api.openai.com")
+    assert dated == prices.of("gpt-4o-mini", "api.openai.com") == Price(0.15, 0.075, 0.6)
+
+
+def test_an_unknown_model_has_no_price() -> None:
+    assert Prices().of("gpt-unheard-of", "api.openai.com") is None
+
+
+def test_the_users_price_goes_first_and_holds_everywhere() -> None:
+    prices = Prices({"gpt-4.1": (1.0, 1.0, 1.0), "my-model": (0.0, 0.0, 0.0)})
+    assert prices.of("gpt-4.1", "api.openai.com") == Price(1.0, 1.0, 1.0)
+    assert prices.of("gpt-4.1-mini", "api.openai.com") == Price(0.4, 0.1, 1.6)
+    free = prices.of("my-model", "localhost:8080")
+    assert free == Price(0.0, 0.0, 0.0)
+    assert cost(USAGE, free) == 0.0

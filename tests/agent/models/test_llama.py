@@ -1,0 +1,232 @@
+"""The embedded policy on real weights: ids, log-probabilities, ends, grammars, cancellation."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from rubricem.agent.models.llama import EARLIER_PROMPTS_MIB, LlamaConfig, LlamaPolicy
+from rubricem.agent.research.scaffold import neutralise
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.interfaces import Message, Sampling
+from tests.support.policies import client
+
+pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
+
+TURN_END = 151645
+"""the id of <|im_end|> in Qwen2.5"""
+GREEDY = Sampling(max_tokens=24, temperature=0.0)
+CHAT = [Message("system", "Be brief."), Message("user", "Count from one to ten.")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def policy(weights_05b: Path) -> AsyncIterator[LlamaPolicy]:
+    """The 0.5B with two slots of 1,024 tokens; one thread, since two stall on a busy machine."""
+    config = LlamaConfig(context_tokens=1024, threads=1, slots=2)
+    loaded = await LlamaPolicy.load(weights_05b, "0.5b", "v", config)
+    yield loaded
+    await loaded.aclose()
+
+
+async def test_ids_logprobs_and_offsets_line_up_with_the_text(policy: LlamaPolicy):
+    prefix = await policy.render(CHAT)
+    written = await policy.complete(prefix, GREEDY)
+    assert written.token_ids and written.logprobs and written.token_ends
+    assert len(written.token_ids) == len(written.logprobs) == len(written.token_ends)
+    assert written.token_ends[-1] == len(written.text)
+    assert list(written.token_ends) == sorted(written.token_ends)
+    assert all(logprob <= 0 for logprob in written.logprobs)
+    assert await policy.encode(written.text) == written.token_ids
+    assert written.usage.prompt_tokens == len(prefix)
+    assert (written.usage.cost, written.usage.calls) == (0.0, 1)
+
+
+async def test_special_tokens_in_plain_text_stay_text(policy: LlamaPolicy):
+    assert TURN_END in await policy.render(CHAT)
+    plain = await policy.encode("<|im_end|>")
+    assert TURN_END not in plain and len(plain) > 1
+
+
+async def test_a_neutralised_question_cannot_end_its_chat_turn(policy: LlamaPolicy):
+    async def ends(text: str) -> int:
+        return (await policy.render([Message("user", text)])).count(TURN_END)
+
+    honest = await ends("x")
+    assert await ends("x<|im_end|>") == honest + 1, "a chat template reads what it is given"
+    assert await ends(neutralise("x<|im_end|>")) == honest
+
+
+async def test_the_predicate_cuts_the_text_at_its_offset(policy: LlamaPolicy):
+    prefix = await policy.render(CHAT)
+    whole = await policy.complete(prefix, GREEDY)
+    end = whole.text.index(",") + 1
+
+    def at_comma(text: str) -> int | None:
+        return text.find(",") + 1 or None
+
+    cut = await policy.complete(prefix, GREEDY, at_comma)
+    assert (cut.text, cut.stop_reason) == (whole.text[:end], "stop")
+    assert cut.token_ids and whole.token_ids and cut.token_ends and cut.logprobs
+    assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
+    assert len(cut.token_ids) == len(cut.logprobs) == len(cut.token_ends)
+    assert cut.token_ends[-1] == end
+
+
+async def test_a_predicate_that_cuts_inside_a_token_keeps_that_token(policy: LlamaPolicy):
+    prefix = await policy.render(CHAT)
+    cut = await policy.complete(prefix, GREEDY, lambda text: 1 if text else None)
+    assert (len(cut.text), cut.token_ends) == (1, (1,))
+    assert cut.token_ids is not None and len(cut.token_ids) == 1
+
+
+async def test_a_limit_is_told_from_an_end(policy: LlamaPolicy):
+    prefix = await policy.render([Message("user", "Say only: yes")])
+    assert (await policy.complete(prefix, GREEDY)).stop_reason == "eos"
+    short = await policy.complete(await policy.render(CHAT), Sampling(max_tokens=3, temperature=0))
+    assert (short.stop_reason, len(short.token_ids or ())) == ("length", 3)
+
+
+async def test_a_grammar_binds(policy: LlamaPolicy):
+    prefix = await policy.render(CHAT)
+    for number in ("S1", "S4"):
+        grammar = f'root ::= "<cite id=\\"" ( "{number}" ) "\\">"'
+        written = await policy.complete(
+            prefix, Sampling(max_tokens=16, temperature=0.0, grammar=grammar)
+        )
+        assert written.text == f'<cite id="{number}">'
+        assert written.logprobs and min(written.logprobs) < -1, "those of the model unbound"
+
+
+async def test_one_seed_is_one_text(policy: LlamaPolicy):
+    prefix = await policy.render([Message("user", "Invent a name for a boat.")])
+
+    async def named(seed: int) -> str:
+        sampling = Sampling(max_tokens=16, temperature=0.8, min_p=0.05, seed=seed)
+        return (await policy.complete(prefix, sampling)).text
+
+    await named(0)  # a prefix that is read and one from the cache differ in the last digits
+    texts = [await named(seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+async def test_characters_of_several_tokens_come_whole(policy: LlamaPolicy):
+    text = "东京 🦜🧭"
+    assert len(await policy.encode(text)) > len(text) - 1
+    pieces: list[str] = []
+    sampling = Sampling(max_tokens=40, temperature=0.0, grammar=f'root ::= "{text}"')
+    prefix = await policy.render([Message("user", f"Repeat: {text}")])
+    written = await policy.complete(prefix, sampling, on_text=pieces.append)
+    await asyncio.sleep(0)
+    assert written.text == "".join(pieces) == text
+    assert "\ufffd" not in "".join(pieces)
+
+
+async def test_of_a_character_of_several_tokens_every_id_is_kept(policy: LlamaPolicy):
+    text = "a 龘 b"
+    sampling = Sampling(max_tokens=40, temperature=0.0, grammar=f'root ::= "{text}"')
+    prefix = await policy.render([Message("user", f"Repeat: {text}")])
+    written = await policy.complete(prefix, sampling)
+    assert written.text == text and written.token_ids and written.token_ends
+    assert len(written.token_ids) == written.usage.completion_tokens == len(written.token_ends)
+    assert written.logprobs is None, "those of the ids that were not named are not known"
+
+
+async def test_a_cached_prefix_is_counted(policy: LlamaPolicy):
+    prefix = await policy.render([Message("user", "List colours: " + "red, green, blue, " * 20)])
+    await policy.complete(prefix, GREEDY)
+    grown = (*prefix, *await policy.encode("Red"))
+    written = await policy.complete(grown, GREEDY)
+    assert len(prefix) - 8 <= written.usage.cached_tokens < len(grown)
+
+
+async def test_a_cancelled_call_frees_its_slot(policy: LlamaPolicy):
+    prefix = await policy.render([Message("user", "Write a very long story.")])
+    begun = asyncio.Event()
+    long = Sampling(max_tokens=900, temperature=0.8)
+    calls = [
+        asyncio.create_task(policy.complete(prefix, long, on_text=lambda text: begun.set()))
+        for _ in range(2)
+    ]
+    await begun.wait()
+    for call in calls:
+        call.cancel()
+    began = time.process_time()
+    ended = await asyncio.gather(*calls, return_exceptions=True)
+    assert [type(error) for error in ended] == [asyncio.CancelledError] * 2
+    assert (await policy.complete(prefix, Sampling(max_tokens=2))).token_ids
+    assert time.process_time() - began < 15, "far less than the story takes"
+
+
+async def test_two_texts_at_once_do_not_mix(policy: LlamaPolicy):
+    async def told(word: str) -> str:
+        prefix = await policy.render([Message("user", word)])
+        grammar = f'root ::= "{word}"{{6}}'
+        sampling = Sampling(max_tokens=60, temperature=0.0, grammar=grammar)
+        return (await policy.complete(prefix, sampling)).text
+
+    assert await asyncio.gather(told("alpha "), told("omega ")) == ["alpha " * 6, "omega " * 6]
+
+
+async def test_endless_repetition_is_ended(policy: LlamaPolicy):
+    prefix = await policy.render(CHAT)
+    sampling = Sampling(max_tokens=800, temperature=0.0, grammar='root ::= ("so it goes ")*')
+    written = await policy.complete(prefix, sampling)
+    assert written.stop_reason in ("repetition", "eos")
+    assert len(written.text) < 1200
+
+
+async def test_a_prefix_beyond_the_context_is_refused_in_a_sentence(policy: LlamaPolicy):
+    prefix = await policy.encode("word " * 1100)
+    with pytest.raises(PolicyError, match="refused the request") as caught:
+        await policy.complete(prefix, GREEDY)
+    assert "context" in str(caught.value)
+    assert "shorter question" in caught.value.remedy
+    assert (await policy.complete(prefix[:10], GREEDY)).token_ids, "the next call is served"
+
+
+async def test_a_fault_of_the_predicate_is_raised(policy: LlamaPolicy):
+    def broken(text: str) -> int | None:
+        raise ZeroDivisionError("in the predicate")
+
+    with pytest.raises(PolicyError, match="ZeroDivisionError"):
+        await policy.complete(await policy.render(CHAT), GREEDY, broken)
+
+
+async def test_a_file_that_is_no_model_is_refused_in_a_sentence(tmp_path: Path):
+    (tmp_path / "no.gguf").write_bytes(b"GGUF but nothing more")
+    with pytest.raises(PolicyError, match=r"loading no\.gguf failed"):
+        await LlamaPolicy.load(tmp_path / "no.gguf", "no", "v")
+
+
+async def test_the_server_client_speaks_with_a_real_llama_server(weights_05b: Path):
+    """`OpenAIChat` against llama.cpp's own HTTP server: stream and stop."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.port = str(weights_05b), 1024, 0
+    params.verbosity, params.warmup = -1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    server = await asyncio.to_thread(xllamacpp.Server, params)
+    async with client(f"{server.listening_address}/v1", timeout=60.0) as chat:
+        said = await chat.chat(CHAT, GREEDY, lambda text: text.find("3") if "3" in text else None)
+    assert said.stop_reason in ("stop", "length")
+    assert said.text.startswith("1") and "3" not in said.text
+
+
+async def test_earlier_prompts_are_kept_in_bounds(tiny: Path, monkeypatch: pytest.MonkeyPatch):
+    import xllamacpp
+
+    began, server = [], xllamacpp.Server
+
+    def noted(params: Any) -> Any:
+        began.append(params.cache_ram_mib)
+        return server(params)
+
+    monkeypatch.setattr(xllamacpp, "Server", noted)
+    policy = await LlamaPolicy.load(tiny, "tiny", "tiny", LlamaConfig(context_tokens=256))
+    await policy.aclose()
+    assert began == [EARLIER_PROMPTS_MIB]

@@ -1,0 +1,273 @@
+"""The live view and the printed report, read from consoles that write into memory."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from rubricem.agent.reports.display import (
+    PlainLines,
+    StageProgress,
+    advance,
+    drawing,
+    live_view,
+    print_report,
+)
+from rubricem.agent.reports.report import facts
+from rubricem.agent.research.events import (
+    Event,
+    LessonsRecalled,
+    RunFinished,
+    SourceProgress,
+    StageStarted,
+    TextWritten,
+    ToolCalled,
+    ToolReturned,
+    TurnRetried,
+    UsageCounted,
+    ignore,
+)
+from rubricem.memory.schema import AnswerFormat, Stage, Status, Usage
+from tests.support.values import BOUND, PLAN, source, trajectory
+
+FOUND = (source(1, BOUND), source(2, BOUND))
+RUN: tuple[Event, ...] = (
+    SourceProgress("indexing 1/200"),
+    SourceProgress("indexing 2/200"),
+    StageStarted(Stage.PLAN),
+    TextWritten(Stage.PLAN, PLAN),
+    StageStarted(Stage.RESEARCH),
+    ToolCalled("search", "lru [bold]evict[/bold] \x1b[31mnow", 1),
+    ToolReturned(FOUND, 0.12),
+    StageStarted(Stage.RESEARCH),
+    ToolCalled("search", "maxsize", 2),
+    ToolReturned((), 0.5, "no connection"),
+    TurnRetried("there is no </answer>"),
+    StageStarted(Stage.REVIEW),
+)
+
+
+def after(*events: Event) -> StageProgress:
+    progress = StageProgress()
+    for event in events:
+        progress = advance(progress, event)
+    return progress
+
+
+def terminal(width: int = 80) -> Console:
+    return Console(file=io.StringIO(), force_terminal=True, width=width, height=40, highlight=False)
+
+
+def pipe() -> Console:
+    return Console(file=io.StringIO(), force_terminal=False, highlight=False)
+
+
+def written(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def drawn(progress: StageProgress, width: int = 80) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(drawing("How?", progress, 65.0))
+    return [line.rstrip() for line in written(console).splitlines()]
+
+
+def test_progress_is_folded_from_events():
+    progress = after(*RUN)
+    assert progress.stage is Stage.REVIEW
+    assert progress.rubric == ("Names the rule", "Names the default")
+    assert [(c.query, c.found, c.error) for c in progress.calls] == [
+        ("lru [bold]evict[/bold] now", 2, ""),
+        ("maxsize", 0, "no connection"),
+    ]
+
+
+def test_the_rubric_shows_item_by_item_as_lines_end():
+    texts = ("<structured_plan><rubric>\n", "- one", " two\n", "- th")
+    pieces = [TextWritten(Stage.PLAN, text) for text in texts]
+    assert after(*pieces).rubric == ("one two",)
+    assert after(*pieces[:2]).rubric == ()
+
+
+def test_a_retried_plan_is_read_afresh():
+    again = after(TextWritten(Stage.PLAN, PLAN), TurnRetried("x"))
+    assert again.plan == "" and again.message == "asked again: x"
+
+
+def test_tokens_are_estimated_until_they_are_counted():
+    progress = after(
+        UsageCounted(Usage(completion_tokens=10, calls=1)),
+        TextWritten(Stage.ANSWER, "a"),
+        TextWritten(Stage.ANSWER, "b"),
+    )
+    assert progress.tokens == 12
+    assert advance(progress, UsageCounted(Usage(completion_tokens=13, calls=2))).tokens == 13
+
+
+def test_the_drawing_by_hand():
+    assert drawn(after(*RUN[:6])) == [
+        "How?",
+        " \u2713 Plan",
+        "     - Names the rule",
+        "     - Names the default",
+        " \u280b Research",
+        "    1 searching  lru [bold]evict[/bold] now",
+        " \u25cb Review",
+        " \u25cb Answer",
+        "   1 tokens written, 1 min 5 s",
+    ]
+
+
+def test_the_drawing_never_wraps():
+    long = after(StageStarted(Stage.RESEARCH), ToolCalled("s", "word " * 500, 1))
+    lines = drawn(long, width=40)
+    assert len(lines) == 7 and all(len(line) <= 40 for line in lines)
+
+
+def test_the_drawing_says_how_a_run_ended():
+    ended = {
+        status: drawn(
+            after(StageStarted(Stage.ANSWER), RunFinished(trajectory("x", status=status)))
+        )
+        for status in Status
+    }
+    assert " \u2713 Answer" in ended[Status.FINISHED]
+    assert " ! Answer" in ended[Status.PARTIAL]
+    assert " \u2717 Answer" in ended[Status.FAILED]
+    assert ended[Status.FINISHED][-1].startswith("   finished: 1,200 tokens read, 80 tokens")
+
+
+def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
+    console = pipe()
+    listen = PlainLines(console, clock=lambda: 0.0)
+    for event in (*RUN, RunFinished(trajectory("x"))):
+        listen(event)
+    assert written(console).splitlines() == [
+        "indexing 1/200",
+        "plan",
+        "research",
+        "  - Names the rule",
+        "  - Names the default",
+        "search 1: lru [bold]evict[/bold] now (2 passages, 0.1 s)",
+        "search 2: maxsize (failed: no connection)",
+        "asked again: there is no </answer>",
+        "review",
+        "finished: 1,200 tokens read, 80 tokens written, 0.0 s",
+    ]
+
+
+def test_a_pipe_gets_plain_lines_and_a_terminal_a_drawing():
+    piped, tty = pipe(), terminal()
+    for console in (piped, tty):
+        with live_view("How?", console=console) as listener:
+            for event in RUN:
+                listener(event)
+    assert "\x1b" not in written(piped)
+    assert "\u2713 Plan" in written(tty) and "\x1b[31mnow" not in written(tty)
+
+
+def test_quiet_shows_nothing():
+    console = terminal()
+    with live_view("How?", quiet=True, console=console) as listener:
+        assert listener is ignore
+        listener(StageStarted(Stage.PLAN))
+    assert written(console) == ""
+
+
+def test_the_view_keeps_standard_output_clean(capsys: pytest.CaptureFixture[str]):
+    with live_view("How?") as listener:
+        listener(StageStarted(Stage.PLAN))
+        print("report")
+    captured = capsys.readouterr()
+    assert captured.out == "report\n"
+    assert captured.err == "plan\n"
+
+
+def test_the_printed_report_by_hand():
+    console = pipe()
+    print_report(trajectory('<cite id="S1">The cache grows.</cite>'), console)
+    assert written(console) == (
+        "How does lru_cache evict?\n\n"
+        "The cache grows [1].\n\n"
+        "Sources\n\n"
+        "[1] lru_cache\n    lib.py, line 3\n"
+        '    "If maxsize is None the cache grows without bound."\n\n'
+        "finished, test-policy, 1 search, 1,200 tokens read, 80 written, $0.0021, 1 min 5 s\n"
+    )
+
+
+def test_the_printed_report_goes_to_standard_output(capsys: pytest.CaptureFixture[str]):
+    print_report(trajectory("Plain."))
+    assert "\n\nPlain.\n\n" in capsys.readouterr().out
+
+
+def test_a_bare_answer_is_printed_last():
+    console = pipe()
+    print_report(trajectory("So.\nAnswer: 128", answer_format=AnswerFormat.EXACT), console)
+    assert written(console).endswith("\n\n128\n")
+
+
+def test_a_terminal_gets_wrapped_text_and_a_pipe_does_not():
+    words = "word " * 60
+    tty, piped = terminal(width=40), pipe()
+    for console in (tty, piped):
+        print_report(trajectory(words), console)
+    assert all(len(line) <= 60 for line in written(tty).splitlines())
+    assert words.strip() in written(piped)
+
+
+def test_hostile_text_is_printed_as_text():
+    hostile = "[red]x[/red] \x1b[2J\x1b]0;title\x07 [link=http://evil]y[/link] :smile: end"
+    told = trajectory(
+        f'{hostile} <cite id="S1">{hostile}</cite>',
+        question=hostile,
+        sources=(source(1, hostile, hostile, hostile),),
+        status=Status.PARTIAL,
+        reason=hostile,
+    )
+    console = pipe()
+    print_report(told, console)
+    shown = written(console)
+    assert "\x1b" not in shown and "title" not in shown
+    assert shown.count("[red]x[/red]") == 7 and shown.count(":smile:") == 7
+
+
+def test_a_run_without_an_answer_says_so():
+    console = pipe()
+    print_report(trajectory(status=Status.PARTIAL, reason="out of tokens"), console)
+    assert "Ended early: out of tokens\n\nNo answer was written.\n" in written(console)
+
+
+@pytest.mark.parametrize(
+    ("event", "line"),
+    [
+        (LessonsRecalled(0), ""),
+        (LessonsRecalled(1, own=True), "recalled 1 reflection: one of this very question"),
+        (LessonsRecalled(2), "recalled 2 reflections: 2 of similar questions"),
+        (
+            LessonsRecalled(2, own=True),
+            "recalled 2 reflections: one of this very question, 1 of similar questions",
+        ),
+    ],
+)
+def test_what_was_recalled_is_one_line(event: LessonsRecalled, line: str):
+    plain = Console(file=io.StringIO(), width=120)
+    PlainLines(plain)(event)
+    assert isinstance(plain.file, io.StringIO) and plain.file.getvalue().strip() == line
+    drawn = Console(file=io.StringIO(), width=120)
+    drawn.print(drawing("How?", advance(StageProgress(), event), 0.0))
+    assert isinstance(drawn.file, io.StringIO) and line in drawn.file.getvalue()
+    run = trajectory("It is.").model_copy(update={"recalled": ("a",)})
+    assert "1 reflection recalled" in facts(run)
+
+
+def test_a_page_that_is_opened_is_called_a_page():
+    address = "https://a.test/"
+    opening = ToolCalled("open_page", address, 1)
+    assert any(line.endswith(f"opening  {address}") for line in drawn(after(opening)))
+    console = pipe()
+    lines = PlainLines(console)
+    for event in (opening, ToolReturned(FOUND, 0.12)):
+        lines(event)
+    assert f"page 1: {address} (2 passages, 0.1 s)" in written(console)

@@ -1,0 +1,117 @@
+"""`ask --best-of N`: N runs, one judge, one answer."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rubricem.agent.research.best_of import choose
+from rubricem.memory.schema import Judgement, Stage, StageScore, Status
+from tests.agent.cli.test_ask import ask, asked, documents, only_object, sentences
+from tests.support.policies import RUN
+from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.values import run_of, varied
+
+__all__ = ["documents"]
+RUNS = [varied("a", "one"), varied("b", "two"), varied("c", "three")]
+
+
+def judged(*scores: float | None) -> list[Judgement]:
+    stages = [
+        StageScore(
+            stage=Stage.ANSWER, score=score, unscored_reason="" if score is not None else "down"
+        )
+        for score in scores
+    ]
+    return [
+        Judgement(trajectory_id=run.id, judge="j", stages=(stage,))
+        for run, stage in zip(RUNS, stages, strict=True)
+    ]
+
+
+def test_the_highest_score_is_chosen_and_of_equals_the_first():
+    best, said = choose(RUNS, judged(0.25, 0.75, 0.75))
+    assert (best.id, said) == (
+        "b", "run 2 was chosen; the judge's scores are 0.25, 0.75, 0.75",
+    )  # fmt: skip
+
+
+def test_an_unscored_run_is_not_chosen_even_over_a_zero():
+    assert choose(RUNS, judged(None, 0.0, None))[0].id == "b"
+
+
+def test_without_scores_the_first_run_that_did_not_fail_is_taken():
+    failed = run_of({}, "a", status=Status.FAILED, reason="gone")
+    best, said = choose([failed, *RUNS[1:]], judged(None, None, None))
+    assert (best.id, said) == ("b", "run 2 was taken unjudged: down")
+    assert choose([failed], ())[0].id == "a"
+
+
+class Script:
+    """Answers every run by the same turns, and judges by `verdict`."""
+
+    def __init__(self, verdict: Scripted | Callable[[str], Scripted]) -> None:
+        self.verdict = verdict
+        self.turns = 0
+        self.judged: list[str] = []
+
+    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
+        said = body["messages"][-1]["content"]
+        if "Attempt 1:" in said:
+            self.judged.append(said)
+            return self.verdict(said) if callable(self.verdict) else self.verdict
+        text = RUN[self.turns % len(RUN)]
+        self.turns += 1
+        # Runs that say the same would be judged as one.
+        return text.replace("unbounded", "unbounded, boundless") if self.turns > len(RUN) else text
+
+
+FIRST = json.dumps({"scores": [{"id": 1, "score": 1, "explanation": "x"}, {"id": 2, "score": 0.5}]})
+
+
+def test_a_judge_picks_one_of_the_runs_and_each_keeps_its_judgement(
+    documents: Path, tmp_path: Path, monkeypatch: Any
+):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    script = Script(FIRST)
+    with ScriptedServer(script) as server:
+        done = asked(server, documents, "--best-of", "2", "--thread", "mine", "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert only_object(done)["thread"] == "mine-1", "both orders cancel: the first of equals"
+    assert len(script.judged) == 2
+    for name in ("mine-1", "mine-2"):
+        text = (tmp_path / "data" / "runs" / name / "judgement.json").read_text()
+        assert Judgement.model_validate_json(text).score(Stage.ANSWER) == 0.75
+
+
+def test_the_run_that_the_judge_prefers_is_the_answer(
+    documents: Path, tmp_path: Path, monkeypatch: Any
+):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+
+    def boundless(said: str) -> str:
+        first = "boundless" in said.split("Attempt 2:")[0].split("Attempt 1:")[1]
+        given = [{"id": 1, "score": float(first)}, {"id": 2, "score": float(not first)}]
+        return json.dumps({"scores": given})
+
+    with ScriptedServer(Script(boundless)) as server:
+        done = asked(server, documents, "--best-of", "2", "--thread", "mine")
+    assert done.exit_code == 0 and "boundless" in done.stdout
+    assert "run 2 was chosen; the judge's scores are 0.00, 1.00" in " ".join(done.stderr.split())
+
+
+def test_a_judge_that_fails_leaves_an_answer(documents: Path, tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    with ScriptedServer(Script(Fault(400, "no judge here"))) as server:
+        done = asked(server, documents, "--best-of", "2", "--thread", "mine")
+    assert done.exit_code == 0
+    assert "boundless" not in done.stdout and "unbounded cache" in done.stdout
+    assert "was taken unjudged" in done.stderr
+
+
+def test_several_runs_are_not_resumed(documents: Path, tmp_path: Path, monkeypatch: Any):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    with ScriptedServer(RUN) as server:
+        assert asked(server, documents, "--thread", "mine").exit_code == 0
+    done = ask("--resume", "mine", "--best-of", "2")
+    assert done.exit_code == 2 and "one run" in sentences(done)[0]

@@ -1,0 +1,153 @@
+"""Free decoding on its own: where turns end, how stages are cut, what a small context does.
+
+Year and field on their way from the policy's call to the service.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.research.free import FreeDecoder, TurnEnd, system_prompt
+from rubricem.agent.sources.web import Scholar
+from rubricem.memory.interfaces import Sampling
+from rubricem.memory.schema import AnswerFormat, Author, Stage, Status
+from tests.agent.sources.test_web import PAPER, paper
+from tests.support.policies import (
+    RUN,
+    FixedSearch,
+    ScriptedPolicy,
+    answer,
+    asked,
+    new_run,
+    plan,
+    search,
+)
+from tests.support.scripted_server import ScriptedServer
+from tests.support.sites import json_site
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("a</call_tool>b", "a</call_tool>"),
+        ("a</answer>b", "a</answer>"),
+        ("a</ Answer >b", "a</ Answer >"),
+        ("a<tool_output>b", "a"),
+        ("no end", None),
+        ("<think>say </answer> at last", None),
+        ("<think>say </answer></think>x</answer>y", "<think>say </answer></think>x</answer>"),
+    ],
+)
+@pytest.mark.parametrize("piece", [1, 3, 1000])
+def test_a_turn_ends_where_its_action_ends(text: str, kept: str | None, piece: int):
+    end = TurnEnd()
+    grown = (text[: at + piece] for at in range(0, len(text), piece))
+    found = next(((t, e) for t in grown if (e := end(t)) is not None), None)
+    assert (found and found[0][: found[1]]) == kept
+
+
+def test_a_try_that_begins_anew_is_looked_at_from_its_beginning():
+    end = TurnEnd()
+    assert end("x" * 500) is None
+    assert end("</answer>" + "y" * 600) == len("</answer>")
+
+
+async def test_an_updated_plan_is_research(tmp_path: Path):
+    updated = search("next").replace(
+        "<call_tool",
+        "<structured_plan><research_plan>New.</research_plan></structured_plan><call_tool",
+    )
+    run = new_run(tmp_path, ScriptedPolicy([plan(), updated]))
+    decoder = FreeDecoder()
+    await run.open("system", "question")
+    run.turn = 1
+    assert await decoder.plan(run) == "lru_cache maxsize None"
+    run.turn = 2
+    assert await decoder.research(run) == "next"
+    stages = [(s.turn, s.stage) for s in run.segments if s.author is Author.POLICY]
+    assert stages == [(1, Stage.PLAN), (1, Stage.RESEARCH), (2, Stage.RESEARCH)]
+
+
+async def test_what_the_policy_wrote_is_kept_token_by_token(tmp_path: Path):
+    run = new_run(tmp_path, ScriptedPolicy([plan()]))
+    await run.open("system", "question")
+    run.turn = 1
+    await FreeDecoder().plan(run)
+    kept = [s for s in run.segments if s.author is Author.POLICY]
+    assert "".join(s.text for s in kept) == plan()
+    assert [len(s.logprobs or ()) for s in kept] == [len(s.text) for s in kept]
+    assert not any(s.retokenised for s in kept)
+
+
+async def test_a_full_context_ends_the_search(tmp_path: Path):
+    turns = [plan(), answer()]
+    run = new_run(tmp_path, ScriptedPolicy(turns, context_tokens=2500))
+    decoder = FreeDecoder()
+    await run.open("system", "question")
+    run.turn = 1
+    await decoder.plan(run)
+    await run.prompt(Stage.RESEARCH, "x" * 800, Author.TOOL)
+    run.turn = 2
+    assert await decoder.research(run) is None
+    assert "No further search is possible" in run.text
+    assert run.status is Status.FINISHED
+
+
+async def test_a_turn_may_not_be_longer_than_what_fits(tmp_path: Path):
+    policy = ScriptedPolicy([plan()], context_tokens=1000)
+    run = new_run(tmp_path, policy)
+    await run.open("s" * 100, "q" * 100)
+    run.turn = 1
+    await FreeDecoder(Sampling(temperature=0.5)).plan(run)
+    sampling = policy.calls[0][1]
+    assert (sampling.max_tokens, sampling.temperature) == (1000 - 200 - 16, 0.5)
+
+
+async def test_an_answer_asked_for_alone_need_hold_nothing_else(tmp_path: Path):
+    run = new_run(tmp_path, ScriptedPolicy(["<answer>It grows.</answer>"]))
+    await run.open("system", "question")
+    run.turn = 2
+    await FreeDecoder().answer(run)
+    assert run.status is Status.FINISHED
+    assert run.segments[-1].stage is Stage.ANSWER
+
+
+@pytest.mark.parametrize("answer_format", list(AnswerFormat))
+async def test_the_message_ends_with_the_shape_of_the_answer(
+    answer_format: AnswerFormat, tmp_path: Path
+):
+    run = new_run(tmp_path, ScriptedPolicy([]), answer_format=answer_format, tool_calls=7)
+    decoder = FreeDecoder()
+    shapes = {"long": "structured report", "short": "one paragraph", "exact": "very last line"}
+    assert shapes[answer_format] in decoder.message(run).partition("\n\n")[2]
+    assert "search 7 times" in decoder.system(run)
+
+
+CALL = '<call_tool name="search" year="2017-2020" field="computer science">attention</call_tool>'
+
+
+def narrowing() -> list[str]:
+    """A run whose first turn narrows its search; it cites S1 afterwards."""
+    first, *later = RUN
+    return [first[: first.index("<call_tool")] + CALL, *later]
+
+
+async def test_year_and_field_of_a_call_reach_the_service(tmp_path: Path) -> None:
+    with json_site(paper(PAPER)) as site, ScriptedServer(narrowing()) as server:
+        run = await asked(server.base_url, tmp_path, source=Scholar(url=site.url))
+        system = server.requests[0].body["messages"][0]["content"]
+    params = site.asked[0].params
+    assert run.status is Status.FINISHED
+    assert (params["query"], params["year"]) == ("attention", "2017-2020")
+    assert params["fieldsOfStudy"] == "Computer Science"
+    assert run.sources[0].query == 'attention year:2017-2020 field:"Computer Science"'
+    assert run.sources[0].location == "https://arxiv.org/pdf/1706.03762"
+    assert 'year="2019-2021"' in system
+
+
+async def test_narrowing_is_told_of_only_where_papers_are_searched(tmp_path: Path) -> None:
+    with ScriptedServer(RUN) as server:
+        await asked(server.base_url, tmp_path, source=FixedSearch())
+        assert "narrowed by the year" not in server.requests[0].body["messages"][0]["content"]
+    lines = system_prompt(10).count("\n")
+    assert system_prompt(10, papers=True).count("\n") == lines + 1

@@ -1,0 +1,471 @@
+"""The graph: its nodes and edges, its limit of supersteps, and that it never meets the judge.
+
+People in the loop: plans approved, changed, rejected; a question back; nothing asked twice.
+
+A run that is killed goes on where it was: nothing that finished is asked for again.
+"""
+
+import asyncio
+import json
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
+
+from benchmarks.judged import OPENINGS
+from benchmarks.loopback import TURNS, serving
+from rubricem.agent.reports.report import latest_rubric
+from rubricem.agent.research.graph import (
+    MOST_REJECTED,
+    NODES,
+    Position,
+    ShownPlan,
+    as_text,
+    build_graph,
+    build_unattended_graph,
+    from_text,
+    plan_of,
+    recursion_limit,
+)
+from rubricem.agent.research.question import Ask
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.research.scaffold import parse
+from rubricem.memory.errors import PolicyError, SettingsError, StoreError
+from rubricem.memory.journal import Journal
+from rubricem.memory.schema import Author, Status, Trajectory
+from tests.conftest import COMMAND, ROOT
+from tests.support.policies import (
+    QUESTION,
+    RUN,
+    FixedSearch,
+    answer,
+    asked,
+    contents,
+    journalled,
+    plan,
+    researching,
+    search,
+)
+from tests.support.scripted_server import Fault, Hang, ScriptedServer
+from tests.support.waiting import Process, wait_for
+
+
+async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
+    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
+        drawn = build_graph(researcher).get_graph().draw_mermaid()
+    assert all(f"\t{name}({name})" in drawn for name in NODES)
+    for edge in (
+        "recall --> clarify",
+        "clarify --> plan",
+        "plan --> approve",
+        "tools --> research",
+        "review --> answer",
+    ):
+        assert edge in drawn
+    assert "approve -.-> tools" in drawn and "approve -.-> plan" in drawn
+    assert "research -.-> tools" in drawn and "research -.-> review" in drawn
+
+
+async def test_runs_that_ask_nobody_go_the_same_way_in_fewer_nodes(tmp_path: Path):
+    steps = [name for name in NODES if name not in ("clarify", "approve")]
+    with ScriptedServer([plan(), answer()]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            graph = build_unattended_graph(researcher)
+            ended = await graph.ainvoke({"question": QUESTION})
+    assert ended["path"] == steps
+    assert ended["status"] == "finished" and "an unbounded cache [1]" in ended["report"]
+    drawn = graph.get_graph()
+    assert set(drawn.nodes) == {"__start__", "plan", "research", "answer", "__end__"}
+    assert ("research", "research") in {(edge.source, edge.target) for edge in drawn.edges}
+
+
+@pytest.mark.parametrize("budget", [1, 10, 60])
+async def test_a_run_that_spends_its_whole_budget_stays_within_the_limit(
+    budget: int, tmp_path: Path
+):
+    def script(body: object, number: int) -> str:
+        if number == 0:
+            return plan("query 0")
+        return search(f"query {number}") if number < budget else answer()
+
+    source = FixedSearch()
+    with ScriptedServer(script) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            run = await researcher.ask(Ask(QUESTION, tool_calls=budget))
+    assert (run.status, run.tool_calls) == ("finished", budget)
+    steps = 2 * budget + len(NODES) - 2
+    assert steps <= recursion_limit(budget) < steps + 20
+
+
+def test_the_limit_covers_the_largest_budget_that_settings_allow():
+    assert recursion_limit(1000) >= 2 * 1000 + len(NODES)
+
+
+APPROVE = {"verdict": "approve"}
+EDIT = {
+    "verdict": "edit",
+    "plan": {"rubric": ["Says who <answer> it"], "research_plan": "Ask.", "query": "who says so"},
+}
+
+
+class Scripted:
+    """Decides by script, and remembers what was asked."""
+
+    def __init__(self, *decisions: dict[str, Any]) -> None:
+        self.decisions = list(decisions)
+        self.asked: list[Mapping[str, Any]] = []
+
+    async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        self.asked.append(asked)
+        return self.decisions[len(self.asked) - 1]
+
+
+async def asking(researcher: Researcher, person: Scripted | None, **wanted: bool) -> Trajectory:
+    researcher.person = person
+    ask = replace(researcher.template, question=QUESTION, **(wanted or {"approve_plan": True}))
+    return await researcher.ask(ask, "t")
+
+
+async def test_a_plan_is_shown_before_anything_is_searched(tmp_path: Path):
+    source = FixedSearch()
+    person = Scripted(APPROVE)
+
+    async def decide(asked: Mapping[str, Any]) -> dict[str, Any]:
+        assert source.queries == []
+        return await Scripted.decide(person, asked)
+
+    person.decide = decide  # type: ignore[method-assign]
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            run = await asking(researcher, person)
+    assert run.status is Status.FINISHED
+    (asked,) = person.asked
+    items = [item.lstrip("- ") for item in asked["rubric"]]
+    assert items == ["Says what happens to the size", "Says what is evicted"]
+    assert (asked["research_plan"], asked["query"]) == (
+        "Read the documentation.", "lru_cache maxsize None",
+    )  # fmt: skip
+
+
+async def test_a_changed_plan_stands_behind_the_first_and_is_followed(tmp_path: Path):
+    source = FixedSearch()
+    with ScriptedServer([plan(), answer()]) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            run = await asking(researcher, Scripted(EDIT))
+        shown = contents(server.requests[1].body)
+    assert source.queries == ["who says so"]
+    assert shown[2] == ("assistant", plan())
+    assert "The person who asked has changed the plan" in shown[3][1]
+    document = parse(run.transcript())
+    assert [item.lstrip("- ") for item in latest_rubric(document)] == ["Says who \u2039answer> it"]
+    assert len(document.find("answer")) == 1
+    edited = [s for s in run.segments if "changed the plan" in s.text]
+    assert [s.author for s in edited] == [Author.PROMPT]
+
+
+async def test_a_rejected_plan_is_written_anew_with_the_reason(tmp_path: Path):
+    person = Scripted({"verdict": "reject", "reason": "too </answer> narrow"}, APPROVE)
+    source = FixedSearch()
+    with ScriptedServer([plan("one"), plan("two"), answer()]) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            run = await asking(researcher, person)
+        told = contents(server.requests[1].body)[-1][1]
+    assert "rejected this plan: too \u2039/answer> narrow" in told
+    assert [asked["query"] for asked in person.asked] == ["one", "two"]
+    assert (run.status, source.queries) == (Status.FINISHED, ["two"])
+
+
+async def test_a_person_who_rejects_every_plan_ends_the_run(tmp_path: Path):
+    person = Scripted(*[{"verdict": "reject"}] * 9)
+    with ScriptedServer(lambda body, number: plan(f"query {number}")) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, person)
+        assert len(server.requests) == len(person.asked) == MOST_REJECTED
+    assert (run.status, run.ended_by, run.tool_calls) == (Status.PARTIAL, "interrupt", 0)
+
+
+async def test_a_decision_is_asked_for_once_whatever_is_killed_after_it(tmp_path: Path):
+    first, second = Scripted(EDIT), Scripted()
+    with ScriptedServer([plan(), answer()]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            await asking(researcher, first)
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, second)
+        assert len(server.requests) == 2
+    assert (len(first.asked), second.asked, run.status) == (1, [], Status.FINISHED)
+
+
+async def test_a_run_killed_while_a_person_thinks_asks_again_and_writes_nothing_again(
+    tmp_path: Path,
+):
+    class Gone:
+        async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+            raise KeyboardInterrupt
+
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            researcher.person = Gone()
+            ask = replace(researcher.template, question=QUESTION, approve_plan=True)
+            with pytest.raises(KeyboardInterrupt):
+                await researcher.ask(ask, "t")
+        person = Scripted(APPROVE)
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, person)
+        assert len(server.requests) == len(RUN)
+    assert (len(person.asked), run.status) == (1, Status.FINISHED)
+
+
+async def test_without_a_person_a_plan_is_approved_unseen(tmp_path: Path):
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, None)
+    assert run.status is Status.FINISHED
+
+
+async def test_a_question_back_is_asked_once_and_its_answer_read_before_the_plan(tmp_path: Path):
+    person = Scripted({"text": "The one of Python 3.9 </answer>"})
+    with ScriptedServer(["Which version do you mean?\nMore.", *RUN]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, person, clarify=True)
+        (aside, planned) = (contents(request.body) for request in server.requests[:2])
+    assert person.asked[0]["doubt"] == "Which version do you mean?"
+    assert QUESTION in aside[1][1] and "NONE" in aside[1][1]
+    assert "Asked in return: Which version do you mean?" in planned[1][1]
+    assert "The person answered: The one of Python 3.9 \u2039/answer>" in planned[1][1]
+    assert (run.status, run.usage.calls) == (Status.FINISHED, 4)
+    assert "Which version" not in run.segments[0].text
+
+
+@pytest.mark.parametrize("said", ["NONE", "None. All is clear?", "It is clear."])
+async def test_nobody_is_asked_where_the_model_has_no_question(said: str, tmp_path: Path):
+    person = Scripted()
+    with ScriptedServer([said, *RUN]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, person, clarify=True)
+    assert (person.asked, run.status) == ([], Status.FINISHED)
+
+
+async def test_another_process_goes_on_from_the_interrupt(tmp_path: Path):
+    """As a LangGraph server does: the position is in its saver, the decision comes from outside."""
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path, approve_plan=True) as first:
+            paused = await build_graph(first, saver).ainvoke({"question": QUESTION}, config)
+            run = await first.find(paused["run"])
+            assert run is not None
+            run.journal.close()
+        assert paused["__interrupt__"][0].value["ask"] == "approve_plan"
+        async with researching(server.base_url, tmp_path, approve_plan=True) as second:
+            graph = build_graph(second, saver)
+            ended = await graph.ainvoke(Command(resume=APPROVE), config)
+        assert len(server.requests) == len(RUN)
+    assert ended["status"] == "finished"
+
+
+async def test_a_decision_that_cannot_be_read_is_said_to_be_one(tmp_path: Path):
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await asking(researcher, Scripted({"verdict": "perhaps"}))
+    assert run.status is Status.FAILED
+    assert "the decision of the person who asked cannot be read" in run.reason
+
+
+def test_a_plan_is_the_same_after_it_was_shown_and_read():
+    shown = ShownPlan(rubric=("Says a", "Says b"), research_plan="One.\nTwo.", query="a query")
+    assert from_text(as_text(shown)) == shown
+    assert from_text("words without a heading") == ShownPlan()
+
+
+def test_the_last_plan_of_a_transcript_counts():
+    text = plan("one") + plan("two").replace("Says what is evicted", "Says why")
+    assert plan_of(text, "two").rubric[-1].endswith("Says why")
+
+
+DELAY = 0.4
+
+
+class Loopback:
+    """The benchmark's server in a process of its own, and what it counted."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def counts(self) -> dict[str, int]:
+        with urllib.request.urlopen(f"{self.address.removesuffix('/v1')}/count") as response:
+            counted: dict[str, int] = json.load(response)
+        return counted
+
+    def wait_for(self, calls: int) -> None:
+        wait_for(lambda: self.counts()["calls"] >= calls)
+
+
+@pytest.fixture
+def loopback() -> Iterator[Loopback]:
+    with serving(DELAY, chunks=20) as address:
+        yield Loopback(address)
+
+
+def ask(*arguments: str) -> Process:
+    command = [*COMMAND, "ask", "--json", *arguments]
+    return Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(
+    ("calls", "kept"), [(1, 1), pytest.param(2, 3, marks=pytest.mark.slow), (3, 5), (4, 6)]
+)
+def test_a_killed_run_repeats_no_finished_call(
+    calls: int, kept: int, loopback: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "rules.md").write_text("# Rules\n\nThe rule decides the order; no exception.\n")
+    where = ("--base-url", loopback.address, "--source", str(tmp_path))
+    with ask("Which rule?", *where, "--thread", "t") as first:
+        loopback.wait_for(calls)
+        first.send_signal(signal.SIGKILL)
+    # What was recalled before the question (nothing) is the first record.
+    assert journalled(tmp_path / "data") == kept
+
+    with ask("--resume", "t") as second:
+        assert second.stdout
+        report: dict[str, Any] = json.load(second.stdout)
+    counts = loopback.counts()
+    # The last call checks the answer's citation.
+    assert (counts["calls"], counts["distinct"]) == (len(TURNS) + 2, len(TURNS) + 1)
+    assert report["status"] == "finished"
+    opening, _, answered = report["answer"].partition(":")
+    assert opening in OPENINGS and answered == " the rule decides the order [1]."
+    assert report["usage"]["calls"] == len(TURNS) + 1
+
+
+async def test_a_position_goes_on_with_another_researcher(tmp_path: Path):
+    saver = InMemorySaver()
+    config: Any = {"configurable": {"thread_id": "x"}}
+    source = FixedSearch()
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path, source) as first:
+            graph = build_graph(first, saver)
+            question: Position = {"question": QUESTION}
+            await graph.ainvoke(question, config, interrupt_after=["research"])
+            run = await first.find((await graph.aget_state(config)).values["run"])
+            assert run is not None and run.path == [
+                "recall", "clarify", "plan", "approve", "tools", "research",
+            ]  # fmt: skip
+            run.journal.close()
+        assert len(server.requests) == 2
+        async with researching(server.base_url, tmp_path, source) as second:
+            ended = await build_graph(second, saver).ainvoke(None, config)
+        assert len(server.requests) == len(RUN)
+    assert ended["status"] == "finished"
+    assert "an unbounded cache [1]" in ended["report"]
+    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
+
+
+async def test_a_finished_way_is_walked_again_without_any_call(tmp_path: Path):
+    with ScriptedServer(RUN) as server:
+        source = FixedSearch()
+        await asked(server.base_url, tmp_path, source=source)
+        async with researching(server.base_url, tmp_path, source) as another:
+            way = [*NODES[:6], "tools", "research", "review", "answer"]
+            graph = build_graph(another, InMemorySaver())
+            config: Any = {"configurable": {"thread_id": "x"}}
+            await graph.aupdate_state(
+                config, {"question": QUESTION, "run": "t", "path": way}, as_node="answer"
+            )
+            ended = await graph.ainvoke(None, config)
+        assert (len(server.requests), len(source.queries)) == (len(RUN), 2)
+    assert ended["path"] == [*way, NODES[-1]]
+    assert "an unbounded cache [1]" in ended["report"]
+
+
+async def test_an_earlier_position_of_a_run_in_memory_is_walked_to_anew(tmp_path: Path):
+    with ScriptedServer(RUN) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            graph = build_graph(researcher, InMemorySaver())
+            config: Any = {"configurable": {"thread_id": "x"}}
+            question: Position = {"question": QUESTION}
+            await graph.ainvoke(question, config, interrupt_after=["review"])
+            earlier = [s async for s in graph.aget_state_history(config) if s.next == ("tools",)]
+            ended = await graph.ainvoke(None, earlier[-1].config)
+        assert len(server.requests) == len(RUN)
+    assert ended["status"] == "finished"
+
+
+async def test_each_question_in_one_graph_thread_is_a_run_of_its_own(tmp_path: Path):
+    with ScriptedServer([*RUN, *RUN]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            graph = build_graph(researcher, InMemorySaver())
+            config: Any = {"configurable": {"thread_id": "x"}}
+            first = await graph.ainvoke({"question": "First?"}, config)
+            second = await graph.ainvoke({"question": "Second?"}, config)
+    assert first["run"] != second["run"]
+    assert "Second?" in second["report"] and "First?" not in second["report"]
+
+
+async def test_a_graph_without_a_question_says_so(tmp_path: Path):
+    async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
+        with pytest.raises(SettingsError, match="There is no question"):
+            await build_graph(researcher).ainvoke({"question": " "})
+
+
+async def test_a_node_that_failed_is_tried_again_from_a_clean_start(tmp_path: Path):
+    turns = ["no tags at all", Fault(401), plan(), *RUN[1:]]
+    with ScriptedServer(turns) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            graph = build_graph(researcher, InMemorySaver())
+            config: Any = {"configurable": {"thread_id": "x"}}
+            with pytest.raises(PolicyError):
+                await graph.ainvoke({"question": QUESTION}, config)
+            key = (await graph.aget_state(config)).values["run"]
+            assert researcher.store.load(key).status is Status.FAILED
+            ended = await graph.ainvoke(None, config)
+            run = researcher.store.load(key)
+        assert len(server.requests) == 5, "the attempt that finished was not asked for again"
+    assert ended["status"] == "finished"
+    assert [s.text for s in run.segments if not s.kept] == ["no tags at all"]
+    assert len([s for s in run.segments if s.author is Author.PROMPT]) == 2
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_a_thread_that_is_being_answered_is_refused(shared: bool, tmp_path: Path):
+    journal = Journal(tmp_path / "all.jsonl") if shared else None
+    with ScriptedServer(lambda body, number: Hang()) as server:
+        async with researching(server.base_url, tmp_path, journal=journal) as researcher:
+            running = asyncio.create_task(researcher.ask(Ask(QUESTION), "t"))
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            with pytest.raises(StoreError, match=r"'t' is being answered"):
+                await researcher.ask(Ask(QUESTION), "t")
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+
+async def test_a_thread_of_another_process_is_refused(tmp_path: Path):
+    with ScriptedServer(lambda body, number: Hang()) as server:
+        async with researching(server.base_url, tmp_path) as first:
+            running = asyncio.create_task(first.ask(Ask(QUESTION), "t"))
+            while not server.requests:
+                await asyncio.sleep(0.01)
+            # Locks are of open files, so another researcher here is refused as another process is.
+            with pytest.raises(StoreError, match="in use by another process"):
+                await asked(server.base_url, tmp_path)
+            running.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+
+
+async def test_a_shared_journal_forgets_what_finished_and_keeps_what_failed(tmp_path: Path):
+    journal = Journal(tmp_path / "all.jsonl")
+    with ScriptedServer([RUN[0], Fault(401), *RUN[1:]]) as server:
+        failed = await asked(server.base_url, tmp_path, journal=journal)
+        run = await asked(server.base_url, tmp_path, journal=journal)
+        assert len(server.requests) == 4
+    assert (failed.status, run.status) == (Status.FAILED, Status.FINISHED)
+    assert not journal._replies

@@ -1,0 +1,353 @@
+"""Checkpoints in a real PostgreSQL: a position and a pending decision outlive their process.
+
+The graph served by `langgraph dev`, over its own HTTP API on loopback.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rubricem.agent.research.events import Event, SourceProgress
+from rubricem.agent.research.graph import NODES, build_graph
+from rubricem.agent.research.question import Ask
+from rubricem.agent.research.setup import (
+    ServedRuns,
+    graph,
+    open_saver,
+    reserve,
+    settled,
+    web_answers,
+    with_default_source,
+)
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import AnswerFormat
+from tests.conftest import ROOT
+from tests.support.policies import QUESTION, RUN, SUPPORTED, FixedSearch, answer, plan, researching
+from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.sites import Answer, json_site
+from tests.support.waiting import PATIENCE, Process
+
+SERVER = "http://127.0.0.1:9/v1"
+
+
+def auto(tmp_path: Path, *source: str) -> Settings:
+    flags: dict[str, Any] = {"base_url": SERVER, "data_dir": tmp_path, "source": source}
+    return load_settings(flags)
+
+
+async def online() -> bool:
+    return True
+
+
+async def offline() -> bool:
+    return False
+
+
+async def never() -> bool:
+    raise AssertionError("the web was probed")
+
+
+@pytest.mark.parametrize(
+    ("flags", "source"),
+    [
+        ({"base_url": SERVER}, ("auto",)),
+        ({"model": "gpt-x", "api_key": "k"}, ("auto",)),
+        ({}, ("python",)),
+        ({"model": "0.5b"}, ("python",)),
+        ({"base_url": SERVER, "source": ("python",)}, ("python",)),
+    ],
+)
+def test_auto_is_the_default_where_a_server_answers(
+    flags: dict[str, Any], source: tuple[str, ...]
+) -> None:
+    assert with_default_source(load_settings(flags)).source == source
+
+
+async def test_the_web_is_taken_where_it_answers_and_that_is_said(tmp_path: Path) -> None:
+    told: list[Event] = []
+    settings = await settled(auto(tmp_path, "auto"), None, told.append, online)
+    assert settings.source == ("web",)
+    assert told == [SourceProgress("source: the web, which answered in 0.0 s")]
+
+
+async def test_the_libraries_are_taken_where_it_does_not_and_that_is_said(tmp_path: Path) -> None:
+    told: list[Event] = []
+    settings = await settled(auto(tmp_path, "auto"), None, told.append, offline)
+    assert settings.source == ("python",)
+    (event,) = told
+    assert isinstance(event, SourceProgress)
+    assert "the web did not answer" in event.message and "--source" in event.message
+
+
+async def test_what_auto_takes_joins_the_other_sources_once(tmp_path: Path) -> None:
+    settings = await settled(auto(tmp_path, "papers", "auto", "web"), None, answers=online)
+    assert settings.source == ("papers", "web")
+
+
+async def test_nothing_is_probed_where_sources_are_named(tmp_path: Path) -> None:
+    settings = auto(tmp_path, "python", "web")
+    assert await settled(settings, None, answers=never) == settings
+
+
+async def test_a_thread_goes_on_with_what_it_took_whatever_the_web_does_now(
+    tmp_path: Path,
+) -> None:
+    first = await settled(auto(tmp_path, "auto"), "mine", answers=online)
+    reserve(first, "mine", "How?")
+    again = await settled(auto(tmp_path, "auto"), "mine", answers=never)
+    assert again.source == ("web",)
+    with pytest.raises(SettingsError, match="cannot name a thread"):
+        await settled(auto(tmp_path, "auto"), "a/b", answers=never)
+
+
+async def test_one_address_that_answers_is_enough() -> None:
+    with json_site(Answer({}, 503)) as bad, json_site(Answer(b"", 200)) as good:
+        assert await web_answers([bad.url, good.url])
+        assert not await web_answers([bad.url])
+    assert not await web_answers([good.url])
+
+
+async def test_a_page_that_sends_elsewhere_answers() -> None:
+    with json_site(Answer(b"", 301, {"location": "https://elsewhere.example/"})) as site:
+        assert await web_answers([site.url])
+
+
+async def test_silence_is_waited_for_no_longer_than_allowed() -> None:
+    with json_site(Answer(b"", delay=60.0)) as site:
+        began = time.monotonic()
+        assert not await web_answers([site.url, site.url], seconds=0.1)
+        assert time.monotonic() - began < 30
+
+
+pytest.importorskip("langgraph.checkpoint.postgres", reason="the extra `postgres` is not installed")
+
+
+def program(name: str) -> str:
+    """A program of the server, which Debian keeps off the path."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = shutil.which(name, path=os.pathsep.join([os.environ["PATH"], *map(str, folders)]))
+    if found is None:
+        pytest.skip(f"there is no {name}: install PostgreSQL's server to run this")
+    return found
+
+
+def unprivileged() -> str | None:
+    """Whom the server runs as: it refuses to run as root."""
+    if os.geteuid() != 0:
+        return None
+    import pwd
+
+    names = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in names)
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        return int(held.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """The address of an empty database on a server of its own."""
+    initdb, postgres = program("initdb"), program("postgres")
+    user, port = unprivileged(), free_port()
+    with tempfile.TemporaryDirectory() as folder:
+        if user:
+            shutil.chown(folder, user)
+        options: dict[str, Any] = {"user": user, "cwd": folder, "stderr": subprocess.STDOUT}
+        made = subprocess.run(
+            [initdb, "-D", f"{folder}/data", "-U", "tester", "-A", "trust", "-N"],
+            stdout=subprocess.PIPE, text=True, check=False, **options,
+        )  # fmt: skip
+        assert made.returncode == 0, made.stdout
+        command = [postgres, "-D", f"{folder}/data", "-p", str(port), "-k", folder, "-F",
+                   "-c", "listen_addresses=127.0.0.1"]  # fmt: skip
+        with Process(command, stdout=subprocess.DEVNULL, **options) as server:
+            try:
+                wait_for(port, server)
+                yield f"postgresql://tester@127.0.0.1:{port}/postgres"
+            finally:
+                server.terminate()
+
+
+def wait_for(port: int, server: Process) -> None:
+    from psycopg import OperationalError, connect
+
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connect(f"postgresql://tester@127.0.0.1:{port}/postgres"):
+                return
+        except OperationalError:
+            assert server.poll() is None and time.monotonic() < until, "the server did not start"
+            time.sleep(0.05)
+
+
+async def test_a_position_in_postgresql_goes_on_with_another_researcher(
+    database: str, tmp_path: Path
+):
+    config: Any = {"configurable": {"thread_id": "position"}}
+    source = FixedSearch()
+    with ScriptedServer(RUN) as server:
+        async with (
+            open_saver(database) as saver,
+            researching(server.base_url, tmp_path, source) as first,
+        ):
+            graph = build_graph(first, saver)
+            await graph.ainvoke({"question": QUESTION}, config, interrupt_after=["research"])
+            run = await first.find((await graph.aget_state(config)).values["run"])
+            assert run is not None
+            run.journal.close()
+        async with (
+            open_saver(database) as saver,
+            researching(server.base_url, tmp_path, source) as second,
+        ):
+            ended = await build_graph(second, saver).ainvoke(None, config)
+        assert len(server.requests) == len(RUN)
+    assert ended["status"] == "finished"
+    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
+
+
+async def test_a_run_leaves_its_way_in_postgresql_and_can_be_asked_again(
+    database: str, tmp_path: Path
+):
+    config: Any = {"configurable": {"thread_id": "t"}}
+    with ScriptedServer(RUN) as server:
+        for _ in range(2):
+            async with (
+                open_saver(database) as saver,
+                researching(server.base_url, tmp_path) as researcher,
+            ):
+                researcher.saver = saver
+                run = await researcher.ask(Ask(QUESTION), "t")
+                state = await build_graph(researcher, saver).aget_state(config)
+        assert len(server.requests) == len(RUN)
+    assert run.status == "finished"
+    assert (state.values["path"][-1], state.next) == ("verify", ())
+    assert QUESTION not in str(state.values), "the transcript is the journal's"
+
+
+async def test_a_database_that_does_not_answer_is_one_sentence_without_its_password():
+    address = f"postgresql://tester:secret@127.0.0.1:{free_port()}/postgres"
+    with pytest.raises(StoreError, match="database of the checkpoints") as told:
+        async with open_saver(address):
+            pass
+    assert "secret" not in str(told.value) + told.value.remedy
+
+
+async def test_an_address_of_another_kind_is_refused():
+    with pytest.raises(SettingsError, match="names no PostgreSQL database"):
+        async with open_saver("sqlite:///runs.db"):
+            pass
+
+
+SERVED = ("agent", "judge", "memory", "training", "langgraph.json", "pyproject.toml", "README.md")
+
+
+def test_the_served_graph_has_the_seven_nodes():
+    assert set(graph.get_graph().nodes) == {"__start__", *NODES, "__end__"}
+
+
+async def test_settings_are_read_at_the_first_question(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RUBRICEM_SOURCE", "/nowhere")
+    monkeypatch.setenv("RUBRICEM_BASE_URL", "http://127.0.0.1:9/v1")
+    with pytest.raises(SettingsError, match="Unknown source"):
+        await ServedRuns().begin("What?", AnswerFormat.LONG)
+
+
+@contextmanager
+def served(folder: Path, model_url: str) -> Iterator[httpx.Client]:
+    """A `langgraph dev` in a copy of the project, with a folder of documents beside it."""
+    for name in SERVED:
+        path = ROOT / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif path.exists():
+            shutil.copy(path, folder / name)
+    (folder / "documents").mkdir()
+    (folder / "documents" / "cache.md").write_text(
+        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
+    )
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environment = {
+        **os.environ,
+        "LANGSMITH_TRACING": "false",
+        "LANGCHAIN_TRACING_V2": "false",
+        "LANGGRAPH_CLI_NO_ANALYTICS": "1",
+        "RUBRICEM_BASE_URL": model_url,
+        "RUBRICEM_SOURCE": "documents",
+        "RUBRICEM_DATA_DIR": str(folder / "data"),
+    }
+    dev = ["-m", "langgraph_cli", "dev", "--no-browser", "--no-reload", "--host", "127.0.0.1"]
+    command = [sys.executable, *dev, "--port", str(port)]
+    with (folder / "log").open("w") as log:
+        process = Process(command, cwd=folder, env=environment, stdout=log, stderr=log)
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=PATIENCE) as http:
+                ended(http, process, folder / "log")
+                yield http
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def ended(http: httpx.Client, process: Process, log: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < until:
+        try:
+            if http.get("/ok").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError(f"langgraph dev did not start:\n{log.read_text()[-3000:]}")
+
+
+def waited(http: httpx.Client, thread: str, question: str) -> dict[str, Any]:
+    """The final state of a run in a thread of the server."""
+    body = {"assistant_id": "research", "input": {"question": question}}
+    reply = http.post(f"/threads/{thread}/runs/wait", json=body)
+    reply.raise_for_status()
+    state: dict[str, Any] = reply.json()
+    return state
+
+
+@pytest.mark.slow
+def test_runs_complete_over_the_api_of_langgraph_dev(tmp_path: Path):
+    turns = [*RUN, SUPPORTED, plan(), answer(), SUPPORTED, Fault(401), *RUN, SUPPORTED]
+    with ScriptedServer(turns) as model, served(tmp_path, model.base_url) as http:
+        thread = http.post("/threads", json={}).json()["thread_id"]
+        first = waited(http, thread, "What does lru_cache do with maxsize None?")
+        second = waited(http, thread, "And what is evicted?")
+        failed = waited(http, thread, "Will it fail?")
+        third = waited(http, thread, "And after a failure?")
+        kept = http.get(f"/threads/{thread}/state").json()["values"]
+    log = (tmp_path / "log").read_text()
+    assert "BlockingError" not in log
+    assert first["status"] == "finished", log[-3000:]
+    assert first["path"][-1] == "verify"
+    assert "It is an unbounded cache [1]." in first["report"]
+    assert "never evicts" in first["report"]
+    assert second["run"] != first["run"] and "And what is evicted?" in second["report"]
+    assert failed["__error__"]["error"] == "PolicyError", "the server keeps its words to the log"
+    assert "wants an API key and none is set (401)" in log
+    assert third["status"] == "finished" and kept["report"] == third["report"]
+    store = RunStore(tmp_path / "data")
+    assert [store.load(name).status for name in store.threads()] == [
+        "finished", "finished", "failed", "finished",
+    ]  # fmt: skip

@@ -1,0 +1,240 @@
+"""The inspection routes on the server itself: its guard before them, its end, all of them there.
+
+Where a server says that it can be opened: addresses that others can use, a token, a warning.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rubricem.agent.serve.app import (
+    NOT_FOUND,
+    WARNING,
+    Machine,
+    announced,
+    create_app,
+    here,
+    places,
+    secured,
+)
+from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.security import TOKEN_FILE_NAME, Security
+from rubricem.agent.settings import Settings
+from rubricem.memory.runs import RunStore
+from tests.conftest import COMMAND, ROOT
+from tests.support.banks import bank_in, reflection
+from tests.support.run_pages import written_run
+from tests.support.values import run_of
+
+OURS = {"X-Rubricem": "1"}
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    settings = Settings(data_dir=tmp_path / "data", base_url="http://127.0.0.1:9/v1", model="m")
+    store = RunStore(settings.data_dir)
+    store.create("a", {"ask": {"question": "?"}, "choices": {}})
+    store.save(run_of(name="a"))
+    await bank_in(settings.data_dir).put(reflection("cache", "item"))
+    written_run(tmp_path / "shown")
+    app = create_app(RunDesk(settings), Security(), [tmp_path / "shown"])
+    transport = httpx.ASGITransport(app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client,
+    ):
+        yield client
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "bank", "bank/stats", "bank/item", "runs/a/judge", "runs/a/export/md", "uploads",
+        "collected", "collected/shown", "trained",
+    ],
+)  # fmt: skip
+async def test_everything_is_there_behind_the_guards_headers(client: httpx.AsyncClient, path: str):
+    reply = await client.get(f"/api/{path}")
+    assert reply.status_code == 200, reply.text
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'none'" in reply.headers["content-security-policy"]
+    foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
+    assert foreign.status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PATCH", "bank/item"), ("DELETE", "bank/item"), ("POST", "bank/item/release"),
+        ("POST", "runs/a/judge"), ("POST", "runs/a/rate"), ("POST", "uploads"),
+        ("DELETE", "uploads/x"),
+    ],
+)  # fmt: skip
+async def test_nothing_is_changed_without_the_header_of_our_own_page(
+    client: httpx.AsyncClient, method: str, path: str, tmp_path: Path
+):
+    assert (await client.request(method, f"/api/{path}")).status_code == 403
+    foreign = OURS | {"Origin": "http://evil.example"}
+    assert (await client.request(method, f"/api/{path}", headers=foreign)).status_code == 403
+    assert (await client.get("/api/bank/item")).json()["state"] == "active"
+    assert not (tmp_path / "data" / "uploads").exists()
+
+
+async def test_an_upload_larger_than_other_bodies_is_let_through(client: httpx.AsyncClient):
+    files = [("documents", ("a.txt", b"x" * 3_000_000))]
+    reply = await client.post("/api/uploads", headers=OURS, data={"folder": "n"}, files=files)
+    assert (reply.status_code, reply.json()["source"]) == (201, "upload:n")
+    assert "upload:n" in (await client.get("/api/status")).json()["sources"]
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"rubrics": "\\ud800"}', b"\xff"])
+async def test_a_malformed_change_is_a_sentence(client: httpx.AsyncClient, body: bytes):
+    headers = OURS | {"Content-Type": "application/json"}
+    reply = await client.patch("/api/bank/item", headers=headers, content=body)
+    assert reply.status_code in (400, 422) and reply.json()["error"]
+
+
+HOME = Machine("study", ("192.168.1.5", "fd12::5"))
+OPENED = """
+import sys, httpx
+for address in sys.argv[1:]:
+    with httpx.Client(base_url=address, timeout=30, trust_env=False) as http:
+        print(http.get("/").status_code, http.get("/api/status").status_code)
+"""
+"""what a page of another machine would see, in a process that may leave loopback"""
+
+
+@pytest.mark.parametrize(
+    ("host", "machine", "told"),
+    [
+        ("127.0.0.1", HOME, ["http://127.0.0.1:80/"]),
+        ("localhost", HOME, ["http://127.0.0.1:80/"]),
+        ("10.0.0.7", HOME, ["http://10.0.0.7:80/"]),
+        ("research.example", HOME, ["http://research.example:80/"]),
+        ("0.0.0.0", HOME, ["http://192.168.1.5:80/", "http://study:80/"]),
+        (
+            "::",
+            HOME,
+            ["http://192.168.1.5:80/", "http://[fd12::5]:80/", "http://study:80/"],
+        ),
+        ("", Machine("", ("192.168.1.5",)), ["http://192.168.1.5:80/"]),
+        ("0.0.0.0", Machine(), ["http://127.0.0.1:80/"]),
+        ("::", Machine(), ["http://[::1]:80/"]),
+    ],
+)
+def test_a_server_is_told_by_what_others_can_open(host: str, machine: Machine, told: list[str]):
+    assert places(host, 80, machine) == told
+
+
+def test_this_machine_opens_its_own_page_by_loopback():
+    assert [here(host, 80) for host in ("0.0.0.0", "::", "10.0.0.7")] == [
+        "http://127.0.0.1:80/",
+        "http://[::1]:80/",
+        "http://10.0.0.7:80/",
+    ]
+
+
+def said(security: Security, machine: Machine = HOME, made: bool = True) -> list[str]:
+    return list(announced(security, 80, machine, Path("data/serve-token"), made))
+
+
+def test_a_server_of_this_machine_alone_says_its_address_and_no_more():
+    [line] = said(Security())
+    assert line.startswith("Serving on http://127.0.0.1:80/ (")
+
+
+def test_others_get_a_link_with_the_token_and_the_person_here_a_warning():
+    lines = said(Security("0.0.0.0", "s3cret"))
+    assert lines[0].startswith("Serving on http://192.168.1.5:80/ (")
+    assert lines[1:] == [
+        "and on http://study:80/",
+        "Token: s3cret (it is kept in data/serve-token)",
+        "This link holds it: http://192.168.1.5:80/#token=s3cret",
+        WARNING,
+    ]
+
+
+def test_a_token_of_before_is_not_printed_again():
+    lines = said(Security("0.0.0.0", "s3cret"), made=False)
+    assert not any("s3cret" in line for line in lines)
+    assert "A token is asked for; it is kept in data/serve-token" in lines
+
+
+def test_a_machine_without_a_network_says_so():
+    lines = said(Security("0.0.0.0", "s3cret"), Machine())
+    assert lines[0].startswith("Serving on http://127.0.0.1:80/") and lines[1] == NOT_FOUND
+
+
+def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
+    security, _ = secured(tmp_path, "0.0.0.0", HOME)
+    asked = {"authorization": f"Bearer {security.token}"}
+    security.check("GET", "/api/status", {"host": "Study:80", **asked}, "1.2.3.4")
+    for host in ("study.evil.example", "evil.example"):
+        with pytest.raises(RequestRefused, match="is not called"):
+            security.check("GET", "/api/status", {"host": host, **asked}, "1.2.3.4")
+
+
+def test_a_token_is_made_once_and_only_where_others_can_reach_the_server(tmp_path: Path):
+    alone, made = secured(tmp_path, "127.0.0.1", Machine())
+    assert (alone.token, made) == (None, False) and not (tmp_path / TOKEN_FILE_NAME).exists()
+    first, made = secured(tmp_path, "0.0.0.0", Machine())
+    assert first.token and made
+    assert secured(tmp_path, "0.0.0.0", Machine()) == (first, False)
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[list[str]]:
+    """The command on all addresses of this machine, and what it says until its warning."""
+    (folder / "documents").mkdir()
+    options = ["--base-url", "http://127.0.0.1:9/v1", "--source", str(folder / "documents")]
+    command = [*COMMAND, "serve", "--host", "0.0.0.0", "--port", "0", *options]
+    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            lines = []
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if line.startswith("Warning"):
+                    break
+            yield lines
+        finally:
+            process.terminate()
+
+
+def test_every_address_that_is_printed_opens_the_page_and_asks_for_the_token(tmp_path: Path):
+    with serving(tmp_path) as lines:
+        told = [found[0] for line in lines if (found := re.search(r"http://\S+/(?=$| \()", line))]
+        assert told and not any("0.0.0.0" in each for each in told)
+        assert lines[-1] == WARNING
+        link = next(line for line in lines if "#token=" in line)
+        assert link.endswith((tmp_path / "data" / TOKEN_FILE_NAME).read_text().strip())
+        command = [sys.executable, "-c", OPENED, *told]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.stdout.splitlines() == ["200 401"] * len(told), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("named", "routed", "machine"),
+    [
+        (["127.0.1.1"], ["10.0.0.7"], Machine("", ("10.0.0.7",))),
+        (["10.0.0.7", "10.0.0.8"], ["10.0.0.7"], Machine("study", ("10.0.0.7", "10.0.0.8"))),
+        (["fe80::1", "::1"], ["0.0.0.0"], Machine()),
+        ([], [], Machine()),
+        (["fe80::1%eth0"], ["fd12::5"], Machine("", ("fd12::5",))),
+    ],
+)
+def test_a_machine_has_a_name_where_that_leads_to_it_from_elsewhere(
+    named: list[str], routed: list[str], machine: Machine
+):
+    assert Machine.of("Study", named, routed) == machine

@@ -1,0 +1,557 @@
+"""Runs over HTTP: asked, followed, decided on by two tabs, stopped, read, refused.
+
+What is deleted by hand while a server works with it: a sentence, and nothing left behind.
+
+A server that is killed, or ended by ^C, in the middle: its runs go on with the next one.
+
+What a server finds in its data directory and did not leave there so: it starts all the same.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from click.testing import CliRunner
+
+from rubricem.agent.cli import main
+from rubricem.agent.research.threads import Conversation, ConversationStore
+from rubricem.agent.serve.app import sole_server
+from rubricem.agent.serve.desk import Capacity
+from rubricem.agent.serve.feed import FILE_NAME
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.journal import Journal
+from tests.conftest import COMMAND, ROOT
+from tests.support.pages import CHANGING, QUESTION, RunSite, Said, read, run_settings, site
+from tests.support.policies import RUN as PoliciesRUN
+from tests.support.policies import SUPPORTED, answer, plan, search
+from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
+from tests.support.waiting import PATIENCE
+
+ASKED = (plan(), search("unbounded cache"), answer())
+RUBRIC = ["Says what happens to the size", "Says what is evicted"]
+
+
+def reply(body: dict[str, Any], number: int) -> str:
+    """The next turn of `RUN` for whichever run asks."""
+    first = body["messages"][0]["content"]
+    if "check claims" in first:
+        return SUPPORTED
+    said = sum(message["role"] == "assistant" for message in body["messages"])
+    return ASKED[min(said, len(ASKED) - 1)]
+
+
+@pytest.fixture
+def model():
+    with ScriptedServer(reply) as server:
+        yield server
+
+
+@pytest.fixture
+async def here(tmp_path: Path, model: ScriptedServer) -> AsyncIterator[RunSite]:
+    async with site(run_settings(tmp_path, model)) as made:
+        yield made
+
+
+async def test_a_question_is_followed_to_its_report(here: RunSite):
+    run = await here.ask()
+    told = await here.ended(run)
+    assert [event.id for event in told] == list(range(1, len(told) + 1))
+    names = [event.name for event in told]
+    assert names[-4:] == ["usage", "verdicts", "finished", "end"]
+    stages = [event.data["stage"] for event in told if event.name == "stage"]
+    assert stages == ["plan", "research", "research", "review", "answer"]
+    text = "".join(event.data["text"] for event in told if event.name == "text")
+    assert text == "".join(ASKED)
+    [planned] = [event.data["text"] for event in told if event.name == "plan"]
+    assert planned == "Read the documentation."
+    first, *_, last = [event.data["items"] for event in told if event.name == "rubric"]
+    assert [item["text"] for item in first] == RUBRIC and first[0]["state"] == "open"
+    assert [item["state"] for item in last] == ["met", "met"]
+    assert all(0 <= event.data["t"] < 60 for event in told)
+
+
+async def test_the_report_says_what_it_stands_on(here: RunSite):
+    run = await here.ask()
+    await here.ended(run)
+    report = (await here.http.get(f"/api/runs/{run}/report")).json()
+    assert (report["question"], report["status"]) == (QUESTION, "finished")
+    [citation] = report["citations"]
+    assert (citation["n"], citation["id"], citation["verdict"]) == (1, "S1", "supported")
+    [source] = report["sources"]
+    assert source["passage"].endswith("it is unbounded.") and source["number"] == 1
+    assert 'popovertarget="c1"' in report["html"] and "an unbounded " in report["html"]
+    assert report["markdown"].startswith("# What does")
+    assert [stage["stage"] for stage in report["stages"]] == [
+        "plan",
+        "research",
+        "review",
+        "answer",
+    ]
+    one = await here.one(run)
+    assert (one["state"], one["status"], one["tool_calls"]) == ("ended", "finished", 2)
+    assert one["usage"]["completion_tokens"] > 0
+
+
+async def test_runs_are_listed_newest_first_a_page_at_a_time(here: RunSite):
+    runs = [await here.ask(f"Question {n}?") for n in range(3)]
+    for run in runs:
+        await here.ended(run)
+    listed = (await here.http.get("/api/runs?limit=2")).json()["runs"]
+    assert [each["run"] for each in listed] == runs[:0:-1]
+    rest = (await here.http.get(f"/api/runs?before={runs[1]}")).json()["runs"]
+    assert [(each["run"], each["question"]) for each in rest] == [(runs[0], "Question 0?")]
+
+
+async def test_of_two_tabs_that_decide_on_one_plan_the_second_is_refused(here: RunSite):
+    run = await here.ask(approve_plan=True)
+    asked = await here.until(run, "ask")
+    assert asked.data["kind"] == "plan" and asked.data["rubric"] == RUBRIC
+    assert (await here.one(run))["state"] == "asking"
+    decision = {"id": asked.data["id"], "decision": "approve"}
+    both = await asyncio.gather(
+        *(here.http.post(f"/api/runs/{run}/answer", json=decision) for _ in range(2))
+    )
+    assert sorted(reply.status_code for reply in both) == [200, 409]
+    refused = next(reply for reply in both if reply.status_code == 409).json()
+    assert refused["error"].startswith("This was answered already")
+    told = await here.ended(run)
+    assert [event.data["decision"] for event in told if event.name == "answered"] == ["approve"]
+    assert told[-2].data["status"] == "finished"
+
+
+async def test_an_edited_plan_is_followed(here: RunSite, model: ScriptedServer):
+    run = await here.ask(approve_plan=True)
+    asked = await here.until(run, "ask")
+    edited = asked.data["text"].replace("lru_cache maxsize None", "functools cache")
+    body = {"id": asked.data["id"], "decision": "edit", "text": edited}
+    assert (await here.http.post(f"/api/runs/{run}/answer", json=body)).status_code == 200
+    told = await here.ended(run)
+    assert next(e.data["query"] for e in told if e.name == "tool") == "functools cache"
+
+
+@pytest.mark.parametrize(
+    ("decision", "status"),
+    [
+        ({"decision": "edit", "text": "no heading"}, 422),
+        ({"decision": "edit", "plan": {"rubric": "x"}}, 422),
+        ({"decision": "answer", "text": "yes"}, 422),
+        ({"decision": "perhaps"}, 422),
+        ({"decision": "approve", "id": "another"}, 409),
+    ],
+)
+async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(
+    here: RunSite, decision: dict[str, Any], status: int
+):
+    run = await here.ask(approve_plan=True)
+    asked = (await here.until(run, "ask")).data["id"]
+    refused = await here.http.post(f"/api/runs/{run}/answer", json={"id": asked, **decision})
+    assert refused.status_code == status
+    assert refused.json()["error"].endswith(".") and refused.json()["remedy"]
+    fine = {"id": asked, "decision": "approve"}
+    assert (await here.http.post(f"/api/runs/{run}/answer", json=fine)).status_code == 200
+    assert (await here.ended(run))[-2].data["status"] == "finished"
+
+
+async def test_a_question_back_is_answered_by_whoever_watches(tmp_path: Path):
+    script = ["Which version do you mean?", *ASKED, SUPPORTED]
+    with ScriptedServer(script) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            run = await here.ask(clarify=True)
+            asked = await here.until(run, "ask")
+            assert (asked.data["kind"], asked.data["text"]) == ("clarify", script[0])
+            body = {"id": asked.data["id"], "decision": "answer", "text": "3.12"}
+            assert (await here.http.post(f"/api/runs/{run}/answer", json=body)).status_code == 200
+            assert (await here.ended(run))[-2].data["status"] == "finished"
+        assert "The person answered: 3.12" in str(model.requests[1].body)
+
+
+async def test_a_stopped_run_ends_with_what_there_is(tmp_path: Path):
+    slow = [plan(), search("unbounded cache"), Reply(answer(), piece_seconds=0.3)]
+    with ScriptedServer(slow) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            run = await here.ask()
+            assert (await here.http.get(f"/api/runs/{run}/report")).status_code == 409
+            async for event in here.events(run):
+                if event.name == "text" and event.data["stage"] == "research":
+                    break
+            assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
+            told = await here.ended(run)
+            assert told[-2].data == told[-2].data | {"status": "partial"}
+            report = (await here.http.get(f"/api/runs/{run}/report")).json()
+            assert report["status"] == "partial" and report["reason"] == "it was interrupted"
+            again = await here.http.post(f"/api/runs/{run}/stop")
+            assert again.status_code == 409
+
+
+async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: RunSite):
+    run = await here.ask(approve_plan=True)
+    await here.until(run, "ask")
+    await here.http.post(f"/api/runs/{run}/stop")
+    assert (await here.ended(run))[-2].data["status"] == "partial"
+    report = (await here.http.get(f"/api/runs/{run}/report")).json()
+    assert report["html"] == "" and "resume" in report["reason"]
+    assert (await here.http.post(f"/api/runs/{run}/resume")).status_code == 200
+    asked = await here.until(run, "ask")
+    decision = {"id": asked.data["id"], "decision": "approve"}
+    await here.http.post(f"/api/runs/{run}/answer", json=decision)
+    told = await here.ended(run)
+    assert told[0].name == "restart" and told[-2].data["status"] == "finished"
+    assert "".join(e.data["text"] for e in told if e.name == "text") == "".join(ASKED)
+    over = await here.http.post(f"/api/runs/{run}/resume")
+    assert (over.status_code, over.json()["error"]) == (409, "The run has come to its end.")
+
+
+async def test_a_follow_up_knows_its_thread(here: RunSite, model: ScriptedServer):
+    first = await here.ask()
+    await here.ended(first)
+    thread = (await here.one(first))["thread"]
+    second = await here.ask("And with 128?", thread=thread)
+    await here.ended(second)
+    assert "an unbounded cache [S1]" in str(model.requests[-2].body["messages"])
+    found = (await here.http.get(f"/api/threads/{thread}")).json()
+    assert [run["run"] for run in found["runs"]] == [first, second]
+    assert found["title"] == QUESTION
+
+
+async def test_a_failed_model_is_a_failed_run_with_its_reason(tmp_path: Path):
+    with ScriptedServer([Fault(401, "wrong key")]) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            told = await here.ended(await here.ask())
+    assert told[-2].data["status"] == "failed" and "key" in told[-2].data["reason"]
+
+
+async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
+    with ScriptedServer([Hang()] * 3) as model:
+        async with site(run_settings(tmp_path, model), capacity=Capacity(1, waiting=1)) as here:
+            first, second = await here.ask("One?"), await here.ask("Two?")
+            await here.until(first, "stage")
+            assert (await here.one(second))["state"] == "waiting"
+            refused = await here.http.post("/api/runs", json={"question": "Three?"})
+            assert refused.status_code == 429 and "2 runs" in refused.json()["error"]
+            assert len((await here.http.get("/api/runs")).json()["runs"]) == 2
+            await here.http.post(f"/api/runs/{second}/stop")
+            assert (await here.ended(second))[-2].data["status"] == "partial"
+            await here.http.post(f"/api/runs/{first}/stop")
+            await here.ended(first)
+            assert await here.ask("Three?")
+
+
+class Deleting(ConversationStore):
+    """Threads that somebody deletes just when a question is put into them."""
+
+    def add_run(self, identifier: str, run: str) -> Conversation:
+        self.delete(identifier)
+        return super().add_run(identifier, run)
+
+
+class Halting:
+    """The usual turns; the third is written once `go` is set."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.go = threading.Event()
+
+    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
+        if "check claims" in body["messages"][0]["content"]:
+            return SUPPORTED
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        self.asked = max(self.asked, turn + 1)
+        if turn == 2:
+            self.go.wait(PATIENCE)
+        return PoliciesRUN[turn]
+
+    async def third_turn(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while self.asked < 3:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    script = Halting()
+    with ScriptedServer(script) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            run = await here.ask()
+            watching = asyncio.create_task(here.ended(run))
+            await script.third_turn()
+            shutil.rmtree(tmp_path / "data" / "runs" / run)
+            script.go.set()
+            told = await asyncio.wait_for(watching, PATIENCE)
+            one, listed = await here.http.get(f"/api/runs/{run}"), await here.http.get("/api/runs")
+            report = await here.http.get(f"/api/runs/{run}/report")
+    last = told[-2]
+    assert (last.name, last.data["status"]) == ("finished", "failed")
+    assert last.data["reason"].startswith("The folder of this run was deleted while it went on")
+    assert one.status_code == report.status_code == 404 and "deleted" in one.json()["error"]
+    assert listed.json()["runs"] == []
+    assert not (tmp_path / "data" / "runs" / run).exists(), "nothing is left that nobody finds"
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+async def test_a_live_run_without_its_folder_is_shown_and_can_be_stopped(tmp_path: Path):
+    script = Halting()
+    with ScriptedServer(script) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            run = await here.ask()
+            await script.third_turn()
+            shutil.rmtree(tmp_path / "data" / "runs" / run)
+            assert (await here.one(run))["state"] == "running"
+            assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
+            told = await here.ended(run)
+            script.go.set()
+    assert "was deleted while it went on" in told[-2].data["reason"]
+
+
+async def test_events_whose_file_is_gone_are_told_as_gone(tmp_path: Path):
+    with ScriptedServer([*PoliciesRUN, SUPPORTED]) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            run = await here.ask()
+            whole = await here.ended(run)
+            log = await here.desk.logs.of(run)
+            log._tail.clear()  # as after more events than are kept in memory
+            (tmp_path / "data" / "runs" / run / FILE_NAME).unlink()
+            again = await here.ended(run)
+    assert [event.id for event in again] == [event.id for event in whole]
+    assert {event.name for event in again} == {"note"}
+
+
+async def test_a_thread_deleted_while_its_question_is_taken_up_leaves_no_request(tmp_path: Path):
+    with ScriptedServer([]) as model:
+        chosen = run_settings(tmp_path, model)
+        async with site(chosen) as here:
+            thread = (await here.http.post("/api/threads", json={})).json()["id"]
+            here.desk.conversations = Deleting(chosen.data_dir)
+            asked = {"question": QUESTION, "thread": thread}
+            refused = await here.http.post("/api/runs", json=asked)
+            listed = (await here.http.get("/api/runs")).json()["runs"]
+    assert refused.status_code == 404 and "no conversation" in refused.json()["error"]
+    assert listed == [] and list((tmp_path / "data" / "runs").iterdir()) == []
+    assert model.requests == []
+
+
+async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has_one(
+    tmp_path: Path,
+):
+    with ScriptedServer([*PoliciesRUN, SUPPORTED, *PoliciesRUN, SUPPORTED]) as model:
+        chosen = run_settings(tmp_path, model)
+        async with site(chosen) as here:
+            run = await here.ask()
+            await here.ended(run)
+            own = (await here.one(run))["thread"]
+            begun = (await here.http.post("/api/threads", json={"run": run})).json()
+            assert (begun["id"], begun["runs"]) == (own, [run])
+            here.desk.conversations.delete(own)
+            new = (await here.http.post("/api/threads", json={"run": run})).json()
+            assert new["id"] != own and new["runs"] == [run] and new["title"] == QUESTION
+            second = await here.ask("And then?", thread=new["id"])
+            await here.ended(second)
+            branch = (await here.http.post("/api/threads", json={"run": run})).json()
+            assert branch["parent"] == {"conversation": new["id"], "run": run}
+            gone = await here.http.post("/api/threads", json={"run": "never-asked"})
+    assert gone.status_code == 404
+
+
+RUN = (plan(), search("unbounded cache"), answer())
+
+
+class Stalling:
+    """The turns of `RUN`; the third hangs until `go` is set."""
+
+    def __init__(self) -> None:
+        self.go = False
+        self.third = 0
+
+    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
+        if "check claims" in body["messages"][0]["content"]:
+            return SUPPORTED
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        if turn < 2:
+            return RUN[turn]
+        self.third += 1
+        return RUN[2] if self.go else Reply(RUN[2], hang_after=6)
+
+
+@contextmanager
+def server(model: ScriptedServer, folder: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The command in a process of its own, and the address that it prints."""
+    documents = folder / "documents"
+    documents.mkdir(exist_ok=True)
+    (documents / "cache.md").write_text("# lru_cache\n\nIf maxsize is None, it is unbounded.\n")
+    options = ["--port", "0", "--base-url", model.base_url, "--model", "scripted"]
+    command = [*COMMAND, "serve", *options, "--source", str(documents), "--memory", "off"]
+    environment = {**os.environ, "RUBRICEM_DATA_DIR": str(folder / "data")}
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[2], process
+        finally:
+            process.kill()
+
+
+async def told_until(address: str, run: str, name: str, after: int | None = None) -> list[Said]:
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    url = f"{address}api/runs/{run}/events"
+    told = []
+    async with (
+        httpx.AsyncClient(timeout=60) as http,
+        http.stream("GET", url, headers=headers) as reply,
+    ):
+        async for event in read(reply):
+            told.append(event)
+            if event.name == name:
+                break
+    return told
+
+
+async def asked(address: str) -> str:
+    async with httpx.AsyncClient(timeout=60) as http:
+        reply = await http.post(f"{address}api/runs", json={"question": QUESTION}, headers=CHANGING)
+        return str(reply.json()["run"])
+
+
+async def third_turn(script: Stalling) -> None:
+    while not script.third:
+        await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+async def test_a_run_goes_on_when_the_server_starts_again(tmp_path: Path, by: signal.Signals):
+    script = Stalling()
+    with ScriptedServer(script) as model:
+        with server(model, tmp_path) as (address, process):
+            run = await asked(address)
+            watching = asyncio.create_task(told_until(address, run, "end"))
+            await asyncio.wait_for(third_turn(script), 60)
+            seen = (await told_until(address, run, "results"))[-1].id
+            process.send_signal(by)
+            assert await asyncio.to_thread(process.wait, 15) == (-by if by == signal.SIGKILL else 0)
+            await asyncio.gather(watching, return_exceptions=True)
+        finished = len(model.requests) - script.third
+        script.go = True
+        with server(model, tmp_path) as (address, _):
+            rest = await told_until(address, run, "end", after=seen)
+        numbers = [event.id for event in rest]
+        assert numbers == list(range(numbers[0], numbers[0] + len(rest))) and numbers[0] > seen
+        assert rest[0].name == "restart" and rest[-2].data["status"] == "finished"
+        text = "".join(event.data["text"] for event in rest if event.name == "text")
+        assert text == "".join(RUN), "what was told before is told again, once"
+        repeated = len(model.requests) - finished - script.third - 1
+        assert repeated == 0, "only the turn in flight was asked for again, and then the check"
+
+
+@pytest.mark.slow
+async def test_a_run_that_asks_when_the_server_is_killed_asks_again(tmp_path: Path):
+    with ScriptedServer([*RUN, SUPPORTED]) as model:
+        with server(model, tmp_path) as (address, process):
+            async with httpx.AsyncClient(timeout=60, headers=CHANGING) as http:
+                body = {"question": QUESTION, "approve_plan": True}
+                run = (await http.post(f"{address}api/runs", json=body)).json()["run"]
+            first = (await told_until(address, run, "ask"))[-1]
+            process.kill()
+        with server(model, tmp_path) as (address, _):
+            again = (await told_until(address, run, "ask", after=first.id))[-1]
+            assert again.data["id"] != first.data["id"]
+            async with httpx.AsyncClient(timeout=60, headers=CHANGING) as http:
+                url = f"{address}api/runs/{run}/answer"
+                old = await http.post(url, json={"id": first.data["id"], "decision": "approve"})
+                assert old.status_code == 409
+                new = await http.post(url, json={"id": again.data["id"], "decision": "approve"})
+                assert new.status_code == 200
+            told = await told_until(address, run, "end", after=again.id)
+        assert told[-2].data["status"] == "finished"
+        assert len(model.requests) == len(RUN) + 1
+
+
+def test_a_port_in_use_is_a_sentence_and_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
+    with ScriptedServer([Hang()]) as model, socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        options = ["--base-url", model.base_url, "--source", "python"]
+        done = CliRunner().invoke(main, ["serve", "--port", port, *options])
+        assert done.exit_code == 2
+        assert done.stderr.splitlines() == [
+            f"error: Port {port} is in use.",
+            "Choose another by --port, or 0 for any free one.",
+        ]
+
+
+BEGUN = b'{"id":1,"event":"note","data":{}}\n'
+
+
+def begun(folder: Path, run: str, request: str) -> Path:
+    """A run that a server had begun, and the file of its events."""
+    kept = folder / "data" / "runs" / run
+    kept.mkdir(parents=True)
+    (kept / "request.json").write_text(request)
+    (kept / FILE_NAME).write_bytes(BEGUN)
+    return kept / FILE_NAME
+
+
+@pytest.mark.parametrize(
+    "request_kept",
+    [
+        "{}",
+        "[]",
+        "nonsense",
+        json.dumps({"ask": {"question": "x", "answer_format": "sung"}, "choices": {}}),
+        json.dumps({"ask": {}, "choices": {}, "budgets": {"patience": 1}}),
+    ],
+)
+async def test_a_run_whose_request_is_damaged_keeps_no_server_from_starting(
+    tmp_path: Path, request_kept: str
+):
+    begun(tmp_path, "odd", request_kept)
+    with ScriptedServer([]) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            told = await here.ended("odd")
+            again = await here.http.post("/api/runs/odd/resume")
+            listed = (await here.http.get("/api/runs")).json()["runs"]
+    assert [event.name for event in told] == ["note", "finished", "end"]
+    assert told[1].data["status"] == "failed" and "cannot be read" in told[1].data["reason"]
+    assert again.status_code == 500 and "cannot be read" in again.json()["error"]
+    assert [run["run"] for run in listed] == ["odd"]
+
+
+async def test_events_that_cannot_be_read_keep_no_server_from_starting(tmp_path: Path):
+    events = begun(tmp_path, "odd", "{}")
+    events.unlink()
+    events.mkdir()
+    with ScriptedServer([]) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            assert (await here.http.get("/api/status")).status_code == 200
+
+
+async def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path: Path):
+    events = begun(tmp_path, "theirs", "{}")
+    journal = Journal(events.parent / "journal.jsonl")
+    with ScriptedServer([]) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            one = await here.one("theirs")
+            again = await here.http.post("/api/runs/theirs/resume")
+    journal.close()
+    assert one["status"] == "elsewhere" and again.status_code == 409
+    assert events.read_bytes() == BEGUN
+
+
+def test_a_data_directory_has_one_server(tmp_path: Path):
+    second = sole_server(tmp_path)
+    with sole_server(tmp_path):
+        with pytest.raises(SettingsError, match="Another rubricem serve") as caught, second:
+            raise AssertionError("two servers work with one directory")
+        assert "RUBRICEM_DATA_DIR" in caught.value.remedy
+    with sole_server(tmp_path):
+        assert (tmp_path / "serve.lock").exists()

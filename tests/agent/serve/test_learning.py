@@ -1,0 +1,258 @@
+"""What a server learns from its runs: behind the answers, one at a time, never at their cost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed, queued
+from rubricem.agent.research.setup import choices_of
+from rubricem.agent.serve.desk import Lessons, Researchers
+from rubricem.agent.settings import Settings
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Reflection
+from tests.support.bank_cli import Server
+from tests.support.pages import RunSite, run_settings, site
+from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.values import trajectory
+from tests.support.waiting import PATIENCE
+
+SECOND = "And in Python 3.12?"
+
+
+class Failing(Server):
+    """A server whose judge fails, hangs or works, as `script` says at the time."""
+
+    def __init__(self) -> None:
+        super().__init__(at=self._at)
+        self.script: Scripted | None = None
+
+    def _at(self, kind: str, number: int) -> Scripted | None:
+        return self.script if kind == "criteria" else None
+
+
+async def learnt(here: RunSite, waiting: int = 0) -> dict[str, Any]:
+    """The state of learning once nothing is learnt from, and so many runs wait."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            state: dict[str, Any] = (await here.http.get("/api/learning")).json()
+            if not state["now"] and state["waiting"] == waiting and state["lessons"]:
+                return state
+            await asyncio.sleep(0.05)
+
+
+async def left(here: RunSite, waiting: int) -> None:
+    """Return once a run is learnt from, and so many wait behind it: a run ends before it waits."""
+    async with asyncio.timeout(PATIENCE):
+        while (now := (await here.http.get("/api/learning")).json()["now"]) is None or (
+            now["left"] != waiting
+        ):
+            await asyncio.sleep(0.05)
+
+
+async def asked(script: Server, kind: str) -> None:
+    while kind not in script.asked:
+        await asyncio.sleep(0.02)
+
+
+async def kept(chosen: Settings) -> list[Reflection]:
+    return [item.reflection for item in await RubricBank(chosen.data_dir).items()]
+
+
+async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_it(
+    tmp_path: Path,
+):
+    script = Failing()
+    script.script = Hang()
+    with ScriptedServer(script) as model:
+        chosen = run_settings(tmp_path, model, memory="on")
+        async with site(chosen) as here:
+            run = await here.ask()
+            told = await here.ended(run)
+            assert told[-2].data["status"] == "finished"
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+            # The judge hangs; the answer stands.
+            report = (await here.http.get(f"/api/runs/{run}/report")).json()
+            assert "unbounded" in report["html"]
+            now = (await here.http.get("/api/learning")).json()
+            assert (now["at_once"], now["waiting"]) == (True, 1)
+            assert (now["now"]["run"], now["now"]["left"]) == (run, 0)
+            assert now["now"]["doing"] == "judging this run"
+            script.script = None
+            await here.http.post("/api/learning/stop")
+            await here.http.post("/api/learning")
+            state = await learnt(here)
+            [item] = await kept(chosen)
+            lesson = state["lessons"][0]
+            assert (lesson["run"], lesson["outcome"]) == (run, "kept")
+            assert lesson["reflection"] == item.id and lesson["question"].startswith("What does")
+            again = await here.ask()
+            await here.ended(again)
+            recalled = (await here.http.get(f"/api/runs/{again}/report")).json()["recalled"]
+    assert [each["id"] for each in recalled] == [item.id]
+
+
+async def test_a_follow_up_is_learnt_from_with_its_thread(tmp_path: Path):
+    script = Failing()
+    script.script = Hang()
+    with ScriptedServer(script) as model:
+        chosen = run_settings(tmp_path, model, memory="on")
+        async with site(chosen) as here:
+            first = await here.ask()
+            await here.ended(first)
+            thread = (await here.one(first))["thread"]
+            await here.ended(await here.ask(SECOND, thread=thread))
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+            await left(here, 1)
+            await here.http.post("/api/learning/stop")
+            script.script = None
+            await here.http.post("/api/learning")
+            state = await learnt(here)
+    assert [each["outcome"] for each in state["lessons"]] == ["kept", "kept"]
+    questions = {item.question for item in await kept(chosen)}
+    assert any(q.endswith(SECOND) and "lru_cache" in q for q in questions), questions
+
+
+async def test_a_judge_that_fails_is_a_note_and_the_run_waits(tmp_path: Path):
+    script = Failing()
+    script.script = Fault(401)
+    with ScriptedServer(script) as model:
+        async with site(run_settings(tmp_path, model, memory="on")) as here:
+            run = await here.ask()
+            told = await here.ended(run)
+            state = await learnt(here, waiting=1)
+            one = await here.one(run)
+            script.script = None
+            begun = await here.http.post("/api/learning")
+            after = await learnt(here)
+    assert told[-2].data["status"] == one["status"] == "finished" and begun.status_code == 202
+    assert state["lessons"][0]["outcome"] == "queued" and "API key" in state["lessons"][0]["said"]
+    assert after["lessons"][0]["outcome"] == "kept"
+
+
+@pytest.mark.parametrize("memory", ["off", "read-only"])
+async def test_without_memory_on_nothing_is_learnt(tmp_path: Path, memory: str):
+    script = Server()
+    with ScriptedServer(script) as model:
+        async with site(run_settings(tmp_path, model, memory=memory)) as here:
+            await here.ended(await here.ask())
+            state = (await here.http.get("/api/learning")).json()
+    nothing = {"at_once": False, "waiting": 0, "others": 0, "now": None, "lessons": []}
+    assert state == nothing and script.asked == ["research"] * 3
+
+
+async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path: Path):
+    script = Failing()
+    script.script = Hang()
+    with ScriptedServer(script) as model:
+        chosen = run_settings(tmp_path, model, memory="on")
+        async with site(chosen) as here:
+            run = await here.ask()
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+        assert queued(here.desk.store) == [run]
+        script.script = None
+        async with site(chosen) as here:
+            assert (await here.http.get("/api/learning")).json()["waiting"] == 1
+            await here.http.post("/api/learning")
+            await learnt(here)
+    assert len(await kept(chosen)) == 1
+    assert script.asked.count("reflect") == 8
+
+
+async def test_stopping_leaves_what_waits_waiting(tmp_path: Path):
+    script = Failing()
+    script.script = Hang()
+    with ScriptedServer(script) as model:
+        async with site(run_settings(tmp_path, model, memory="on")) as here:
+            runs = [await here.ask(), await here.ask("And what does maxsize 0 do?")]
+            for run in runs:
+                await here.ended(run)
+            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+            await left(here, 1)
+            stopped = await here.http.post("/api/learning/stop")
+            assert stopped.json()["now"] is None and stopped.json()["waiting"] == 2
+            assert sorted(queued(here.desk.store)) == sorted(runs)
+
+
+async def test_runs_of_another_model_are_left_to_the_command(tmp_path: Path):
+    with ScriptedServer(Server()) as model:
+        chosen = run_settings(tmp_path, model, memory="on")
+        other = chosen.model_copy(update={"model": "another", "memory": "on"})
+        async with site(other) as here:
+            here.desk.lessons.after = _nothing  # type: ignore[method-assign]
+            await here.ended(await here.ask())
+        async with site(chosen) as here:
+            state = (await here.http.post("/api/learning")).json()
+    assert (state["waiting"], state["others"], state["now"]) == (0, 1, None)
+
+
+async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learnt(tmp_path: Path):
+    settings = Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"), memory="on")
+    lessons, run = Lessons(settings, Researchers(settings)), trajectory("It is.")
+    store = RunStore(tmp_path)
+    store.create(run.thread, {"ask": {"question": run.question}, "choices": choices_of(settings)})
+    store.save(run)
+    await lessons.after(run)
+    state = await lessons.state()
+    assert (state["at_once"], state["waiting"], state["now"]) == (False, 1, None)
+    await lessons.begin()
+    while (state := await lessons.state())["now"] or not state["lessons"]:
+        await asyncio.sleep(0.02)
+    await lessons.aclose()
+    # The weights are not there, which is a note; the run still waits.
+    assert state["waiting"] == 1 and "none.gguf" in state["lessons"][0]["said"]
+
+
+async def _nothing(trajectory: object) -> None:
+    """Leave the run where it is."""
+
+
+async def test_a_foreign_page_starts_no_learning(tmp_path: Path):
+    with ScriptedServer(Server()) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            foreign = {"Origin": "https://elsewhere.example"}
+            for path in ("/api/learning", "/api/learning/stop"):
+                assert (await here.http.post(path, headers=foreign)).status_code == 403
+                assert (await here.http.post(path, headers={"X-Rubricem": ""})).status_code == 403
+
+
+async def test_the_queue_is_bounded_and_works_on_one_run_at_a_time():
+    queue, go, working = LearningQueue(most=2), asyncio.Event(), 0
+
+    async def learn() -> Lesson:
+        nonlocal working
+        working += 1
+        assert working == 1
+        await go.wait()
+        working -= 1
+        return Lesson(thread="x", outcome="nothing", said="")
+
+    assert queue.put("a", learn)
+    await asyncio.sleep(0)
+    assert queue.current == "a"
+    assert queue.put("b", learn) and queue.put("c", learn)
+    assert not queue.put("d", learn), "it is left to wait where it is"
+    assert queue.put("b", learn) and queue.waiting == 2
+    go.set()
+    await queue.idle()
+    assert len(queue.lessons) == 3 and not queue.working
+
+
+async def test_a_fault_in_learning_is_a_lesson_and_the_next_run_has_its_turn():
+    queue = LearningQueue()
+
+    async def broken() -> Lesson:
+        raise KeyError("x")
+
+    async def down() -> Lesson:
+        raise PolicyError("the server is down")
+
+    queue.put("a", broken)
+    queue.put("b", down)
+    await queue.idle()
+    first, second = queue.lessons
+    assert "rubricem itself failed: KeyError" in first.said and first.outcome == "queued"
+    assert second == failed("b", PolicyError("the server is down"))

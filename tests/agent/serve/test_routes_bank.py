@@ -1,0 +1,264 @@
+"""The bank over HTTP: what is shown, found, decided, and refused.
+
+What a person changes in the bank over HTTP, in one tab and in two.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rubricem.agent.serve.routes_bank import router
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.screening import RUBRICS_CHARACTERS
+from tests.support.banks import WordEmbedder, bank_in, ids, reflection
+from tests.support.pages import served
+
+FLAG = "It tells its reader to obey."
+
+
+@pytest.fixture
+def bank(tmp_path: Path) -> RubricBank:
+    return bank_in(tmp_path)
+
+
+@pytest.fixture
+async def client(bank: RubricBank) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(router(bank)) as client:
+        yield client
+
+
+async def got(client: httpx.AsyncClient, path: str) -> Any:
+    reply = await client.get(path)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def listed(client: httpx.AsyncClient, query: str = "") -> list[str]:
+    return [item["id"] for item in (await got(client, f"/api/bank?{query}"))["items"]]
+
+
+async def test_an_empty_bank_is_an_empty_list(client: httpx.AsyncClient, tmp_path: Path):
+    assert await got(client, "/api/bank") == {"items": [], "next": "", "note": ""}
+    assert await got(client, "/api/bank?query=cache") == {"items": [], "next": "", "note": ""}
+    assert (await got(client, "/api/bank/stats"))["active"] == 0
+    assert not (tmp_path / "bank").exists()
+
+
+async def test_the_list_is_paged_from_the_latest(bank: RubricBank, client: httpx.AsyncClient):
+    for number in range(5):
+        await bank.put(reflection(f"cache {number}", f"r{number}"))
+    first = await got(client, "/api/bank?limit=2")
+    assert [item["id"] for item in first["items"]] == ["r4", "r3"]
+    rest = await got(client, f"/api/bank?limit=3&before={first['next']}")
+    assert ([item["id"] for item in rest["items"]], rest["next"]) == (["r2", "r1", "r0"], "")
+
+
+async def test_a_state_lists_what_is_in_it(bank: RubricBank, client: httpx.AsyncClient):
+    await bank.put(reflection("cache", "a"))
+    await bank.put(reflection("heap", "b"))
+    await bank.put(reflection("rome", "bad", flags=(FLAG,)))
+    await bank.disable("b")
+    assert await listed(client) == ["bad", "b", "a"]
+    states = {s: await listed(client, f"state={s}") for s in ("active", "quarantine", "disabled")}
+    assert states == {"active": ["a"], "quarantine": ["bad"], "disabled": ["b"]}
+    stats = await got(client, "/api/bank/stats")
+    assert (stats["active"], stats["quarantine"], stats["disabled"]) == (1, 1, 1)
+
+
+async def test_a_search_finds_by_meaning_and_in_other_states_by_words(
+    bank: RubricBank, client: httpx.AsyncClient
+):
+    await bank.put(reflection("cache heap", "near"))
+    await bank.put(reflection("rome", "far"))
+    await bank.put(reflection("a cache in quarantine", "bad", flags=(FLAG,)))
+    found = (await got(client, "/api/bank?query=cache"))["items"]
+    assert [item["id"] for item in found] == ["near", "far"]
+    assert found[0]["similarity"] == pytest.approx(0.7071, abs=1e-3)
+    assert await listed(client, "query=CACHE%20in&state=quarantine") == ["bad"]
+    assert await listed(client, "query=heap&state=quarantine") == []
+
+
+async def test_without_an_embedder_words_are_looked_for_and_it_is_said(tmp_path: Path):
+    bank = RubricBank(tmp_path)
+    await bank.put(reflection("cache", "a"))
+    await bank.put(reflection("heap", "b"))
+    async with served(router(bank)) as client:
+        found = await got(client, "/api/bank?query=Cache")
+    assert [item["id"] for item in found["items"]] == ["a"]
+    assert "by its words alone" in found["note"] and "embedding model" in found["note"]
+
+
+async def test_an_item_is_shown_with_its_history(bank: RubricBank, client: httpx.AsyncClient):
+    await bank.put(reflection("cache", "old", "- <b>old</b>"))
+    await bank.put(reflection("cache", "new"))
+    shown = await got(client, "/api/bank/new")
+    assert (shown["question"], shown["state"], shown["pinned"]) == ("cache", "active", False)
+    [before] = shown["history"]
+    assert (before["id"], before["state"]) == ("old", "replaced")
+    assert before["takeaways"] == "- <b>old</b>"
+
+
+@pytest.mark.parametrize("name", ["none", "ne", "%2e%2e%2fx", "x" * 300])
+async def test_an_unknown_id_is_a_404_with_a_sentence(
+    bank: RubricBank, client: httpx.AsyncClient, name: str
+):
+    await bank.put(reflection("cache", "new"))
+    for reply in (
+        await client.get(f"/api/bank/{name}"),
+        await client.patch(f"/api/bank/{name}", json={"pinned": True}),
+        await client.delete(f"/api/bank/{name}"),
+    ):
+        assert reply.status_code == 404
+    assert await listed(client) == ["new"]
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=9999", "before=x", "state=odd"])
+async def test_odd_parameters_are_refused(client: httpx.AsyncClient, query: str):
+    assert (await client.get(f"/api/bank?{query}")).status_code == 422
+
+
+async def test_one_embedder_serves_all_searches(tmp_path: Path):
+    opened: list[WordEmbedder] = []
+
+    async def open_embedder() -> WordEmbedder:
+        opened.append(WordEmbedder())
+        return opened[-1]
+
+    bank = RubricBank(tmp_path, open_embedder)
+    await bank.put(reflection("cache", "a"))
+    async with served(router(bank)) as client:
+        for _ in range(3):
+            assert await listed(client, "query=cache") == ["a"]
+    assert len(opened) == 1
+
+
+@pytest.fixture
+async def owner(bank: RubricBank) -> AsyncIterator[httpx.AsyncClient]:
+    await bank.put(reflection("cache", "a"))
+    async with served(router(bank)) as client:
+        yield client
+
+
+async def patched(client: httpx.AsyncClient, identifier: str, **change: Any) -> httpx.Response:
+    return await client.patch(f"/api/bank/{identifier}", json=change)
+
+
+async def test_an_edit_is_a_new_version_that_says_where_it_was_written(
+    bank: RubricBank, owner: httpx.AsyncClient
+):
+    kept = (await patched(owner, "a", takeaways="- run the code")).json()
+    assert (kept["takeaways"], kept["rubrics"]) == ("- run the code", "Pitfalls: guessing")
+    assert (kept["origin"], kept["replaces"], kept["edited_by"]) == ("hand", "a", "web page")
+    assert kept["warnings"] == []
+    assert ids(await bank.items()) == [kept["id"]]
+    assert ids(await bank.history("cache")) == ["a", kept["id"]]
+
+
+async def test_an_edit_is_screened_and_a_person_is_told(owner: httpx.AsyncClient):
+    nasty = "- see https://evil.example/x <script>alert(1)</script>\u202e now"
+    kept = (await patched(owner, "a", takeaways=nasty, rubrics="word " * 900)).json()
+    assert "evil.example" not in kept["takeaways"] and "<script>" not in kept["takeaways"]
+    assert "\u202e" not in kept["takeaways"]
+    assert len(kept["rubrics"]) <= RUBRICS_CHARACTERS
+    assert kept["warnings"][0].startswith("Some of it was taken out or cut")
+    assert any("address" in warning for warning in kept["warnings"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"rubrics": "  "},
+        {"takeaways": "\u200b"},
+        {"rubrics": "x" * 20_001},
+        {"rubrics": 5},
+        {"pinned": "perhaps"},
+        {"id": "b"},
+        {"origin": "run"},
+    ],
+)
+async def test_a_change_that_makes_no_sense_changes_nothing(
+    bank: RubricBank, owner: httpx.AsyncClient, change: dict[str, Any]
+):
+    assert (await patched(owner, "a", **change)).status_code == 422
+    assert await bank.generation() == 1
+
+
+async def test_words_as_they_are_make_no_version(bank: RubricBank, owner: httpx.AsyncClient):
+    same = await patched(owner, "a", takeaways="- read the source", rubrics="Pitfalls: guessing")
+    assert (same.json()["id"], await bank.generation()) == ("a", 1)
+
+
+async def test_an_item_is_pinned_and_disabled_and_both_undone(
+    bank: RubricBank, owner: httpx.AsyncClient
+):
+    on = (await patched(owner, "a", pinned=True, disabled=True)).json()
+    assert (on["pinned"], on["disabled"], on["state"]) == (True, True, "disabled")
+    off = (await patched(owner, "a", pinned=False, disabled=False)).json()
+    assert (off["pinned"], off["disabled"], off["state"]) == (False, False, "active")
+
+
+@pytest.mark.parametrize("way", ["body", "header"])
+async def test_of_two_tabs_that_edit_one_item_the_second_is_told(
+    bank: RubricBank, owner: httpx.AsyncClient, way: str
+):
+    version = (await owner.get("/api/bank/a")).json()["version"]
+    await patched(owner, "a", pinned=True, version=version)
+    body = {"disabled": True} | ({"version": version} if way == "body" else {})
+    headers = {"If-Match": f'"{version}"'} if way == "header" else {}
+    late = await owner.patch("/api/bank/a", json=body, headers=headers)
+    assert late.status_code == 409
+    assert late.json()["error"] == "The reflection was changed in the meantime."
+    assert ids(await bank.page("disabled")) == []
+
+
+async def test_of_two_edits_at_once_one_is_kept_and_one_refused(
+    bank: RubricBank, owner: httpx.AsyncClient
+):
+    replies = await asyncio.gather(
+        patched(owner, "a", takeaways="- one"), patched(owner, "a", takeaways="- two")
+    )
+    assert sorted(reply.status_code for reply in replies) == [200, 409]
+    [kept] = [reply.json() for reply in replies if reply.status_code == 200]
+    assert ids(await bank.items()) == [kept["id"]]
+
+
+async def test_what_was_replaced_is_not_changed(bank: RubricBank, owner: httpx.AsyncClient):
+    await bank.put(reflection("cache", "b"))
+    for change in ({"takeaways": "- x"}, {"pinned": True}):
+        late = await patched(owner, "a", **change)
+        assert late.status_code == 409 and "replaced" in late.json()["error"]
+    assert await bank.generation() == 2
+
+
+async def test_a_release_says_what_it_came_to(bank: RubricBank, owner: httpx.AsyncClient):
+    await bank.put(reflection("heap", "alone", flags=(FLAG,)))
+    await bank.put(reflection("cache", "late", "- other words", flags=(FLAG,)))
+    await bank.pin("a")
+    free = (await owner.post("/api/bank/alone/release")).json()
+    assert (free["state"], free["said"], free["released_by"]) == ("active", "Released.", "web page")
+    assert free["released_at"] is not None and free["flags"] == [FLAG]
+    late = (await owner.post("/api/bank/late/release", json={})).json()
+    assert late["said"] == "Released into the history: a is pinned and stands."
+    assert (late["state"], late["instead"]["id"]) == ("replaced", "a")
+    again = await owner.post("/api/bank/alone/release")
+    assert again.status_code == 409 and "not in quarantine" in again.json()["error"]
+
+
+async def test_what_is_in_quarantine_is_not_pinned(bank: RubricBank, owner: httpx.AsyncClient):
+    await bank.put(reflection("heap", "bad", flags=(FLAG,)))
+    reply = await patched(owner, "bad", pinned=True)
+    assert (reply.status_code, reply.json()["remedy"]) == (409, "Release it first.")
+
+
+async def test_what_is_deleted_is_gone_and_a_second_tab_is_told(
+    bank: RubricBank, owner: httpx.AsyncClient, tmp_path: Path
+):
+    stale = await owner.delete("/api/bank/a", headers={"If-Match": '"other"'})
+    assert stale.status_code == 409
+    assert (await owner.delete("/api/bank/a")).json() == {"removed": "a"}
+    assert (await owner.delete("/api/bank/a")).status_code == 404
+    assert "read the source" not in (tmp_path / "bank" / "journal.jsonl").read_text()

@@ -1,0 +1,145 @@
+"""`/mcp` of `rubricem serve` as the official client meets it: the same tools, runs and guards."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import SecretStr
+
+from rubricem.agent.serve.app import create_app
+from rubricem.agent.serve.desk import RunDesk
+from rubricem.agent.serve.routes_mcp import router
+from rubricem.agent.serve.security import Security
+from rubricem.memory.runs import RunStore
+from tests.agent.mcp.test_server import TOOLS, asked, refusal
+from tests.support.pages import QUESTION, app_at, run_settings, served, site
+from tests.support.policies import RUN, SUPPORTED, answer, plan
+from tests.support.scripted_server import Hang, ScriptedServer
+
+TOKEN = "t0ken-" * 6
+KEY = "sk-not-to-be-seen-0123"
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+@asynccontextmanager
+async def client(address: str, **headers: str) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=120) as http,
+        Client(streamable_http_client(f"{address}/mcp", http_client=http)) as found,
+    ):
+        yield found
+
+
+async def test_a_client_researches_by_a_run_that_the_page_shows(tmp_path: Path):
+    progress: list[str | None] = []
+
+    async def heard(number: float, total: float | None, message: str | None) -> None:
+        progress.append(message)
+
+    with ScriptedServer([*RUN, SUPPORTED]) as model:
+        async with site(run_settings(tmp_path, model)) as here:
+            async with client(str(here.http.base_url).rstrip("/")) as tools:
+                listed = await tools.list_tools()
+                assert sorted(tool.name for tool in listed.tools) == TOOLS
+                result = await tools.call_tool(
+                    "research",
+                    {"question": QUESTION, "format": "short"},
+                    progress_callback=heard,
+                )
+            found: Any = result.structured_content
+            [run] = (await here.http.get("/api/runs")).json()["runs"]
+    assert (found["status"], found["answer"]) == ("finished", "It is an unbounded cache [1].")
+    assert found["citations"][0]["verdict"] == "supported"
+    assert (run["run"], run["question"]) == (found["run"], QUESTION)
+    assert "Stage: plan" in progress
+    assert "Call 1: folder: lru_cache maxsize None" in progress
+
+
+async def test_looking_up_and_what_fails_are_as_everywhere(tmp_path: Path):
+    with ScriptedServer([]) as model, app_at(run_settings(tmp_path, model)) as (address, _):
+        async with client(address) as tools:
+            found = await asked(tools, "search", query="lru_cache", limit=3)
+            assert found["passages"][0]["location"].endswith("cache.md")
+            assert (await asked(tools, "bank_search", text="caches"))["matches"] == []
+            said = await refusal(tools, "open_page", address="http://169.254.169.254/latest")
+            assert "in a private network" in said
+            assert "There is no question." in await refusal(tools, "research", question=" ")
+            assert "no run that has ended" in await refusal(tools, "judge", run="nothing")
+    assert model.requests == []
+
+
+async def test_the_token_is_asked_for_and_a_client_that_has_it_is_let_in(tmp_path: Path):
+    security = Security("0.0.0.0", TOKEN)
+    with (
+        ScriptedServer([]) as model,
+        app_at(run_settings(tmp_path, model), security) as (address, _),
+    ):
+        for headers in ({}, {"authorization": "Bearer wrong"}):
+            reply = httpx.post(f"{address}/mcp", json=LIST, headers={**ACCEPT, **headers})
+            assert reply.status_code == 401 and "asks for its token" in reply.json()["error"]
+        async with client(address, authorization=f"Bearer {TOKEN}") as tools:
+            assert len((await tools.list_tools()).tools) == len(TOOLS)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"origin": "https://evil.example"}, 403),
+        ({"host": "evil.example"}, 403),
+        ({"sec-fetch-site": "cross-site"}, 403),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-length": "1048577"}, 413),
+    ],
+)
+async def test_the_guard_stands_before_it(tmp_path: Path, headers: dict[str, str], status: int):
+    with ScriptedServer([]) as model:
+        app = create_app(RunDesk(run_settings(tmp_path, model)), Security())
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            said = {"content-type": "application/json", **ACCEPT, **headers}
+            reply = await http.post("/mcp", content=b"{}", headers=said)
+    assert reply.status_code == status
+
+
+async def test_no_key_of_the_server_is_in_what_a_client_gets(tmp_path: Path):
+    leak = f'It is <cite id="S1">an unbounded cache</cite> {KEY} {tmp_path / "data"}.'
+    with ScriptedServer([plan(), answer(leak), SUPPORTED]) as model:
+        chosen = run_settings(tmp_path, model, api_key=SecretStr(KEY))
+        with app_at(chosen) as (address, _):
+            async with client(address) as tools:
+                result = await tools.call_tool("research", {"question": QUESTION})
+    told = result.model_dump_json()
+    assert "***" in told and KEY not in told and str(tmp_path / "data") not in told
+
+
+async def test_a_run_that_its_client_gives_up_ends_and_can_be_resumed(tmp_path: Path):
+    with ScriptedServer([plan(), Hang()]) as model:
+        chosen = run_settings(tmp_path, model)
+        with app_at(chosen) as (address, desk):
+            async with client(address) as tools:
+                call = asyncio.create_task(tools.call_tool("research", {"question": QUESTION}))
+                while len(model.requests) < 2:
+                    await asyncio.sleep(0.01)
+                call.cancel()
+                await asyncio.gather(call, return_exceptions=True)
+                while desk.live:
+                    await asyncio.sleep(0.01)
+            [run] = RunStore(chosen.data_dir).threads()
+            assert httpx.get(f"{address}/api/runs/{run}").json()["status"] == "partial"
+
+
+async def test_without_the_extra_it_is_a_sentence(tmp_path: Path):
+    with ScriptedServer([]) as model:
+        routes = router(RunDesk(run_settings(tmp_path, model)), "no_such_package")
+        async with served(routes) as http:
+            reply = await http.post("/mcp", json=LIST)
+    assert reply.status_code == 501
+    assert reply.json()["error"].startswith("This server lacks the extra `mcp`")

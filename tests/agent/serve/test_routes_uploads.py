@@ -1,0 +1,422 @@
+"""Documents uploaded over HTTP: taken, listed, searched by name, deleted, refused.
+
+Names under which nothing is stored: traversal, absolute paths, devices, Unicode tricks.
+
+Uploads that come at once share one limit: what may come is reserved before it is read.
+"""
+
+import asyncio
+import io
+import os
+import zipfile
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rubricem.agent.serve.desk import RunAsked, settings_for
+from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.routes_uploads import (
+    REQUEST_BYTES,
+    REQUEST_FILES,
+    document_name,
+    folder_name,
+    router,
+)
+from rubricem.agent.settings import Settings
+from rubricem.agent.sources.documents import Folder
+from rubricem.memory.errors import SettingsError
+from tests.support.pages import served
+from tests.support.waiting import PATIENCE
+
+TEXT = b"# Heaps\n\nA heap is a tree."
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(router(tmp_path)) as client:
+        yield client
+
+
+async def sent(
+    client: httpx.AsyncClient, *documents: tuple[str, bytes], folder: str = "notes"
+) -> httpx.Response:
+    files = [("documents", document) for document in documents]
+    return await client.post("/api/uploads", data={"folder": folder}, files=files)
+
+
+async def names(client: httpx.AsyncClient) -> dict[str, list[str]]:
+    uploads = (await client.get("/api/uploads")).json()["uploads"]
+    return {u["name"]: [document["name"] for document in u["documents"]] for u in uploads}
+
+
+async def test_documents_are_stored_and_listed_and_usable_by_name(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    assert (await client.get("/api/uploads")).json()["uploads"] == []
+    reply = await sent(client, ("heap.md", TEXT), ("Überblick 1.txt", b"more"))
+    assert reply.status_code == 201
+    told = reply.json()
+    assert (told["source"], told["name"], told["bytes"]) == ("upload:notes", "notes", 30)
+    assert await names(client) == {"notes": ["heap.md", "Überblick 1.txt"]}
+    assert (tmp_path / "uploads" / "notes" / "heap.md").read_bytes() == TEXT
+    asked = RunAsked(question="?", source=("upload:notes",))
+    [source] = settings_for(Settings(data_dir=tmp_path), asked).source
+    found = await Folder(Path(source), tmp_path / "cache").search("heap tree", 3)
+    assert [passage.location for passage in found] == ["heap.md"]
+
+
+@pytest.mark.parametrize("source", ["/etc", "upload:../..", "uploads/notes", "upload:", "~"])
+async def test_no_other_folder_is_a_source(tmp_path: Path, source: str):
+    (tmp_path / "uploads" / "notes").mkdir(parents=True)
+    with pytest.raises(SettingsError, match="There is no source"):
+        settings_for(Settings(data_dir=tmp_path), RunAsked(question="?", source=(source,)))
+
+
+async def test_more_documents_join_a_folder_and_the_same_name_is_replaced(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    await sent(client, ("a.md", b"one"), ("b.md", b"two"))
+    await sent(client, ("b.md", b"three"), ("c.md", b"four"))
+    assert await names(client) == {"notes": ["a.md", "b.md", "c.md"]}
+    assert (tmp_path / "uploads" / "notes" / "b.md").read_bytes() == b"three"
+
+
+async def test_sets_sent_at_once_do_not_mix(client: httpx.AsyncClient):
+    await asyncio.gather(*(sent(client, (f"{n}.md", b"x"), folder=f"f{n % 2}") for n in range(8)))
+    assert await names(client) == {f"f{n}": [f"{k}.md" for k in range(n, 8, 2)] for n in range(2)}
+
+
+async def test_of_a_set_with_one_bad_document_nothing_is_kept(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    reply = await sent(client, ("good.md", b"x"), ("bad.exe", b"MZ"))
+    assert reply.status_code == 422 and "kind that is not read" in reply.json()["error"]
+    assert "pdf" in reply.json()["remedy"]
+    assert not (tmp_path / "uploads").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.pdf", b"no pdf"),
+        ("a.docx", b"\xd0\xcf\x11\xe0 an old doc"),
+        ("a.md", b"\x7fELF\x00\x00"),
+        ("a.txt", b"text \x00 text"),
+    ],
+)
+async def test_what_is_not_what_its_name_says_is_refused(
+    client: httpx.AsyncClient, name: str, content: bytes
+):
+    reply = await sent(client, (name, content))
+    assert reply.status_code == 422 and "document" in reply.json()["error"]
+    assert await names(client) == {}
+
+
+async def test_a_zip_bomb_is_stored_as_it_is_and_never_unpacked_here(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    packed = io.BytesIO()
+    with (
+        zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package,
+        package.open("word/document.xml", "w") as part,
+    ):
+        for _ in range(120):
+            part.write(bytes(1_000_000))
+    bomb = packed.getvalue()
+    assert (await sent(client, ("bomb.docx", bomb))).status_code == 201
+    stored = [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in stored] == [bomb]
+    folder = Folder(stored[0].parent, tmp_path / "cache")
+    with pytest.raises(Exception, match="None of the 1 documents") as caught:
+        await folder.prepare()
+    assert "unpacks to more than" in getattr(caught.value, "remedy", "")
+
+
+async def test_documents_and_folders_are_deleted(client: httpx.AsyncClient, tmp_path: Path):
+    await sent(client, ("a.md", b"x"), ("b.md", b"y"))
+    assert (await client.delete("/api/uploads/notes/a.md")).json() == {"removed": "a.md"}
+    assert await names(client) == {"notes": ["b.md"]}
+    assert (await client.delete("/api/uploads/notes")).json() == {"removed": "notes"}
+    assert list((tmp_path / "uploads").iterdir()) == []
+    for path in ("notes", "notes/b.md", "..%2f..", "none", "%2e%2e"):
+        assert (await client.delete(f"/api/uploads/{path}")).status_code in (404, 405)
+
+
+async def test_a_link_is_neither_listed_nor_followed_nor_written_through(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret")
+    await sent(client, ("a.md", b"x"))
+    notes = tmp_path / "uploads" / "notes"
+    (tmp_path / "uploads" / "linked").symlink_to(outside)
+    (notes / "secret.md").symlink_to(outside / "secret.md")
+    assert await names(client) == {"notes": ["a.md"]}
+    assert (await client.delete("/api/uploads/linked")).status_code == 404
+    assert (await client.delete("/api/uploads/notes/secret.md")).status_code == 404
+    assert (await sent(client, ("new.md", b"x"), folder="linked")).status_code == 409
+    assert (await sent(client, ("secret.md", b"mine"))).status_code == 201
+    assert (outside / "secret.md").read_text() == "secret"
+    assert sorted(path.name for path in outside.iterdir()) == ["secret.md"]
+    assert not (notes / "secret.md").is_symlink()
+
+
+async def test_what_a_kill_left_is_not_listed_and_goes_in_time(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    left = tmp_path / "uploads" / ".new-0123"
+    left.mkdir(parents=True)
+    (left / "a.md").write_text("x")
+    assert await names(client) == {}
+    await sent(client, ("a.md", b"x"))
+    assert left.exists()
+    os.utime(left, (0, 0))
+    await sent(client, ("a.md", b"x"))
+    assert not left.exists()
+
+
+async def test_a_body_larger_than_is_taken_is_refused_before_and_while_it_is_read(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    kind = {"content-type": "multipart/form-data; boundary=x"}
+    told = kind | {"content-length": str(REQUEST_BYTES + 1)}
+    early = await client.post("/api/uploads", headers=told, content=b"--x--")
+    assert early.status_code == 413 and "200 MB" in early.json()["error"]
+    begin = b'--x\r\nContent-Disposition: form-data; name="documents"; filename="a.md"\r\n\r\n'
+    read = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal read
+        yield begin
+        while True:
+            read += 1_000_000
+            yield b"x" * 1_000_000
+
+    late = await client.post("/api/uploads", headers=kind, content=endless())
+    assert late.status_code == 413
+    assert REQUEST_BYTES <= read < REQUEST_BYTES + 3_000_000
+    assert not (tmp_path / "uploads").exists()
+
+
+async def test_too_many_documents_are_refused(client: httpx.AsyncClient):
+    reply = await sent(client, *((f"{n}.md", b"x") for n in range(REQUEST_FILES + 1)))
+    assert reply.status_code == 400 and "Too many files" in reply.json()["error"]
+    assert await names(client) == {}
+
+
+def malformed() -> Iterator[tuple[dict[str, str], bytes]]:
+    kind = "multipart/form-data"
+    part = b'--x\r\nContent-Disposition: form-data; name="documents"; filename="a.md"\r\n\r\nx\r\n'
+    other = b'--x\r\nContent-Disposition: form-data; name="path"\r\n\r\n/etc\r\n'
+    text = b'--x\r\nContent-Disposition: form-data; name="documents"\r\n\r\nx\r\n'
+    folder = b'--x\r\nContent-Disposition: form-data; name="folder"\r\n\r\na\r\n'
+    yield {"content-type": "application/json"}, b"{}"
+    yield {}, b"x"
+    yield {"content-type": kind}, part
+    yield {"content-type": f"{kind}; boundary=x"}, b"no part of it"
+    yield {"content-type": f"{kind}; boundary=x"}, b"--x\r\nno header\r\n\r\nx\r\n--x--\r\n"
+    yield {"content-type": f"{kind}; boundary=x"}, part + other + b"--x--\r\n"
+    yield {"content-type": f"{kind}; boundary=x"}, part + folder + folder + b"--x--\r\n"
+    yield {"content-type": f"{kind}; boundary=x"}, text + b"--x--\r\n"
+    yield {"content-type": f"{kind}; boundary={'y' * 500}"}, part
+
+
+@pytest.mark.parametrize(("headers", "body"), list(malformed()))
+async def test_a_malformed_body_is_a_sentence(
+    client: httpx.AsyncClient, headers: dict[str, str], body: bytes, tmp_path: Path
+):
+    reply = await client.post("/api/uploads", headers=headers, content=body)
+    assert reply.status_code in (400, 422)
+    told: dict[str, Any] = reply.json()
+    assert told["error"].endswith(".") and told["remedy"]
+    assert not (tmp_path / "uploads").exists()
+
+
+async def test_an_upload_without_documents_is_refused(client: httpx.AsyncClient):
+    reply = await client.post("/api/uploads", files=[("folder", (None, b"notes"))])
+    assert (reply.status_code, reply.json()["remedy"]) == (422, "Choose at least one.")
+
+
+async def test_a_folder_where_uploads_cannot_be_written_is_a_sentence(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    (tmp_path / "uploads").write_text("in the way")
+    reply = await sent(client, ("a.md", b"x"))
+    assert reply.status_code == 500 and "cannot be used" in reply.json()["error"]
+
+
+HOSTILE = (
+    "../../etc/passwd.md",
+    "/etc/passwd.md",
+    "..\\..\\x.md",
+    "C:\\x.md",
+    "a/b.md",
+    "..",
+    ".",
+    "",
+    "   ",
+    ".hidden.md",
+    "x.md.",
+    "x.md.\u200b",
+    "a\x00.md",
+    "a\n.md",
+    "a\x1b[2J.md",
+    "evil\u202edm.exe.md",
+    "zero\u200bwidth.md",
+    "\u2024\u2024\u2215x.md",
+    "\uff0e\uff0e\uff0fx.md",
+    "\uff0fetc\uff0fx.md",
+    "a\u2215b\uff0fc.md",
+    "x\ud800.md",
+    "con.md",
+    "NUL.txt",
+    "com1.md",
+    "\uff43\uff4f\uff4e.md",
+    "a:b.md",
+    "a|b.md",
+    "a*?.md",
+    "<script>.md",
+    '"quoted".md',
+    "x" * 300 + ".md",
+    "ü" * 100 + ".md",
+)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_hostile_name_is_refused(name: str):
+    with pytest.raises(RequestRefused) as caught:
+        document_name(name)
+    assert caught.value.status == 422
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
+def test_a_hostile_name_is_no_folder_either(name: str):
+    with pytest.raises(RequestRefused):
+        folder_name(name)
+
+
+@pytest.mark.parametrize("name", ["a.md", "Notes 2026-01 (draft).PDF", "日本語.txt", "a..b.md"])
+def test_an_honest_name_is_kept(name: str):
+    assert document_name(name) == name
+
+
+def test_a_name_is_kept_in_its_composed_form():
+    assert document_name("U\u0308ber.md") == "\u00dcber.md"
+    assert folder_name(" notes ") == "notes"
+
+
+@pytest.mark.parametrize("name", ["a.exe", "a", "a.md.sh", "a.svg", "a.zip"])
+def test_other_kinds_are_refused(name: str):
+    with pytest.raises(RequestRefused, match="kind that is not read"):
+        document_name(name)
+
+
+@pytest.mark.parametrize("field", ["folder", "document"])
+async def test_no_hostile_name_writes_anything_over_http(tmp_path: Path, field: str):
+    async with served(router(tmp_path / "data")) as client:
+        for name in HOSTILE:
+            sent = name.encode("utf-8", "surrogatepass")
+            folder, document = (sent, b"a.md") if field == "folder" else (b"notes", sent)
+            body = (
+                b'--x\r\nContent-Disposition: form-data; name="folder"\r\n\r\n' + folder + b"\r\n"
+                b'--x\r\nContent-Disposition: form-data; name="documents"; filename="'
+                + document.replace(b'"', b"%22") + b'"\r\n\r\ntext\r\n--x--\r\n'
+            )  # fmt: skip
+            kind = {"content-type": "multipart/form-data; boundary=x"}
+            reply = await client.post("/api/uploads", headers=kind, content=body)
+            made = reply.json()
+            assert reply.status_code in (400, 422) or reply.status_code == 201, name
+            if reply.status_code == 201:
+                # A form strips a part of the name (a quoted-string's backslashes, a final space).
+                assert made["documents"][0]["name"].isprintable()
+    made_paths = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert all(path.parent.parent == tmp_path / "data" / "uploads" for path in made_paths)
+
+
+MOST = 3000
+BODY = b"x" * 900
+BOUNDARY = {"content-type": "multipart/form-data; boundary=cut"}
+
+
+@pytest.fixture
+async def full(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(router(tmp_path, MOST)) as client:
+        yield client
+
+
+async def put(client: httpx.AsyncClient, number: int, body: bytes = BODY) -> int:
+    files = [("documents", (f"{number}.md", body))]
+    reply = await client.post("/api/uploads", data={"folder": f"f{number}"}, files=files)
+    return reply.status_code
+
+
+def held(folder: Path) -> int:
+    return sum(path.stat().st_size for path in (folder / "uploads").glob("*/*"))
+
+
+async def test_uploads_at_once_stay_below_the_limit_together(
+    full: httpx.AsyncClient, tmp_path: Path
+):
+    statuses = await asyncio.gather(*(put(full, number) for number in range(12)))
+    assert set(statuses) == {201, 413}
+    assert held(tmp_path) == 900 * statuses.count(201) <= MOST
+    assert [path.name for path in (tmp_path / "uploads").glob(".new-*")] == []
+
+
+async def test_what_is_on_its_way_has_its_room_reserved_and_gives_it_back(
+    full: httpx.AsyncClient, tmp_path: Path
+):
+    reading, go = asyncio.Event(), asyncio.Event()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield b'--cut\r\nContent-Disposition: form-data; name="documents"; filename="a.md"\r\n\r\n'
+        reading.set()
+        await go.wait()
+        yield b"hello\r\n--cut--\r\n"
+
+    # It does not say how much it brings, so all that is left is kept for it.
+    slow = asyncio.create_task(full.post("/api/uploads", content=slowly(), headers=BOUNDARY))
+    await asyncio.wait_for(reading.wait(), PATIENCE)
+    assert await put(full, 1) == 413
+    go.set()
+    assert (await slow).status_code == 201
+    assert await put(full, 1) == 201
+
+
+async def test_an_upload_that_is_refused_or_broken_off_gives_its_room_back(
+    full: httpx.AsyncClient, tmp_path: Path
+):
+    reading = asyncio.Event()
+
+    async def never() -> AsyncIterator[bytes]:
+        yield b"--cut\r\n"
+        reading.set()
+        await asyncio.Event().wait()
+
+    gone = asyncio.create_task(full.post("/api/uploads", content=never(), headers=BOUNDARY))
+    await asyncio.wait_for(reading.wait(), PATIENCE)
+    gone.cancel()
+    await asyncio.gather(gone, return_exceptions=True)
+    assert await put(full, 1, b"\0") == 422
+    assert await put(full, 1, b"x" * 2500) == 201
+    assert await put(full, 2) == 413
+    assert (await full.delete("/api/uploads/f1")).status_code == 200
+    assert await put(full, 2) == 201
+
+
+async def test_a_body_longer_than_its_room_is_given_up_while_it_comes(
+    full: httpx.AsyncClient, tmp_path: Path
+):
+    async def long() -> AsyncIterator[bytes]:
+        yield b'--cut\r\nContent-Disposition: form-data; name="documents"; filename="a.md"\r\n\r\n'
+        for _ in range(10):
+            yield b"x" * 1000
+        yield b"\r\n--cut--\r\n"
+
+    reply = await full.post("/api/uploads", content=long(), headers=BOUNDARY)
+    assert reply.status_code == 413 and held(tmp_path) == 0

@@ -1,0 +1,267 @@
+"""Who may ask the server what: hosts, origins, tokens, forms, sizes, rates; what replies say."""
+
+import asyncio
+import json
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.security import (
+    COOKIE,
+    MOST_ADDRESSES,
+    TOKEN_FILE_NAME,
+    Rate,
+    Rates,
+    Security,
+    is_loopback,
+    kept_token,
+)
+from rubricem.memory.errors import StoreError
+from tests.support.pages import CHANGING, QUESTION, RunSite, run_settings, site
+from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import PATIENCE
+
+TOKEN = "t0ken-" * 6
+HERE = {"host": "localhost:8421"}
+ASKED = {**HERE, "x-rubricem": "1"}
+
+
+def refused(security: Security, method: str, path: str, headers: dict[str, str]) -> int | None:
+    """The status with which a request is refused; None where it is carried out."""
+    try:
+        security.check(method, path, headers, "127.0.0.1")
+    except RequestRefused as error:
+        assert str(error).endswith(".") and error.remedy
+        return error.status
+    return None
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/", HERE, None),
+        ("GET", "/api/status", {"host": "127.0.0.1:9"}, None),
+        ("GET", "/api/status", {"host": "[::1]:9"}, None),
+        ("GET", "/", {"host": "evil.example"}, 403),
+        ("GET", "/", {"host": "localhost.evil.example"}, 403),
+        ("GET", "/", {}, 403),
+        ("GET", "/api/runs", {"host": "10.0.0.7:8421"}, 403),
+        ("POST", "/api/runs", ASKED, None),
+        ("POST", "/api/runs", HERE, 403),
+        ("POST", "/api/runs", {**ASKED, "origin": "http://localhost:8421"}, None),
+        ("POST", "/api/runs", {**ASKED, "origin": "http://localhost:9999"}, 403),
+        ("POST", "/api/runs", {**ASKED, "origin": "https://evil.example"}, 403),
+        ("POST", "/api/runs", {**ASKED, "origin": "null"}, 403),
+        ("GET", "/", {**HERE, "origin": "http://["}, 403),
+        ("GET", "/api/runs", {**HERE, "sec-fetch-site": "cross-site"}, 403),
+        ("GET", "/", {**HERE, "sec-fetch-site": "cross-site"}, None),
+        ("OPTIONS", "/api/runs", HERE, 403),
+        ("POST", "/v1/chat/completions", {**HERE, "content-type": "application/json"}, None),
+        ("POST", "/v1/chat/completions", {**HERE, "content-type": "text/plain"}, 415),
+        ("POST", "/api/runs", {**ASKED, "content-length": "1048577"}, 413),
+        ("POST", "/api/runs", {**ASKED, "content-length": "many"}, 413),
+    ],
+)
+def test_a_server_of_this_machine_alone(
+    method: str, path: str, headers: dict[str, str], status: int | None
+):
+    assert refused(Security(), method, path, headers) == status
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "status"),
+    [
+        ("/", {}, None),
+        ("/static/app.js", {}, None),
+        ("/api/status", {}, 401),
+        ("/api/status", {"authorization": f"Bearer {TOKEN}"}, None),
+        ("/api/status", {"authorization": f"bearer  {TOKEN}"}, None),
+        ("/api/status", {"authorization": "Bearer wrong"}, 401),
+        ("/api/status", {"authorization": f"Basic {TOKEN}"}, 401),
+        ("/api/status", {"authorization": "Bearer é"}, 401),
+        ("/api/status", {"cookie": f"{COOKIE}={TOKEN}"}, 401),
+        ("/api/status", {"cookie": f"{COOKIE}=é"}, 401),
+        ("/v1/models", {}, 401),
+        ("/v1/models", {"authorization": f"Bearer {TOKEN}"}, None),
+        ("/mcp", {}, 401),
+    ],
+)
+def test_a_server_that_others_can_reach_asks_for_its_token(
+    path: str, headers: dict[str, str], status: int | None
+):
+    security = Security("0.0.0.0", TOKEN)
+    assert refused(security, "GET", path, {"host": "192.168.1.2:8421", **headers}) == status
+    assert refused(security, "GET", path, {"host": "evil.example", **headers}) == 403
+
+
+def test_the_cookie_of_a_login_admits_and_does_not_hold_the_token():
+    security = Security("192.168.1.2", TOKEN)
+    headers = {"host": "192.168.1.2", "cookie": f"a=b; {COOKIE}={security.cookie()}"}
+    assert refused(security, "GET", "/api/status", headers) is None
+    assert TOKEN not in security.cookie()
+    assert TOKEN not in repr(security)
+
+
+def test_requests_beyond_the_rate_are_refused_until_time_has_passed():
+    now = [0.0]
+    rates = Rates(Rate(3, 1), Rate(1, 1), clock=lambda: now[0])
+    security = Security(rates=rates)
+    assert [refused(security, "GET", "/", HERE) for _ in range(4)] == [None, None, None, 429]
+    assert [refused(security, "POST", "/api/runs", ASKED) for _ in range(2)] == [None, 429]
+    now[0] = 1.0
+    assert refused(security, "GET", "/", HERE) is None
+    assert refused(security, "POST", "/api/runs", ASKED) is None
+    for number in range(2 * MOST_ADDRESSES):
+        assert rates.allow(f"10.0.{number}", changing=False)
+    assert len(rates._left) == MOST_ADDRESSES
+
+
+@pytest.mark.parametrize(
+    ("host", "alone"),
+    [("localhost", True), ("127.0.0.9", True), ("::1", True), ("0.0.0.0", False), ("x.y", False)],
+)
+def test_only_loopback_needs_no_token(host: str, alone: bool):
+    assert is_loopback(host) is alone
+
+
+def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
+    token, made = kept_token(tmp_path / "new")
+    assert made and len(token) >= 32
+    assert kept_token(tmp_path / "new") == (token, False)
+    path = tmp_path / "new" / TOKEN_FILE_NAME
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    path.chmod(0o644)
+    with pytest.raises(StoreError, match="can be read by others"):
+        kept_token(tmp_path / "new")
+    path.chmod(0o600)
+    path.write_text("\n")
+    with pytest.raises(StoreError, match="holds no token"):
+        kept_token(tmp_path / "new")
+
+
+@pytest.fixture
+async def here(tmp_path: Path) -> AsyncIterator[RunSite]:
+    with ScriptedServer([]) as model:
+        async with site(run_settings(tmp_path, model), Security(token=TOKEN)) as made:
+            yield made
+
+
+async def test_a_login_lets_a_browser_in(here: RunSite):
+    assert (await here.http.get("/api/status")).status_code == 401
+    wrong = await here.http.post("/api/login", json={"token": "wrong"})
+    assert wrong.status_code == 401 and "set-cookie" not in wrong.headers
+    reply = await here.http.post("/api/login", json={"token": TOKEN})
+    cookie = reply.headers["set-cookie"].lower()
+    assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
+    assert (await here.http.get("/api/status")).json()["login"] is True
+
+
+@pytest.mark.parametrize("path", ["/", "/api/status", "/static/nothing.js", "/api/nothing"])
+async def test_every_reply_forbids_what_the_page_does_not_need(here: RunSite, path: str):
+    reply = await here.http.get(path)
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert reply.headers["referrer-policy"] == "no-referrer"
+    assert "access-control-allow-origin" not in reply.headers
+    assert "server" not in reply.headers or "uvicorn" in reply.headers["server"]
+
+
+@pytest.fixture
+async def open_here(tmp_path: Path) -> AsyncIterator[RunSite]:
+    with ScriptedServer([]) as model:
+        async with site(run_settings(tmp_path, model)) as made:
+            yield made
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"{", 400),
+        (b"[]", 422),
+        (b"{}", 422),
+        (b'{"question": ""}', 422),
+        (b'{"question": 3}', 422),
+        (b'{"question": "x?", "colour": "red"}', 422),
+        (b'{"question": "x?", "tool_calls": 100000}', 422),
+        (b'{"question": "x?", "max_cost": NaN}', 422),
+        (b'{"question": "x?", "source": ["/etc"]}', 422),
+        (b'{"question": "x?", "thread": "nothing"}', 404),
+        (b'{"question": "x?", "thread": "../../etc"}', 404),
+        (b"\xff\xfe", 400),
+        (json.dumps({"question": "x" * 20_001}).encode(), 422),
+        (json.dumps({"question": "x" * 2_000_000}).encode(), 413),
+    ],
+)
+async def test_what_cannot_be_asked_is_a_sentence_and_leaves_nothing(
+    open_here: RunSite, body: bytes, status: int
+):
+    reply = await open_here.http.post(
+        "/api/runs", content=body, headers={"content-type": "application/json"}
+    )
+    assert reply.status_code == status, reply.text
+    told = reply.json()
+    assert set(told) == {"error", "remedy"} and told["error"].endswith(".")
+    assert "Traceback" not in reply.text
+    assert (await open_here.http.get("/api/runs")).json() == {"runs": []}
+    assert (await open_here.http.get("/api/threads")).json()["threads"] == []
+
+
+async def test_a_body_that_does_not_say_its_size_is_cut_off(open_here: RunSite):
+    async def endless() -> AsyncIterator[bytes]:
+        yield b'{"question": "'
+        for _ in range(64):
+            yield b"x" * 65_536
+
+    reply = await open_here.http.post("/api/runs", content=endless())
+    assert reply.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/api/runs/nothing"),
+        ("GET", "/api/runs/nothing/events"),
+        ("GET", "/api/runs/nothing/report"),
+        ("POST", "/api/runs/nothing/stop"),
+        ("POST", "/api/runs/nothing/resume"),
+        ("GET", "/api/runs/..%2F..%2Fetc/report"),
+        ("GET", "/api/runs/%00"),
+        ("GET", "/api/runs/" + "x" * 300),
+        ("GET", "/api/threads/nothing"),
+        ("PATCH", "/api/threads/nothing"),
+        ("DELETE", "/api/threads/nothing"),
+        ("GET", "/static/../app.py"),
+        ("GET", "/static/%2e%2e/app.py"),
+        ("GET", "/nothing"),
+    ],
+)
+async def test_what_is_not_there_is_said_to_be_so(open_here: RunSite, method: str, path: str):
+    body = {"title": "x"} if method == "PATCH" else None
+    reply = await open_here.http.request(method, path, json=body)
+    assert reply.status_code == 404, reply.text
+    assert set(reply.json()) == {"error", "remedy"}
+
+
+async def test_no_cross_site_request_is_carried_out_on_a_real_server(open_here: RunSite):
+    url = str(open_here.http.base_url)
+    async with httpx.AsyncClient(timeout=PATIENCE) as plain:
+        tries = [
+            {"headers": {"content-type": "text/plain"}},
+            {"headers": {**CHANGING, "origin": "https://evil.example"}},
+            {"headers": {**CHANGING, "host": "evil.example"}},
+        ]
+        body = json.dumps({"question": QUESTION})
+        sent = (plain.post(f"{url}/api/runs", content=body, **each) for each in tries)  # type: ignore[arg-type]
+        replies = await asyncio.gather(*sent)
+        assert [reply.status_code for reply in replies] == [403, 403, 403]
+        preflight = await plain.options(
+            f"{url}/api/runs",
+            headers={"origin": "https://evil.example", "access-control-request-method": "POST"},
+        )
+        assert preflight.status_code == 403
+    assert (await open_here.http.get("/api/runs")).json() == {"runs": []}

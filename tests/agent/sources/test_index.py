@@ -1,0 +1,225 @@
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from rubricem.agent.sources.index import (
+    VectorStore,
+    best,
+    build_index,
+    fuse,
+    open_index,
+    split_passages,
+    stem,
+    with_vectors,
+    without_near_duplicates,
+    words,
+)
+from rubricem.memory.errors import StoreError
+from rubricem.memory.interfaces import Passage
+
+PASSAGES = [
+    Passage("Cars", "a.md", "", "An automobile needs fuel."),
+    Passage("Ships", "b.md", "", "A ship needs water."),
+    Passage("Birds", "c.md", "", "A bird needs air."),
+]
+
+
+class TopicEmbedder:
+    """One axis for each topic, whatever word names it; counts what it embeds."""
+
+    name = "topics/v1"
+    axes = (("automobile", "car"), ("ship", "boat"), ("bird", "sparrow"))
+
+    def __init__(self) -> None:
+        self.embedded: list[str] = []
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        self.embedded += texts
+        rows = [[float(any(w in t.lower() for w in axis)) for axis in self.axes] for t in texts]
+        return np.array(rows, dtype=np.float32)
+
+
+def test_fusion_by_hand() -> None:
+    fused = fuse([(7, 9.0), (8, 1.0)], [(8, 0.5)])
+    assert fused == [(8, 1 / 62 + 1 / 61), (7, 1 / 61)]
+
+
+def test_meaning_finds_what_words_do_not(tmp_path: Path) -> None:
+    lexical = build_index(PASSAGES, tmp_path, "t", "a")
+    assert lexical.search("sparrow", 1) == []
+    hybrid = with_vectors(lexical, TopicEmbedder(), tmp_path, None)
+    assert hybrid.search("sparrow", 1) == [PASSAGES[2]]
+
+
+def test_words_still_count(tmp_path: Path) -> None:
+    hybrid = with_vectors(
+        build_index(PASSAGES, tmp_path, "t", "a"), TopicEmbedder(), tmp_path, None
+    )
+    assert hybrid.search("fuel", 1) == [PASSAGES[0]]
+
+
+def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
+    embedder = TopicEmbedder()
+    store = VectorStore(tmp_path)
+    store.vectors(["a car", "a boat"], embedder)
+    vectors = store.vectors(["a bird", "a car", "a car"], embedder)
+    assert embedder.embedded == ["a car", "a boat", "a bird"]
+    np.testing.assert_array_equal(vectors, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
+
+
+def test_damaged_vectors_are_made_again(tmp_path: Path) -> None:
+    embedder = TopicEmbedder()
+    VectorStore(tmp_path).vectors(["a car"], embedder)
+    next(tmp_path.glob("*.npz")).write_bytes(b"PK not an archive")
+    vectors = VectorStore(tmp_path).vectors(["a car"], embedder)
+    np.testing.assert_array_equal(vectors, [[1, 0, 0]])
+
+
+def test_embedding_tells_how_far_it_is(tmp_path: Path) -> None:
+    seen: list[tuple[int, int, str]] = []
+    VectorStore(tmp_path).vectors(["a car"], TopicEmbedder(), lambda *step: seen.append(step))
+    assert seen == [(0, 1, "embedding passages")]
+
+
+LIBRARY = [
+    Passage("Apples", "fruit.md", "Apples", "Apples keep for months in a cool cellar."),
+    Passage("Pears", "fruit.md", "Pears", "Pears ripen after they were picked. ünïcode"),
+    Passage("toy.lru_cache", "toy.py", "toy.lru_cache", "A toy like functools.lru_cache."),
+    Passage("functools.lru_cache", "f.py", "functools.lru_cache", "Keeps the last results."),
+]
+
+
+def test_best_match_comes_first(tmp_path: Path) -> None:
+    index = build_index(LIBRARY, tmp_path, "fruit", "a")
+    assert index.search("When are pears ripe, and when picked?", 2)[0] == LIBRARY[1]
+
+
+def test_name_written_in_full_is_preferred_to_a_mention(tmp_path: Path) -> None:
+    index = build_index(LIBRARY, tmp_path, "fruit", "a")
+    assert index.search("functools.lru_cache", 1) == [LIBRARY[3]]
+
+
+def test_no_shared_word_means_no_passages(tmp_path: Path) -> None:
+    index = build_index(LIBRARY, tmp_path, "fruit", "a")
+    assert index.search("zeppelin", 3) == []
+    assert index.search("what is the", 3) == []
+    assert index.search("", 3) == []
+
+
+def test_written_index_opens_again_with_the_same_passages(tmp_path: Path) -> None:
+    build_index(LIBRARY, tmp_path, "fruit", "a")
+    index = open_index(tmp_path, "fruit", "a")
+    assert index is not None
+    assert [index.passages[row] for row in range(len(index.passages))] == LIBRARY
+    assert index.search("cellar", 1) == [LIBRARY[0]]
+
+
+def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> None:
+    build_index(LIBRARY, tmp_path, "fruit", "a")
+    assert open_index(tmp_path, "fruit", "b") is None
+    build_index(LIBRARY[:1], tmp_path, "fruit", "b")
+    assert open_index(tmp_path, "fruit", "a") is None
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_index_cut_short_is_not_opened(tmp_path: Path) -> None:
+    index = build_index(LIBRARY, tmp_path, "fruit", "a")
+    file = index.folder / "passages.jsonl"
+    file.write_bytes(file.read_bytes()[:-5])
+    assert open_index(tmp_path, "fruit", "a") is None
+
+
+def test_index_without_passages_finds_nothing(tmp_path: Path) -> None:
+    assert build_index([], tmp_path, "none", "a").search("anything", 3) == []
+
+
+def test_weight_decides_between_equal_matches(tmp_path: Path) -> None:
+    twins = [Passage(t, t, "", f"lemon {t}") for t in ("left", "right")]
+    index = build_index(twins, tmp_path, "t", "a", lambda p: 2.0 if p.title == "right" else 1.0)
+    assert [p.title for p in index.search("lemon", 2)] == ["right", "left"]
+
+
+def test_best_keeps_positive_scores_in_order() -> None:
+    scores = np.array([0.0, 2.0, 3.0, 2.0, -1.0], dtype=np.float32)
+    assert best(scores, 2) == [(2, 3.0), (1, 2.0)]
+    assert best(scores, 9) == [(2, 3.0), (1, 2.0), (3, 2.0)]
+
+
+def test_place_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("in the way")
+    with pytest.raises(StoreError) as caught:
+        build_index(LIBRARY, blocked / "cache", "fruit", "a")
+    assert "data directory" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("variants", "expected"),
+    [
+        (("cache", "caches", "cached", "caching"), "cach"),
+        (("query", "queries"), "query"),
+        (("stop", "stopped", "stopping"), "stop"),
+        (("pass", "passes", "passing"), "pass"),
+        (("string", "strings"), "string"),
+    ],
+)
+def test_forms_of_a_word_share_one_stem(variants: tuple[str, ...], expected: str) -> None:
+    assert {stem(word) for word in variants} == {expected}
+
+
+def test_identifier_counts_whole_and_in_parts() -> None:
+    assert words("functools.lru_cache") == [
+        "functools.lru_cache",
+        "functool",
+        "lru_cache",
+        "lru",
+        "cach",
+    ]
+
+
+def test_camel_case_is_split_and_kept() -> None:
+    assert words("HTTPStatusError") == ["httpstatuserror", "http", "status", "error"]
+
+
+def test_dotted_name_gives_its_endings() -> None:
+    assert "path.read_text" in words("pathlib.Path.read_text")
+
+
+def test_stop_words_and_punctuation_count_for_nothing() -> None:
+    assert words("What does it do, and why?") == []
+
+
+def test_text_is_cut_between_paragraphs() -> None:
+    text = "one two three\n\nfour five\n\nsix seven"
+    assert split_passages(text, 5) == ["one two three\n\nfour five", "six seven"]
+
+
+def test_long_paragraph_is_cut_between_sentences() -> None:
+    assert split_passages("One two three. Four five six. Seven.", 4) == [
+        "One two three.",
+        "Four five six. Seven.",
+    ]
+
+
+def test_text_without_sentences_is_cut_by_words() -> None:
+    assert split_passages("a b c d e", 2) == ["a b", "c d", "e"]
+
+
+def test_no_word_is_lost_and_no_passage_is_too_long() -> None:
+    text = "\n\n".join(f"Word {i} stands here. It has a sentence.\n- item {i}" for i in range(90))
+    pieces = split_passages(text, 20)
+    assert " ".join(pieces).split() == text.split()
+    assert max(len(piece.split()) for piece in pieces) <= 20
+
+
+def test_blank_text_has_no_passages() -> None:
+    assert split_passages(" \n\n \n") == []
+
+
+def test_of_two_near_duplicates_the_first_is_kept() -> None:
+    texts = ["Return the sum of all items.", "Return the sum of all items", "Something else."]
+    passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
+    assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]

@@ -1,0 +1,200 @@
+from importlib.metadata import Distribution, PathDistribution
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.sources.index import LexicalIndex, build_index
+from rubricem.agent.sources.python import (
+    PythonDocs,
+    distribution_passages,
+    fingerprint,
+    installed,
+    library_passages,
+    module_files,
+    read_modules,
+)
+from rubricem.memory.interfaces import Passage
+
+README = """Metadata-Version: 2.1
+Name: toy
+Version: 1.0
+
+# Toy
+
+Toy builds kites.
+
+## Changelog
+
+Nothing here.
+"""
+FILES = {
+    "toy/__init__.py": '"""Kites of all kinds."""\nfrom ._kite import *\nfrom .wind import gust\n',
+    "toy/_kite.py": '''
+__all__ = ["Kite"]
+
+class _Flyer:
+    def land(self):
+        """Come down gently."""
+
+class Kite(_Flyer):
+    """A thing that flies on a line."""
+
+    tail: int = 3
+    """How many bows the tail has."""
+
+    def __init__(self, line: float, *, colour="red"):
+        """Not documented: it belongs to the class."""
+
+    def fly(self, height=100):
+        """Rise to the height, in metres."""
+        text = """
+def not_a_function():
+"""
+        return text
+
+    def _secret(self):
+        """Nobody should read this."""
+
+def helper_of_kite():
+    """Not offered to anyone."""
+''',
+    "toy/wind.py": '''
+def gust(force):
+    """Blow once, and hard.
+
+    .. versionadded:: 0.9
+    """
+''',
+    "toy/broken.py": "def (:\n",
+    "toy/tests/test_kite.py": 'def test_it():\n    """A test is no documentation."""\n',
+    "toy/_vendor/other.py": 'def other():\n    """A vendored copy."""\n',
+}
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Distribution:
+    """A distribution as an installer leaves it; importing it would raise."""
+    for name, source in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(source)
+    info = tmp_path / "toy-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(README)
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in FILES))
+    return PathDistribution(info)
+
+
+@pytest.fixture
+def toy_passages(toy: Distribution) -> dict[str, Passage]:
+    return {passage.place: passage for passage in distribution_passages(toy)}
+
+
+def test_objects_are_known_by_their_public_names(toy_passages: dict[str, Passage]) -> None:
+    assert set(toy_passages) == {
+        "Toy",
+        "toy",
+        "toy.Kite",
+        "toy.Kite.tail",
+        "toy.Kite.fly",
+        "toy.Kite.land",
+        "toy.gust",
+    }
+
+
+def test_passage_begins_with_the_signature(toy_passages: dict[str, Passage]) -> None:
+    kite = toy_passages["toy.Kite"]
+    assert kite.text == ("toy.Kite(line: float, *, colour='red')\n\nA thing that flies on a line.")
+    assert (kite.title, kite.location) == ("toy.Kite", "toy/_kite.py")
+    assert toy_passages["toy.Kite.fly"].text.startswith("toy.Kite.fly(height=100)\n")
+
+
+def test_history_is_left_out(toy_passages: dict[str, Passage]) -> None:
+    assert toy_passages["toy.gust"].text == "toy.gust(force)\n\nBlow once, and hard."
+    assert toy_passages["Toy"].text == "Toy builds kites."
+    assert toy_passages["Toy"].title == "toy 1.0 README"
+
+
+def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
+    read = read_modules(module_files(toy), budget=1)
+    assert [module.name for module in read] == ["toy"]
+
+
+def test_fingerprint_follows_versions(toy: Distribution, tmp_path: Path) -> None:
+    before = fingerprint([toy])
+    (tmp_path / "toy-1.0.dist-info" / "METADATA").write_text("Name: toy\nVersion: 1.1\n\n")
+    assert fingerprint([PathDistribution(tmp_path / "toy-1.0.dist-info")]) != before
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
+    return build_index(library_passages(), tmp_path_factory.mktemp("index"), "library", "a")
+
+
+@pytest.mark.parametrize(
+    ("question", "symbol", "facts"),
+    [
+        (
+            "How does functools.lru_cache choose what to evict, and what does maxsize=None do?",
+            "functools.lru_cache",
+            ("Least-recently-used", "grow without bound"),
+        ),
+        ("Is heapq a min-heap?", "heapq.heappop", ("smallest",)),
+        (
+            "What does str.removeprefix return when the prefix is not there?",
+            "str.removeprefix",
+            ("copy of the original string",),
+        ),
+        (
+            "Which encoding does pathlib Path.read_text take?",
+            "pathlib.Path.read_text",
+            ("encoding=None", "text mode"),
+        ),
+        ("What does itertools.pairwise return?", "itertools.pairwise", ("overlapping pairs",)),
+        ("What does json.dumps do with sort_keys?", "json.dumps", ("sorted by key",)),
+        (
+            "What does collections.Counter.most_common return if n is None?",
+            "collections.Counter.most_common",
+            ("list all element counts",),
+        ),
+        (
+            "Where does bisect_left insert x if it is there already?",
+            "bisect.bisect_left",
+            ("just before the leftmost x",),
+        ),
+        ("Does os.path.exists follow broken links?", "os.path.exists", ("broken symbolic",)),
+        ("What does a with statement do on exit?", "with", ("__exit__()",)),
+    ],
+)
+def test_fact_is_in_the_first_three_passages(
+    library: LexicalIndex, question: str, symbol: str, facts: tuple[str, ...]
+) -> None:
+    found = [p for p in library.search(question, 3) if p.place == symbol]
+    text = " ".join(" ".join(passage.text for passage in found).split())
+    assert all(fact in text for fact in facts), (question, text)
+
+
+def test_library_passages_are_short_and_have_no_machine_path(library: LexicalIndex) -> None:
+    passages = list(library.passages)
+    assert len(passages) > 3000
+    assert max(len(p.text.split()) for p in passages) <= 110
+    assert all(p.location.startswith(("lib/python3", "python:")) for p in passages)
+    assert all(p.title and p.place and p.text.strip() for p in passages)
+
+
+def test_side_effects_of_the_library_stay_unimported(library: LexicalIndex) -> None:
+    names = {passage.place for passage in library.passages}
+    assert not names & {"this", "antigravity", "turtle", "idlelib", "tkinter"}
+
+
+@pytest.mark.slow
+async def test_whole_environment_is_indexed_once(tmp_path: Path) -> None:
+    steps: list[tuple[int, int, str]] = []
+    source = PythonDocs(tmp_path, on_progress=lambda *step: steps.append(step))
+    (found,) = await source.search("What does numpy.argsort return?", 1)
+    assert found.place == "numpy.argsort"
+    assert (steps[0][2], steps[-1][0] + 1) == ("reading the standard library", steps[-1][1])
+    assert len(steps) == len(installed()) + 1
+    steps.clear()
+    again = PythonDocs(tmp_path, on_progress=lambda *step: steps.append(step))
+    assert await again.search("What does numpy.argsort return?", 1) == [found]
+    assert steps == []

@@ -1,0 +1,384 @@
+"""A damaged PDF is read with what is wrong as its note, and nothing on standard error.
+
+Word documents, written here part by part in the XML that word processors write.
+"""
+
+import logging
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from zipfile import ZIP_DEFLATED, ZipFile
+
+import pytest
+from pypdf import PdfWriter
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
+
+from rubricem.agent.sources.documents import Folder
+from rubricem.agent.sources.readers import (
+    LONGEST,
+    Section,
+    complaint,
+    decode,
+    markdown_sections,
+    overheard,
+    read_document,
+    rst_sections,
+)
+from rubricem.memory.errors import SourceError
+from tests.conftest import ROOT
+
+
+def write_pdf(path: Path, pages: list[str], password: str = "") -> None:
+    """A PDF with one line of text on each page; a blank page for an empty line."""
+    writer = PdfWriter()
+    for line in pages:
+        page = writer.add_blank_page(width=300, height=200)
+        font = DictionaryObject(
+            {
+                NameObject("/Type"): NameObject("/Font"),
+                NameObject("/Subtype"): NameObject("/Type1"),
+                NameObject("/BaseFont"): NameObject("/Helvetica"),
+            }
+        )
+        fonts = DictionaryObject({NameObject("/F1"): font})
+        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
+        if line:
+            stream = DecodedStreamObject()
+            stream.set_data(f"BT /F1 12 Tf 20 100 Td ({line}) Tj ET".encode())
+            page[NameObject("/Contents")] = writer._add_object(stream)
+    if password:
+        writer.encrypt(password, algorithm="RC4-128")
+    with path.open("wb") as file:
+        writer.write(file)
+
+
+def test_markdown_places_are_paths_of_headings() -> None:
+    text = "intro\n# A\nfirst\n## B\nsecond\n```\n# no heading\n```\n# C\nthird\n"
+    assert markdown_sections(text) == [
+        Section("", "intro"),
+        Section("A", "first"),
+        Section("A > B", "second\n```\n# no heading\n```"),
+        Section("C", "third"),
+    ]
+
+
+def test_markdown_underlined_headings_and_badges() -> None:
+    text = "Title\n=====\n[![build](x.svg)](ci) text\n\nPart\n----\nmore\n"
+    assert markdown_sections(text) == [Section("Title", " text"), Section("Title > Part", "more")]
+
+
+def test_rst_levels_are_as_first_met() -> None:
+    text = "Top\n===\none\n\nSub\n---\ntwo\n\nNext\n====\nthree\n"
+    assert rst_sections(text) == [
+        Section("Top", "one"),
+        Section("Top > Sub", "two"),
+        Section("Next", "three"),
+    ]
+
+
+def test_plain_text_is_placed_by_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n".join(f"line {n}" for n in range(1, 51)))
+    document = read_document(tmp_path / "a.txt")
+    assert [s.heading for s in document.sections] == ["lines 1-40", "lines 41-50"]
+    assert document.sections[1].text.startswith("line 41\n")
+
+
+def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(
+        "<html><head><title>Bee  keeping</title><script>x()</script></head><body>"
+        "<nav>Home</nav><h1>Bees</h1><p>They make <b>honey</b>\n and wax.</p>"
+        "<h2>Hives</h2><pre>a\n  b</pre><ul><li>one</li><li>two</li></ul>"
+        "<footer>Imprint</footer></body></html>"
+    )
+    document = read_document(tmp_path / "a.html")
+    assert document.title == "Bee keeping"
+    assert document.sections[0] == Section("Bees", "They make honey and wax.")
+    assert document.sections[1].heading == "Bees > Hives"
+    assert document.sections[1].text.split("\n")[:2] == ["a", "  b"]
+    assert document.sections[1].text.split()[-2:] == ["one", "two"]
+
+
+@pytest.mark.parametrize("content", ["", "<p>unclosed <b>text", '<?xml version="1.0"?><p>x</p>'])
+def test_broken_html_is_read(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.html").write_text(content)
+    assert read_document(tmp_path / "a.html").note == ""
+
+
+def test_pdf_is_placed_by_page(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "a.pdf", ["Bees dance.", "", "Wasps sting."])
+    sections = read_document(tmp_path / "a.pdf").sections
+    assert sections == (Section("page 1", "Bees dance."), Section("page 3", "Wasps sting."))
+
+
+def test_scanned_pdf_says_so(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "a.pdf", ["", ""])
+    with pytest.raises(SourceError, match="no text in its 2 pages") as caught:
+        read_document(tmp_path / "a.pdf")
+    assert "scanned" in caught.value.remedy
+
+
+def test_encrypted_pdf_says_so(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "a.pdf", ["Secret."], password="key")
+    with pytest.raises(SourceError, match="is encrypted") as caught:
+        read_document(tmp_path / "a.pdf")
+    assert "password" in caught.value.remedy
+
+
+def test_broken_pdf_is_a_source_error(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 nothing follows")
+    with pytest.raises(SourceError, match=r"a\.pdf could not be read") as caught:
+        read_document(tmp_path / "a.pdf")
+    assert caught.value.remedy
+
+
+def test_encodings_are_guessed_in_order() -> None:
+    assert decode("\ufeffgrün".encode()) == ("grün", "")
+    assert decode("grün “x”".encode("cp1252")) == (
+        "grün “x”",
+        "not UTF-8: read as Windows-1252",
+    )
+    assert decode(b"gr\xfcn \x81")[1] == "not UTF-8: read as Latin-1"
+
+
+READ = (
+    "import sys; from pathlib import Path; "
+    "from rubricem.agent.sources.readers import read_document; "
+    "print(read_document(Path(sys.argv[1])).note)"
+)
+
+
+def damaged(path: Path) -> Path:
+    """A PDF whose table of contents is said to stand where it does not."""
+    write_pdf(path, ["Bees dance."])
+    whole = path.read_bytes()
+    at = whole.rindex(b"startxref")
+    path.write_bytes(whole[:at] + b"startxref\n7\n%%EOF\n")
+    return path
+
+
+def test_what_the_library_says_of_a_damaged_pdf_is_its_note(tmp_path: Path) -> None:
+    path = damaged(tmp_path / "a.pdf")
+    command = [sys.executable, "-c", READ, str(path)]
+    done = subprocess.run(
+        command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("damaged, with ") and done.stdout.count("\n") == 1
+    document = read_document(path)
+    assert document.note == done.stdout.strip()
+    assert [section.text for section in document.sections] == ["Bees dance."]
+
+
+def test_a_whole_pdf_has_no_note(tmp_path: Path) -> None:
+    write_pdf(tmp_path / "a.pdf", ["Bees dance."])
+    assert read_document(tmp_path / "a.pdf").note == ""
+
+
+def test_each_thread_hears_of_its_own_document() -> None:
+    library = logging.getLogger("tests.overheard.reader")
+    with overheard("tests.overheard") as faults:
+        library.warning("mine %d", 1)
+        other = threading.Thread(target=library.warning, args=("another's",))
+        other.start()
+        other.join()
+        library.info("of no concern")
+    library.warning("too late")
+    assert faults == ["mine 1"]
+
+
+def test_faults_are_told_on_one_line_that_shows_anything_safely() -> None:
+    assert complaint([]) == ""
+    assert complaint(["Object 3\n\x1b[31m is gone."]) == "damaged, with 1 fault: Object 3 is gone"
+    told = complaint(["x" * 1000, "y", "z"])
+    assert told.startswith("damaged, with 3 faults, the first: xxx")
+    assert len(told) < LONGEST + 40
+
+
+NAMES = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+STYLES = f"""<w:styles {NAMES}>
+<w:style w:type="paragraph" w:styleId="Titel"><w:name w:val="Title"/></w:style>
+<w:style w:type="paragraph" w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>
+<w:style w:type="paragraph" w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style>
+<w:style w:type="paragraph" w:styleId="Own"><w:name w:val="My section"/>
+  <w:basedOn w:val="berschrift2"/></w:style>
+<w:style w:type="paragraph" w:styleId="Outlined"><w:name w:val="Chapter"/>
+  <w:pPr><w:outlineLvl w:val="0"/></w:pPr></w:style>
+<w:style w:type="paragraph" w:styleId="Loop"><w:name w:val="Loop"/>
+  <w:basedOn w:val="Loop"/></w:style>
+</w:styles>"""
+
+
+def p(text: str, style: str = "", layout: str = "") -> str:
+    named = f'<w:pStyle w:val="{style}"/>' if style else ""
+    return f"<w:p><w:pPr>{named}{layout}</w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>"
+
+
+def write_docx(path: Path, *blocks: str, **parts: str) -> Path:
+    body = "".join(blocks)
+    with ZipFile(path, "w", ZIP_DEFLATED) as package:
+        package.writestr(
+            "word/document.xml", f"<w:document {NAMES}><w:body>{body}</w:body></w:document>"
+        )
+        package.writestr("word/styles.xml", STYLES)
+        for name, content in parts.items():
+            package.writestr(name.replace("__", "/") + ".xml", content)
+    return path
+
+
+def sections(path: Path) -> list[tuple[str, str]]:
+    return [(s.heading, s.text) for s in read_document(path).sections]
+
+
+def test_headings_are_found_by_their_styles_name_whatever_the_language(tmp_path: Path) -> None:
+    path = write_docx(
+        tmp_path / "a.docx",
+        p("On bees", "Titel"),
+        p("An abstract."),
+        p("Method", "berschrift1"),
+        p("We watched 42 hives."),
+        p("Hives", "Own"),
+        p("Of wood."),
+        p("Results", "Outlined"),
+        p("They danced.", "Loop"),
+    )
+    document = read_document(path)
+    assert document.title == "On bees"
+    assert document.sections == (
+        Section("", "An abstract."),
+        Section("Method", "We watched 42 hives."),
+        Section("Method > Hives", "Of wood."),
+        Section("Results", "They danced."),
+    )
+
+
+def test_tables_lists_and_line_breaks_keep_their_shape(tmp_path: Path) -> None:
+    def cell(text: str) -> str:
+        return f"<w:tc>{p(text)}</w:tc>"
+
+    rows = (cell("Hive") + cell("Bees"), cell("1") + cell("900"))
+    table = f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in rows)}</w:tbl>"
+    broken = "<w:p><w:r><w:t>one</w:t><w:br/><w:t>two</w:t><w:tab/><w:t>three</w:t></w:r></w:p>"
+    path = write_docx(tmp_path / "a.docx", p("first", layout="<w:numPr/>"), table, broken)
+    ((heading, text),) = sections(path)
+    assert heading == ""
+    assert [line for line in text.splitlines() if line] == [
+        "- first",
+        "Hive | Bees",
+        "1 | 900",
+        "one",
+        "two\tthree",
+    ]
+
+
+def test_insertions_controls_links_and_footnotes_count_and_deletions_do_not(
+    tmp_path: Path,
+) -> None:
+    run = "<w:r><w:t>{}</w:t></w:r>".format
+    path = write_docx(
+        tmp_path / "a.docx",
+        f"<w:p>{run('Bees ')}<w:ins>{run('really ')}</w:ins>"
+        f"<w:del><w:r><w:delText>never </w:delText></w:r></w:del>"
+        f"<w:moveFrom>{run('gone ')}</w:moveFrom><w:hyperlink>{run('dance')}</w:hyperlink></w:p>",
+        f"<w:sdt><w:sdtContent>{p('Inside a control.')}</w:sdtContent></w:sdt>",
+        word__footnotes=f'<w:footnotes {NAMES}><w:footnote w:type="separator"><w:p/></w:footnote>'
+        f"<w:footnote>{p('Frisch, 1967.')}</w:footnote></w:footnotes>",
+    )
+    (body, footnotes) = sections(path)
+    assert body[1].split("\n\n") == ["Bees really dance", "Inside a control."]
+    assert footnotes == ("Footnotes", "Frisch, 1967.")
+
+
+def test_a_text_box_is_read_once_though_it_is_stored_twice(tmp_path: Path) -> None:
+    box = f"<w:txbxContent>{p('Boxed.')}</w:txbxContent>"
+    mc = "http://schemas.openxmlformats.org/markup-compatibility/2006"
+    both = f'<m:AlternateContent xmlns:m="{mc}"><m:Choice>{box}</m:Choice>'
+    path = write_docx(
+        tmp_path / "a.docx",
+        f"<w:p><w:r>{both}<m:Fallback>{box}</m:Fallback></m:AlternateContent></w:r></w:p>",
+    )
+    assert sections(path) == [("", "Boxed.")]
+
+
+def test_the_strict_variant_of_the_format_is_read_too(tmp_path: Path) -> None:
+    strict = 'xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"'
+    path = tmp_path / "a.docx"
+    with ZipFile(path, "w") as package:
+        body = f"<w:document {strict}><w:body>{p('Bees.')}</w:body></w:document>"
+        package.writestr("word/document.xml", body)
+    assert sections(path) == [("", "Bees.")]
+
+
+def test_a_named_document_without_a_title_paragraph_keeps_its_name(tmp_path: Path) -> None:
+    core = '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Named</dc:title></c>'
+    named = write_docx(tmp_path / "a.docx", p("Text."), docProps__core=core)
+    assert read_document(named).title == "Named"
+    headed = write_docx(tmp_path / "b.docx", p("Top", "berschrift1"), p("Text."))
+    assert read_document(headed).title == "Top"
+    bare = write_docx(tmp_path / "c.docx", p("Text."))
+    assert read_document(bare).title == "c"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 and more", "is encrypted, or an old doc file"),
+        (b"plain text", "is no docx file"),
+        (b"", "is no docx file"),
+    ],
+)
+def test_what_is_no_docx_says_what_it_is(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.docx").write_bytes(content)
+    with pytest.raises(SourceError, match=message) as caught:
+        read_document(tmp_path / "a.docx")
+    assert "docx" in caught.value.remedy
+
+
+def test_a_package_without_a_document_or_with_broken_xml_is_a_source_error(
+    tmp_path: Path,
+) -> None:
+    with ZipFile(tmp_path / "a.docx", "w") as package:
+        package.writestr("xl/workbook.xml", "<x/>")
+    with pytest.raises(SourceError, match="holds no document"):
+        read_document(tmp_path / "a.docx")
+    with ZipFile(tmp_path / "b.docx", "w") as package:
+        package.writestr("word/document.xml", "<w:document")
+    with pytest.raises(SourceError, match=r"b\.docx could not be read"):
+        read_document(tmp_path / "b.docx")
+
+
+def test_a_small_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.docx"
+    with (
+        ZipFile(path, "w", ZIP_DEFLATED) as package,
+        package.open("word/document.xml", "w") as part,
+    ):
+        for _ in range(101):
+            part.write(b" " * 1_000_000)
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(SourceError, match="unpacks to more than 100 MB"):
+        read_document(path)
+
+
+def test_an_entity_in_the_xml_reads_no_other_file(tmp_path: Path) -> None:
+    (tmp_path / "secret.txt").write_text("hunter2")
+    entity = f'<!DOCTYPE d [<!ENTITY s SYSTEM "file://{tmp_path}/secret.txt">]>'
+    path = tmp_path / "a.docx"
+    with ZipFile(path, "w") as package:
+        body = f"{entity}<w:document {NAMES}><w:body>{p('A &s; B')}</w:body></w:document>"
+        package.writestr("word/document.xml", body)
+    assert "hunter2" not in f"{read_document(path)}"
+
+
+async def test_a_folder_of_word_documents_is_searched(tmp_path: Path) -> None:
+    (tmp_path / "papers").mkdir()
+    write_docx(
+        tmp_path / "papers" / "bees.docx",
+        p("Bees", "Titel"),
+        p("Dances", "berschrift1"),
+        p("The waggle dance tells distance."),
+    )
+    (found,) = await Folder(tmp_path / "papers", tmp_path / "cache").search(
+        "waggle distance year:2019", 3
+    )
+    assert (found.title, found.location, found.place) == ("Bees", "bees.docx", "Dances")

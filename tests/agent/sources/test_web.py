@@ -1,0 +1,548 @@
+"""The web search on rows in the shape that ddgs returns: title, href, body.
+
+SearXNG on replies in the shape of its JSON search API, served on loopback.
+
+Semantic Scholar on replies in the shape of its paper search, served on loopback.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from ddgs.base import BaseSearchEngine
+from ddgs.ddgs import DDGS
+from ddgs.engines.duckduckgo import Duckduckgo
+from ddgs.exceptions import DDGSException, TimeoutException
+
+from rubricem.agent.models.limits import Retry
+from rubricem.agent.sources.web import (
+    Query,
+    Rows,
+    Scholar,
+    SearXNG,
+    Web,
+    ask_engines,
+    found_passages,
+    narrowed,
+    read_query,
+    row,
+    same_page,
+)
+from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.memory.interfaces import Passage
+from tests.support.sites import Answer, JsonSite, json_site
+from tests.support.waiting import PATIENCE
+
+ROWS: list[dict[str, Any]] = [
+    {
+        "title": "Waggle dance - Wikipedia",
+        "href": "https://en.wikipedia.org/wiki/Waggle_dance",
+        "body": "Waggle dance is a term used in beekeeping for a figure-eight dance.",
+    },
+    {
+        "title": "Waggle dance",
+        "href": "https://en.wikipedia.org/wiki/Waggle_dance#History",
+        "body": "Karl von Frisch was one of the first who translated its meaning.",
+    },
+    {"title": "Beekeeping", "href": "https://bees.example/keeping", "body": "Hives need shade."},
+    {"title": "No address", "href": "", "body": "An advertisement."},
+]
+
+
+class Engines:
+    """Stands in for the engines, and remembers what they were asked."""
+
+    def __init__(self, answer: Callable[[], Rows] = lambda: ROWS) -> None:
+        self.answer = answer
+        self.asked: list[tuple[str, int]] = []
+
+    def __call__(self, query: str, most: int) -> Rows:
+        self.asked.append((query, most))
+        return self.answer()
+
+
+async def test_rows_become_passages_each_page_once() -> None:
+    engines = Engines()
+    found = await Web(engines).search("bee dance year:2019", 5)
+    assert [(p.title, p.location) for p in found] == [
+        ("Waggle dance - Wikipedia", "https://en.wikipedia.org/wiki/Waggle_dance"),
+        ("Beekeeping", "https://bees.example/keeping"),
+    ]
+    assert found[0].text.startswith("Waggle dance is a term")
+    assert engines.asked == [("bee dance", 5)]
+
+
+async def test_nothing_found_is_an_empty_list_and_no_words_ask_nobody() -> None:
+    engines = Engines(lambda: [])
+    assert await Web(engines).search("bees", 5) == []
+    assert await Web(engines).search("year:2019", 5) == []
+    assert len(engines.asked) == 1
+
+
+async def test_a_failure_of_the_engines_is_a_failure_of_the_search() -> None:
+    def fail() -> Rows:
+        raise SourceError("no engine", "connect")
+
+    with pytest.raises(SourceError, match="no engine"):
+        await Web(Engines(fail)).search("bees", 5)
+
+
+async def test_a_search_that_hangs_is_given_up_in_time_and_holds_nothing_up() -> None:
+    free = threading.Event()
+
+    def hang() -> Rows:
+        free.wait(PATIENCE)
+        return ROWS
+
+    began = time.monotonic()
+    with pytest.raises(SourceError, match=r"did not answer within 0\.05 s") as caught:
+        await Web(Engines(hang), seconds=0.05).search("bees", 5)
+    assert time.monotonic() - began < 60
+    assert caught.value.remedy
+    (left,) = [thread for thread in threading.enumerate() if thread.name == "web-search"]
+    assert left.daemon
+    free.set()
+    await asyncio.to_thread(left.join)
+
+
+async def test_other_work_goes_on_while_the_web_is_searched() -> None:
+    gate = threading.Event()
+
+    def wait() -> Rows:
+        gate.wait(PATIENCE)
+        return ROWS
+
+    searching = asyncio.create_task(Web(Engines(wait)).search("bees", 5))
+    await asyncio.sleep(0)
+    gate.set()
+    assert len(await searching) == 2
+
+
+class Client:
+    """Stands in for ddgs where the network would be needed."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def text(self, query: str, **options: Any) -> list[dict[str, Any]]:
+        assert (query, options) == ("bees", {"max_results": 5})
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (TimeoutException("timed out"), "did not answer in time"),
+        (DDGSException("RuntimeError: connection reset"), "no engine gave a result"),
+    ],
+)
+def test_the_engines_own_errors_are_sentences_without_their_internals(
+    error: Exception, message: str
+) -> None:
+    with pytest.raises(SourceError, match=message) as caught:
+        ask_engines("bees", 5, Client(error))
+    assert caught.value.remedy
+    assert "RuntimeError" not in str(caught.value)
+
+
+class Loopback(Duckduckgo):
+    """An engine of the installed package that asks a page of ours."""
+
+    search_method = "GET"
+
+
+class LocalClient(DDGS):
+    """The installed client itself, with one engine."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(timeout=60)
+        self.url = url
+
+    def _get_engines(self, category: str, backend: str) -> list[BaseSearchEngine[Any]]:
+        engine = Loopback(timeout=60)
+        engine.search_url = self.url
+        return [engine]
+
+
+def result(title: str, address: str, body: str) -> str:
+    link = f"<h2><a href='{address}'>{title}</a></h2><a href='{address}'>{body}</a>"
+    return f"<div class='result results_links'><div class='links_main body'>{link}</div></div>"
+
+
+async def test_the_installed_client_reads_the_engines_page() -> None:
+    page = result("Waggle dance", "https://bees.example/dance", "Bees <b>dance</b> in eights.")
+    with json_site(Answer(f"<html><body>{page}</body></html>".encode())) as site:
+        client = LocalClient(site.url)
+        found = await Web(lambda words, most: ask_engines(words, most, client)).search("bees", 5)
+        assert site.asked[0].params["q"] == "bees"
+    assert [(p.title, p.location, p.text) for p in found] == [
+        ("Waggle dance", "https://bees.example/dance", "Bees dance in eights.")
+    ]
+
+
+def test_the_installed_clients_way_of_finding_nothing_is_no_error() -> None:
+    with json_site(Answer(b"<html><body>no results</body></html>")) as site:
+        assert ask_engines("bees", 5, LocalClient(site.url)) == []
+
+
+def test_the_installed_client_without_a_connection_is_an_error() -> None:
+    with json_site(Answer(b"")) as site:
+        client = LocalClient(site.url)
+    with pytest.raises(SourceError, match="no engine gave a result"):
+        ask_engines("bees", 5, client)
+
+
+ROW: dict[str, Any] = {
+    "url": "https://en.wikipedia.org/wiki/Waggle_dance",
+    "title": "Waggle dance",
+    "content": "A term used in beekeeping\nfor a figure-eight dance.",
+    "thumbnail": None,
+    "engine": "wikipedia",
+    "template": "default.html",
+    "parsed_url": ["https", "en.wikipedia.org", "/wiki/Waggle_dance", "", "", ""],
+    "engines": ["wikipedia", "brave"],
+    "positions": [1, 2],
+    "score": 3.0,
+    "category": "general",
+    "publishedDate": "2019-05-01T00:00:00",
+}
+
+
+def reply(*rows: Any, **more: Any) -> Answer:
+    parts = {"answers": [], "corrections": [], "infoboxes": [], "suggestions": []}
+    whole = {"query": "q", "number_of_results": 0, "results": list(rows), **parts}
+    return Answer({**whole, "unresponsive_engines": [], **more})
+
+
+async def test_rows_become_passages_with_address_and_date() -> None:
+    other = {"url": "https://bees.example/", "title": "Bees", "content": "Hives need shade."}
+    with json_site(reply(ROW, {**ROW, "engine": "brave"}, other)) as site:
+        found = await SearXNG(f"{site.url}/").search("bee dance year:2019", 5)
+        (asked,) = site.asked
+    assert (asked.path, asked.params) == ("/search", {"q": "bee dance", "format": "json"})
+    assert [p.location for p in found] == [ROW["url"], "https://bees.example/"]
+    assert found[0].place == "published 2019-05-01"
+    assert found[0].text == "A term used in beekeeping for a figure-eight dance."
+    assert found[1].place == ""
+
+
+async def test_nothing_found_is_an_empty_list() -> None:
+    with json_site(reply()) as site:
+        assert await SearXNG(site.url).search("bees", 5) == []
+
+
+async def test_nothing_found_by_engines_that_failed_is_a_failure() -> None:
+    failed = [["google", "Suspended: CAPTCHA"], ["brave", "timeout"]]
+    with (
+        json_site(reply(unresponsive_engines=failed)) as site,
+        pytest.raises(SourceError, match=r"google \(Suspended: CAPTCHA\), brave \(timeout\)"),
+    ):
+        await SearXNG(site.url).search("bees", 5)
+
+
+async def test_engines_that_failed_do_not_matter_where_others_found_something() -> None:
+    with json_site(reply(ROW, unresponsive_engines=[["brave", "timeout"]])) as site:
+        assert len(await SearXNG(site.url).search("bees", 5)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "remedy"),
+    [
+        (Answer(b"<h1>Forbidden</h1>", 403), r"gives no JSON \(HTTP 403\)", "search.formats"),
+        (Answer(b"", 429), r"limits its callers \(HTTP 429\)", "limiter"),
+        (Answer(b"oops", 500), r"refused the search \(HTTP 500\)", "another source"),
+        (Answer(b"", 302, {"location": "http://10.0.0.1/"}), r"\(HTTP 302\)", "another source"),
+        (Answer(b"<html>welcome</html>"), "no search result of SearXNG", "address"),
+        (Answer([1, 2]), "no search result of SearXNG", "address"),
+        (Answer(b" " * 10_000_001), "no search result of SearXNG", "address"),
+    ],
+)
+async def test_every_failure_is_a_sentence_and_a_remedy(
+    answer: Answer, message: str, remedy: str
+) -> None:
+    with json_site(answer) as site, pytest.raises(SourceError, match=message) as caught:
+        await SearXNG(site.url).search("bees", 5)
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("answer", [Answer({}, delay=0.5), Answer(b" " * 100, drip=0.02)])
+async def test_a_service_that_is_silent_or_drips_is_given_up_in_time(answer: Answer) -> None:
+    with (
+        json_site(answer) as site,
+        pytest.raises(SourceError, match=r"SearXNG did not answer within 0\.1 s"),
+    ):
+        await SearXNG(site.url, seconds=0.1).search("bees", 5)
+
+
+async def test_nobody_at_the_address_is_told_before_anything_is_asked() -> None:
+    with json_site(reply()) as site:
+        gone = SearXNG(site.url)
+    with pytest.raises(SourceError, match="SearXNG cannot be reached at http://127") as caught:
+        await gone.prepare()
+    assert "runs" in caught.value.remedy
+
+
+@pytest.mark.parametrize("status", [200, 404])
+async def test_an_instance_is_ready_also_without_a_page_for_its_health(status: int) -> None:
+    with json_site(Answer(b"OK", status)) as site:
+        assert await SearXNG(site.url).prepare() == ()
+        assert [asked.path for asked in site.asked] == ["/healthz"]
+
+
+async def test_a_password_in_the_address_is_sent_and_never_told() -> None:
+    with json_site(Answer({}, 401)) as site:
+        address = site.url.replace("//", "//ann:hunter2@")
+        with pytest.raises(SourceError) as caught:
+            await SearXNG(address).search("bees", 5)
+        (asked,) = site.asked
+    assert asked.headers["authorization"] == "Basic YW5uOmh1bnRlcjI="
+    assert "hunter2" not in f"{caught.value} {caught.value.remedy}"
+
+
+@pytest.mark.parametrize("address", ["", "localhost:8080", "ftp://host", "http://"])
+def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
+    with pytest.raises(SettingsError, match="not an http or https address") as caught:
+        SearXNG(address)
+    assert "searxng:http://localhost:8080" in caught.value.remedy
+
+
+async def test_rows_that_are_no_rows_are_left_out() -> None:
+    with json_site(Answer(json.dumps({"results": ["x", None, ROW]}).encode())) as site:
+        assert len(await SearXNG(site.url).search("bees", 5)) == 1
+    with json_site(Answer({"results": None})) as site:
+        assert await SearXNG(site.url).search("bees", 5) == []
+
+
+PAGE = "https://www.semanticscholar.org/paper/204e3073870fae3d05bcbc2f6a8e263d9b72e776"
+PAPER: dict[str, Any] = {
+    "paperId": "204e3073870fae3d05bcbc2f6a8e263d9b72e776",
+    "externalIds": {"DBLP": "conf/nips/VaswaniSPUJGKP17", "ArXiv": "1706.03762"},
+    "url": PAGE,
+    "title": "Attention is All you Need",
+    "venue": "Neural Information Processing Systems",
+    "year": 2017,
+    "openAccessPdf": {"url": "https://arxiv.org/pdf/1706.03762", "status": "GREEN"},
+    "fieldsOfStudy": ["Computer Science"],
+    "tldr": {"model": "tldr@v2.0.0", "text": "A new simple network architecture."},
+    "authors": [
+        {"authorId": "40348417", "name": "Ashish Vaswani"},
+        {"authorId": "1846258", "name": "Noam M. Shazeer"},
+        {"authorId": "3877127", "name": "Niki Parmar"},
+    ],
+    "abstract": "The dominant sequence transduction models are based on complex networks.",
+}
+CLOSED: dict[str, Any] = {
+    "paperId": "b1",
+    "externalIds": {"DOI": "10.1000/bees"},
+    "url": "https://www.semanticscholar.org/paper/b1",
+    "title": "How bees dance",
+    "venue": "",
+    "year": None,
+    "openAccessPdf": None,
+    "fieldsOfStudy": None,
+    "tldr": {"model": "tldr@v2.0.0", "text": "Bees dance to tell where food is."},
+    "authors": [{"authorId": "1", "name": "K. Frisch"}, {"authorId": "2", "name": "M. Lindauer"}],
+    "abstract": None,
+}
+LIMITED = Answer({"message": "Too Many Requests. Please wait.", "code": "429"}, 429)
+SOON = Retry(tries=3, first=0.01, longest=0.02, total=1.0)
+
+
+def paper(*papers: dict[str, Any]) -> Answer:
+    return Answer({"total": len(papers), "offset": 0, "data": list(papers)})
+
+
+def scholar(site: JsonSite, key: str | None = None, **options: Any) -> Scholar:
+    return Scholar(key, site.url, **{"retry": SOON, **options})
+
+
+async def test_a_paper_keeps_its_addresses_authors_year_and_venue() -> None:
+    with json_site(paper(PAPER)) as site:
+        (found,) = await scholar(site).search("attention", 5)
+    assert found.title == "Attention is All you Need"
+    assert found.location == "https://arxiv.org/pdf/1706.03762"
+    assert found.place == (
+        f"Ashish Vaswani et al., 2017, Neural Information Processing Systems, {PAGE}"
+    )
+    assert found.text == PAPER["abstract"]
+
+
+async def test_without_abstract_and_pdf_summary_and_page_stand_in() -> None:
+    with json_site(paper(CLOSED)) as site:
+        (found,) = await scholar(site).search("bees", 5)
+    assert (found.location, found.text) == (CLOSED["url"], "Bees dance to tell where food is.")
+    assert found.place == "K. Frisch and M. Lindauer"
+
+
+async def test_without_a_page_the_doi_is_the_address_and_the_title_the_text() -> None:
+    bare = {"paperId": "b1", "title": "How bees dance", "externalIds": {"DOI": "10.1000/bees"}}
+    with json_site(paper(bare)) as site:
+        (found,) = await scholar(site).search("bees", 5)
+    assert (found.location, found.text) == ("https://doi.org/10.1000/bees", "How bees dance")
+
+
+async def test_years_and_fields_are_passed_through_and_hyphens_are_not() -> None:
+    query = 'self-attention year:2017-2020 field:"Computer Science,Biology"'
+    with json_site(paper(PAPER)) as site:
+        await scholar(site).search(query, 500)
+        (asked,) = site.asked
+    assert asked.path == "/paper/search"
+    fields = asked.params.pop("fields").split(",")
+    assert {"title", "abstract", "url", "openAccessPdf", "year"} <= set(fields)
+    assert asked.params == {
+        "query": "self attention",
+        "year": "2017-2020",
+        "fieldsOfStudy": "Computer Science,Biology",
+        "limit": "100",
+    }
+    assert "x-api-key" not in asked.headers
+
+
+async def test_a_key_is_sent_in_its_header() -> None:
+    with json_site(paper()) as site:
+        assert await scholar(site, "k-123").search("bees", 5) == []
+        assert site.asked[0].headers["x-api-key"] == "k-123"
+
+
+async def test_repeated_papers_are_found_once() -> None:
+    with json_site(paper(PAPER, {**PAPER, "paperId": "other"}, CLOSED)) as site:
+        assert len(await scholar(site).search("bees", 5)) == 2
+
+
+async def test_nothing_found_has_no_data_and_is_an_empty_list() -> None:
+    with json_site(Answer({"total": 0, "offset": 0})) as site:
+        assert await scholar(site).search("bees", 5) == []
+        assert await scholar(site).search("year:2019", 5) == []
+        assert len(site.asked) == 1
+
+
+async def test_a_service_that_limits_its_callers_is_asked_again_after_its_wait() -> None:
+    wait = Answer(LIMITED.body, 429, {"retry-after-ms": "100"})
+    with json_site(wait, Answer(b"", 503), paper(PAPER)) as site:
+        began = time.monotonic()
+        assert len(await scholar(site).search("bees", 5)) == 1
+        assert len(site.asked) == 3
+    assert time.monotonic() - began > 0.1
+
+
+@pytest.mark.parametrize(("key", "remedy"), [(None, "RUBRICEM_SCHOLAR_KEY"), ("k", "later")])
+async def test_asking_again_has_an_end(key: str | None, remedy: str) -> None:
+    with json_site(LIMITED) as site:
+        with pytest.raises(SourceError, match=r"limits its callers \(HTTP 429\)") as caught:
+            await scholar(site, key).search("bees", 5)
+        assert len(site.asked) == 3
+    assert remedy in caught.value.remedy
+
+
+async def test_a_wait_beyond_patience_is_not_waited() -> None:
+    with json_site(Answer(LIMITED.body, 429, {"retry-after": "3600"})) as site:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match="limits its callers"):
+            await scholar(site).search("bees", 5)
+        assert (len(site.asked), time.monotonic() - began < 60) == (1, True)
+
+
+async def test_a_refusal_is_told_in_the_services_words_and_not_repeated() -> None:
+    wrong = Answer({"error": "Unrecognized or unsupported fields: [x]"}, 400)
+    with json_site(wrong) as site:
+        with pytest.raises(SourceError, match=r"\(HTTP 400\): Unrecognized or unsupported fields"):
+            await scholar(site).search("bees", 5)
+        assert len(site.asked) == 1
+
+
+async def test_a_refused_key_is_named_and_not_shown() -> None:
+    with (
+        json_site(Answer({"message": "Forbidden"}, 403)) as site,
+        pytest.raises(SourceError, match="refused the key") as caught,
+    ):
+        await scholar(site, "k-secret").search("bees", 5)
+    assert "RUBRICEM_SCHOLAR_KEY" in caught.value.remedy
+    assert "k-secret" not in f"{caught.value}{caught.value.remedy}"
+
+
+async def test_silence_is_given_up_in_time() -> None:
+    with (
+        json_site(Answer({}, delay=0.5)) as site,
+        pytest.raises(SourceError, match=r"Semantic Scholar did not answer within 0\.05 s"),
+    ):
+        await scholar(site, seconds=0.05).search("bees", 5)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("bee dances", Query("bee dances")),
+        ("bee year:2019 dances", Query("bee dances", "2019")),
+        ("year:2019-2021 bees", Query("bees", "2019-2021")),
+        ("bees years:2019-", Query("bees", "2019-")),
+        ("bees year:-2021", Query("bees", "-2021")),
+        ("bees field:Biology", Query("bees", "", ("Biology",))),
+        ('bees fields:"computer  science,Art"', Query("bees", "", ("Computer Science", "Art"))),
+        ("bees field:Art field:Law year:1999 year:2000", Query("bees", "2000", ("Art", "Law"))),
+    ],
+)  # fmt: skip
+def test_years_and_fields_are_told_from_the_words(written: str, read: Query) -> None:
+    assert read_query(written) == read
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "datetime.date(year: int)",
+        "year:soon",
+        "a field:name of a struct",
+        'field:"Biology,Beekeeping"',
+        "myyear:2019",
+        "year:20190",
+    ],
+)
+def test_what_is_no_year_and_no_known_field_stays_text(words: str) -> None:
+    assert read_query(words) == Query(words)
+
+
+def test_attributes_of_a_call_travel_in_the_query_and_back() -> None:
+    query = narrowed("bee dances", {"year": "2019-2021", "fields": "biology, Computer Science"})
+    assert query == 'bee dances year:2019-2021 field:"Biology,Computer Science"'
+    assert read_query(query) == Query("bee dances", "2019-2021", ("Biology", "Computer Science"))
+
+
+def test_attributes_that_narrow_nothing_leave_the_query_alone() -> None:
+    assert narrowed("bees", {"year": "recent", "field": "AI", "limit": "9"}) == "bees"
+
+
+def test_a_page_is_one_page_however_it_was_come_by() -> None:
+    plain = same_page("https://bees.org/dance?id=7")
+    assert same_page("http://www.bees.org/dance/?utm_source=x&id=7&fbclid=y#top") == plain
+    assert same_page("https://bees.org/dance?id=8") != plain
+    assert same_page("https://bees.org:8443/dance?id=7") != plain
+
+
+@pytest.mark.parametrize(
+    "address", ["", "javascript:alert(1)", "file:///etc/passwd", "/dance", "http://", "http://[::1"]
+)
+def test_what_is_no_web_address_is_no_page(address: str) -> None:
+    assert same_page(address) == ""
+
+
+def test_repeated_pages_and_repeated_texts_are_found_once() -> None:
+    rows = [
+        row("Bees", "https://bees.org/", "Bees dance to tell of food."),
+        row("Bees again", "https://bees.org", "The same page by another address."),
+        row("Copy", "https://copy.org/", "Bees dance to tell of food."),
+        row("Wasps", "https://wasps.org/", "Wasps do not dance at all."),
+    ]
+    assert [p.location for p in found_passages(rows, 9)] == [
+        "https://bees.org/",
+        "https://wasps.org/",
+    ]
+    assert len(found_passages(rows, 1)) == 1
+
+
+def test_fields_that_are_missing_or_of_another_type_make_no_passage() -> None:
+    assert row(None, "https://a.org", 7) == Passage("https://a.org", "https://a.org", "", "")
+    assert found_passages([row(None, "https://a.org", None), row("t", None, "x")], 9) == []
+    assert row(" A\n b ", "https://a.org", None).text == "A b"

@@ -1,0 +1,245 @@
+"""`from rubricem import research`: a report or an error, with and without an event loop.
+
+`research(memory="on")`: the report first, what it teaches behind it, and never at its cost.
+"""
+
+import asyncio
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rubricem import Report, learnt, research, research_sync
+from rubricem.agent.learning.lessons import queued
+from rubricem.agent.library import _QUEUES
+from rubricem.agent.research.events import Event, SourceProgress, StageStarted
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Stage, Status
+from tests.conftest import ROOT
+from tests.support.bank_cli import CALLS, QUESTION, Server, kept, prepared
+from tests.support.policies import RUN, SUPPORTED, plan
+from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.waiting import Process, wait_for
+
+ASKED = "What does lru_cache do with maxsize None?"
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a folder `documents`, and an empty data directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "documents").mkdir()
+    text = "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache.\n"
+    (tmp_path / "documents" / "cache.md").write_text(text)
+    return tmp_path
+
+
+async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here: Path) -> None:
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
+        report = await research(ASKED, source="documents", base_url=server.base_url)
+    assert isinstance(report, Report)
+    assert (report.status, report.reason) == (Status.FINISHED, "")
+    assert report.text == "It is an unbounded cache [1]."
+    assert report.markdown.startswith("# What does lru")
+    [citation] = report.citations
+    assert (citation.number, citation.verdict) == (1, "supported")
+    assert report.sources == (citation.source,)
+    assert citation.source.location.endswith("cache.md")
+    assert report.usage == report.trajectory.usage
+    assert report.usage.calls == 4
+    assert RunStore(here / "data").load(report.trajectory.thread) == report.trajectory
+
+
+async def test_events_are_told_as_they_happen(here: Path) -> None:
+    told: list[Event] = []
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
+        await research(ASKED, source="documents", base_url=server.base_url, on_event=told.append)
+    stages = [event.stage for event in told if isinstance(event, StageStarted)]
+    assert stages == [Stage.PLAN, Stage.RESEARCH, Stage.RESEARCH, Stage.REVIEW, Stage.ANSWER]
+
+
+async def test_a_run_that_is_stopped_is_a_partial_report(here: Path) -> None:
+    stop = asyncio.Event()
+
+    def told(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage is Stage.RESEARCH:
+            stop.set()
+
+    with ScriptedServer([plan(), Hang()]) as server:
+        report = await research(
+            ASKED, source="documents", base_url=server.base_url, stop=stop, on_event=told
+        )
+    assert report.status is Status.PARTIAL
+    assert report.trajectory.ended_by == "interrupt"
+    assert [source.title for source in report.trajectory.sources] == ["lru_cache"]
+
+
+async def test_a_cancelled_task_ends_at_once_and_leaves_its_run_to_go_on(here: Path) -> None:
+    with ScriptedServer([plan(), Hang()]) as server:
+        asked = asyncio.create_task(
+            research(ASKED, thread="mine", source="documents", base_url=server.base_url)
+        )
+        await asyncio.to_thread(wait_for, lambda: len(server.requests) == 2)
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+    assert not RunStore(here / "data").ended("mine")
+    assert not RunStore(here / "data").running("mine")
+
+
+async def test_the_same_thread_and_question_repeat_no_finished_call(here: Path) -> None:
+    with ScriptedServer([RUN[0], Fault(401), *RUN[1:], SUPPORTED]) as server:
+        options = {"thread": "mine", "source": "documents", "base_url": server.base_url}
+        with pytest.raises(RubricemError, match="API key") as failed:
+            await research(ASKED, **options)
+        report = await research(ASKED, **options)
+    assert failed.value.remedy == "Go on from where it ended: thread='mine'"
+    assert report.status is Status.FINISHED
+    assert len(server.requests) == 5, "the plan was written once"
+
+
+async def test_what_cannot_be_asked_is_a_settings_error(here: Path) -> None:
+    with pytest.raises(SettingsError, match="There is no question"):
+        await research("  ", base_url="http://127.0.0.1:9/v1", model="m", source="documents")
+    with pytest.raises(SettingsError, match="no setting 'modle'"):
+        await research(ASKED, modle="1.5b")
+
+
+async def test_the_synchronous_form_says_what_to_use_in_a_loop(here: Path) -> None:
+    with pytest.raises(SettingsError, match="where an event loop runs") as refused:
+        research_sync(ASKED)
+    assert "await research" in refused.value.remedy
+
+
+def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path) -> None:
+    code = (
+        "from rubricem import research_sync\n"
+        "from rubricem.agent.research.events import ToolReturned\n"
+        "def told(event):\n    if isinstance(event, ToolReturned): print('ready', flush=True)\n"
+        f"report = research_sync({ASKED!r}, on_event=told)\n"
+        "print(report.status, report.trajectory.ended_by)\n"
+    )
+    with ScriptedServer([plan(), Hang()]) as server:
+        options = {"BASE_URL": server.base_url, "SOURCE": "documents", "DATA_DIR": str(here / "d")}
+        process = Process(
+            [sys.executable, "-c", code],
+            cwd=here,
+            env={"PYTHONPATH": str(ROOT), **{f"RUBRICEM_{k}": v for k, v in options.items()}},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        with process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            while len(server.requests) < 2:
+                time.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            assert process.stdout.read() == "partial interrupt\n"
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_the_examples_of_the_docs_run(
+    number: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples = PYTHON.findall((ROOT / "docs" / "library.md").read_text(encoding="utf-8"))
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
+        monkeypatch.setenv("RUBRICEM_BASE_URL", server.base_url)
+        exec(compile(examples[number], "library.md", "exec"), {"__name__": "example"})
+    printed = capsys.readouterr().out.splitlines()
+    assert len(examples) == 2
+    if number == 0:
+        assert printed == ["It is an unbounded cache [1].", "1 supported lru_cache"]
+    else:
+        assert printed == ["plan", "research", "research", "review", "answer", "finished 1"]
+
+
+def test_importing_the_package_loads_nothing_of_it() -> None:
+    code = "import sys, agent; print([n for n in sys.modules if n.startswith('agent.')])"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout == "[]\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return prepared(tmp_path, monkeypatch)
+
+
+def options(server: ScriptedServer, data: Path) -> dict[str, str]:
+    return {"base_url": server.base_url, "source": str(data.parent / "notes"), "memory": "on"}
+
+
+def test_the_report_comes_first_and_learnt_waits_for_what_it_teaches(data: Path) -> None:
+    script, told = Server(), list[Event]()
+
+    async def asked(server: ScriptedServer) -> None:
+        report = await research(QUESTION, on_event=told.append, **options(server, data))
+        assert report.status is Status.FINISHED and script.asked == ["research"] * 3
+        [lesson] = await learnt()
+        assert (lesson.outcome, lesson.thread) == ("kept", report.trajectory.thread)
+
+    with ScriptedServer(script) as server:
+        asyncio.run(asked(server))
+    assert script.asked == [*["research"] * 3, *CALLS] and len(kept(data)) == 1
+    said = [event.message for event in told if isinstance(event, SourceProgress)]
+    assert "judging this run" in said and said[-1].startswith("kept reflection")
+
+
+def test_an_event_loop_that_ends_leaves_the_run_waiting(data: Path) -> None:
+    with ScriptedServer(Server()) as server:
+        report = asyncio.run(research(QUESTION, **options(server, data)))
+    assert report.status is Status.FINISHED
+    assert queued(RunStore(data)) == [report.trajectory.thread] and kept(data) == []
+
+
+def test_the_synchronous_form_has_learnt_when_it_returns(data: Path) -> None:
+    with ScriptedServer(Server()) as server:
+        report = research_sync(QUESTION, **options(server, data))
+    assert report.status is Status.FINISHED and len(kept(data)) == 1
+    assert queued(RunStore(data)) == []
+
+
+def test_a_judge_that_fails_costs_no_report_and_the_run_waits(data: Path) -> None:
+    def judge(kind: str, number: int) -> Scripted | None:
+        return Fault(401) if kind == "criteria" else None
+
+    told: list[Event] = []
+    with ScriptedServer(Server(at=judge)) as server:
+        report = research_sync(QUESTION, on_event=told.append, **options(server, data))
+    assert report.status is Status.FINISHED
+    assert queued(RunStore(data)) == [report.trajectory.thread]
+    last = told[-1]
+    assert isinstance(last, SourceProgress) and "nothing was learnt" in last.message
+
+
+async def test_cancelling_what_waits_for_it_leaves_the_run_waiting(data: Path) -> None:
+    def judge(kind: str, number: int) -> Scripted | None:
+        return Hang() if kind == "criteria" else None
+
+    script = Server(at=judge)
+    with ScriptedServer(script) as server:
+        report = await research(QUESTION, **options(server, data))
+        waiting = asyncio.ensure_future(learnt())
+        while "criteria" not in script.asked:
+            await asyncio.sleep(0.02)
+        waiting.cancel()
+        await asyncio.gather(waiting, return_exceptions=True)
+        await _QUEUES[asyncio.get_running_loop()].stop()
+    assert queued(RunStore(data)) == [report.trajectory.thread]
+
+
+async def test_without_memory_on_nothing_is_learnt(data: Path) -> None:
+    script = Server()
+    with ScriptedServer(script) as server:
+        await research(QUESTION, **{**options(server, data), "memory": "read-only"})
+        assert await learnt() == ()
+    assert script.asked == ["research"] * 3

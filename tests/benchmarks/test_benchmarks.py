@@ -1,0 +1,278 @@
+"""`make bench` runs every benchmark there is, and none that there is not.
+
+The learning curve's questions hold in the installed documentation; its figures by hand.
+
+The benchmark of resuming: where it kills, and what it counts as a call made again.
+
+The figures of the benchmark by hand, and that its pairs are what it says of them.
+
+The plain loop: what is a query, what is an answer, and that its cites are read like others.
+"""
+
+import builtins
+import importlib
+import inspect
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.embedded import QUESTIONS as HELD_OUT
+from benchmarks.intervals import wilson
+from benchmarks.learns.__main__ import main
+from benchmarks.learns.figures import Asked, Asking, askings, values
+from benchmarks.learns.phases import accepted
+from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
+from benchmarks.learns.plot import draw
+from benchmarks.plain_loop import PlainDecoder, query_of, row, summary, turn_end
+from benchmarks.resume import CALLS, PIECES, POINTS, SEARCHES, Trial, points
+from benchmarks.resume import QUICK as ResumeQUICK
+from benchmarks.verify import Case, Judged, by_rules, combined, figures, load_cases
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.question import Ask
+from rubricem.memory.schema import CitationSupport, Stage, Status
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.rounds.rounds_config import build_job
+from tests.conftest import ROOT
+from tests.support.collected import Opened
+from tests.support.policies import QUESTION, FixedSearch, researching
+from tests.support.scripted_server import Scripted, ScriptedServer
+from tests.support.values import claim_pair
+
+TELLS = re.compile(r"^from benchmarks\.report import .*\bemit\b", re.M)
+
+
+def test_make_bench_runs_every_benchmark():
+    makefile = (ROOT / "Makefile").read_text()
+    recipe = re.search(r"^bench:.*?for name in (.*?); do", makefile, re.S | re.M)
+    assert recipe is not None
+    files = [*(ROOT / "benchmarks").glob("*.py"), *(ROOT / "benchmarks").glob("*/__main__.py")]
+    found = {
+        file.parent.name if file.stem == "__main__" else file.stem
+        for file in files
+        if TELLS.search(file.read_text())
+    }
+    assert sorted(recipe[1].replace("\\", "").split()) == sorted(found)
+    assert len(found) > 20
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def documented(symbol: str) -> str:
+    """The signature and the documentation of what a dotted name stands for."""
+    parts = symbol.split(".")
+    found: Any = builtins
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        parts = parts[cut:]
+        break
+    for part in parts:
+        found = getattr(found, part)
+    try:
+        signature = str(inspect.signature(found))
+    except (TypeError, ValueError):
+        signature = ""
+    return f"{signature}\n{inspect.getdoc(found)}"
+
+
+@pytest.mark.parametrize("row", rows(QUESTIONS), ids=lambda row: row["symbol"])
+def test_each_fact_stands_in_the_documentation_and_not_in_its_question(row: dict[str, str]):
+    assert re.search(row["fact"], documented(row["symbol"]), re.I | re.S)
+    assert not re.search(row["fact"], row["question"], re.I | re.S)
+
+
+def test_training_and_held_out_questions_are_different_ones():
+    training, held_out = rows(QUESTIONS), rows(HELD_OUT)
+    assert len({row["question"] for row in training}) == len(training) >= 70
+    assert len(held_out) == 24
+    assert not {row["symbol"] for row in training} & {row["symbol"] for row in held_out}
+
+
+@pytest.mark.parametrize("sizes", [Sizes(), QUICK])
+def test_the_committed_configurations_are_ones_that_train_takes(tmp_path: Path, sizes: Sizes):
+    plan = Plan(tmp_path, sizes)
+    sft = build_job(plan.sft(), tmp_path, "sft")
+    job = build_job(plan.rounds(), tmp_path, "ss-grpo")
+    assert job.rounds is not None and job.rounds.lag <= job.rounds.max_staleness
+    assert (sft.config.rank, sft.config.alpha) == (job.config.rank, job.config.alpha)
+    assert len(plan.training()) == sizes.questions and len(plan.held_out()) == sizes.held_out
+
+
+def asking(name: str, facts: list[bool], score: float) -> Asking:
+    asked = [Asked(f"q{n}", True, fact, {Stage.ANSWER: score}) for n, fact in enumerate(facts)]
+    return Asking(name, tuple(asked))
+
+
+def test_shares_have_intervals_and_changes_are_paired(tmp_path: Path):
+    before = asking("before", [False, False, True, False], 0.25)
+    after = asking("after_sft", [True, False, True, False], 0.5)
+    told = values([before, after])
+    assert (told["before_fact_share"], told["after_sft_fact_share"]) == (0.25, 0.5)
+    # Wilson's interval of 1 in 4 by hand: (0.0456, 0.6994).
+    assert (told["before_fact_share_low"], told["before_fact_share_high"]) == (0.046, 0.699)
+    assert told["after_sft_fact_change"] == 0.25
+    assert told["before_answer_score"] == told["before_answer_score_low"] == 0.25
+    assert "before_plan_score" not in told, "nobody scored it"
+    rounds = values([before, after, asking("round_1", [True, True, True, True], 0.75)])
+    assert rounds["round_1_fact_since_sft"] == 0.5
+    assert rounds["round_1_answer_score_since_sft"] == 0.25
+    assert "round_1_plan_score_since_sft" not in rounds
+    draw([before, after], tmp_path / "curve.svg")
+    assert "<svg" in (tmp_path / "curve.svg").read_text()
+
+
+async def test_only_finished_askings_are_counted(tmp_path: Path):
+    assert askings(tmp_path) == [] and accepted(RunDirectory(tmp_path / "none")) == 0
+    opened = Opened(tmp_path / "held", group_size=1, step_size=3)
+    opened.close()
+    assert askings(tmp_path) == []
+
+
+def test_hours_of_work_need_a_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr("sys.argv", ["learns", "--full"])
+    with pytest.raises(SystemExit):
+        main()
+    assert "name a folder with --keep" in capsys.readouterr().err
+
+
+def test_kills_are_spread_over_the_whole_run_and_stand_at_each_calls_end():
+    for count in (POINTS, ResumeQUICK):
+        chosen = points(count)
+        assert len(set(chosen)) == count and chosen[0] == 1
+        assert chosen[-1] == PIECES
+        assert {PIECES // CALLS * call for call in range(1, CALLS + 1)} <= set(chosen)
+
+
+def after(turns: int, searches: int) -> Trial:
+    """A resume of a run with one finished turn and one finished search."""
+    return Trial(1, 1, turns, searches, in_flight=1, finished=True)
+
+
+def test_only_calls_beyond_those_that_were_left_are_repetitions():
+    left = CALLS - 1, SEARCHES - 1
+    assert after(*left).repeated == 0
+    assert after(left[0] + 1, left[1]).repeated == 1
+    assert after(left[0] + 1, left[1] + 2).repeated == 3
+
+
+def judged(kind: str, verdict: CitationSupport) -> Judged:
+    return Judged(Case("test", kind, claim_pair("It grows.")), verdict)
+
+
+def test_the_interval_is_wilsons():
+    # By hand for 8 of 10: centre 0.7167, half 0.2266 (Wilson 1927).
+    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert (wilson(0, 5)[0], wilson(5, 5)[1]) == pytest.approx((0.0, 1.0))
+
+
+def test_figures_by_hand():
+    values = figures(
+        [
+            judged("true", "supported"),
+            judged("true", "unsupported"),
+            judged("false", "unsupported"),
+            judged("false", "partial"),
+            judged("number", "unsupported"),
+            judged("half", "partial"),
+            judged("half", "supported"),
+        ]
+    )
+    assert values["precision"] == pytest.approx(2 / 3, abs=1e-3)
+    assert values["recall"] == pytest.approx(2 / 3, abs=1e-3)
+    assert values["doubt_precision"] == pytest.approx(4 / 5)
+    assert values["doubt_recall"] == pytest.approx(4 / 5)
+    assert (values["true_recall"], values["number_recall"], values["half_recall"]) == (0.5, 1, 0.5)
+
+
+def test_the_rules_stand_above_the_models_probability():
+    changed = Case("test", "number", claim_pair("It holds 256 calls."))
+    assert combined(changed, 0.99).verdict == "unsupported"
+    true = Case("test", "true", claim_pair("It holds 128 calls."))
+    assert [combined(true, p).verdict for p in (0.9, 0.5, 0.1)] == [
+        "supported", "partial", "unsupported",
+    ]  # fmt: skip
+
+
+def test_the_pairs_are_enough_of_every_kind_and_no_claim_stands_twice():
+    cases = load_cases()
+    test = Counter(case.kind for case in cases if case.set == "test")
+    assert sum(test.values()) >= 60
+    assert all(test[kind] >= 12 for kind in ("true", "false", "half", "number"))
+    claims = [case.pair.claim for case in cases]
+    assert len(set(claims)) == len(claims)
+    passages = [{c.pair.source.text for c in cases if c.set == name} for name in ("tuning", "test")]
+    assert not passages[0] & passages[1], "nothing is fitted on a passage of the test set"
+
+
+def test_rules_find_every_changed_number_of_the_pairs():
+    found = by_rules([case for case in load_cases() if case.kind == "number"])
+    assert {judged.verdict for judged in found} == {"unsupported"}
+
+
+GROWS = "If maxsize is None the cache can grow without bound [S1]. It sleeps at night [S9]."
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("Search: lru cache", "lru cache"), (" search:heapq\nmore", "heapq"),
+     ("Answer: it grows", None), ("Search:\n", None), ("It grows.", None)],
+)  # fmt: skip
+def test_a_turn_is_a_query_or_an_answer(text: str, query: str | None):
+    assert query_of(text) == query
+
+
+def test_a_turn_ends_with_its_query_or_before_the_next_one():
+    assert turn_end("Search: lru") is None
+    assert turn_end("Search: lru\nAnswer: x") == len("Search: lru")
+    assert turn_end("Answer: it grows [S1].") is None
+    assert turn_end("Answer: it grows.\nQuestion: what") == len("Answer: it grows.")
+
+
+async def test_the_loop_searches_reads_and_answers_with_cites(tmp_path: Path):
+    source = FixedSearch()
+    turns: list[Scripted] = ["Search: functools.cache", f"Answer: {GROWS}"]
+    with ScriptedServer(turns) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            researcher.decoder = PlainDecoder()
+            run = await researcher.ask(Ask(QUESTION), "t")
+    assert source.queries == [QUESTION, "functools.cache"]
+    answer = cited_answer(run)
+    assert [c.id for c in answer.citations] == ["S1"] and answer.dropped == 1
+    measured = row("plain", {"question": QUESTION, "fact": "without bound"}, run)
+    assert (measured["fact"], measured["cites"], measured["supported"]) == (True, 1, 1)
+    assert run.status is Status.FINISHED
+
+
+async def test_a_model_that_only_searches_is_made_to_answer(tmp_path: Path):
+    source = FixedSearch()
+    turns: list[Scripted] = ["Search: a", "Search: b", "It grows [S1]."]
+    with ScriptedServer(turns) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            researcher.decoder = PlainDecoder()
+            run = await researcher.ask(Ask(QUESTION), "t")
+    assert source.queries == [QUESTION, "a", "b"]
+    assert cited_answer(run).text() == "It grows [1]."
+
+
+def test_figures_are_sums_over_the_questions():
+    rows = [
+        {"fact": True, "cites": 2, "supported": 1, "dropped": 0, "finished": True, "searches": 1,
+         "tokens": 10, "seconds": 1.0},
+        {"fact": False, "cites": 0, "supported": 0, "dropped": 1, "finished": True, "searches": 2,
+         "tokens": 20, "seconds": 3.0},
+    ]  # fmt: skip
+    values = summary("plain", rows)
+    assert (values["plain_facts"], values["plain_cites_supported_share"]) == (1, 0.5)
+    assert (values["plain_answers_without_cite"], values["plain_tokens_mean"]) == (1, 15.0)
+    assert values["plain_seconds_median"] == 2.0

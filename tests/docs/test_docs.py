@@ -1,0 +1,332 @@
+"""What README and docs name is there: commands and their flags, settings, linked files.
+
+The page of settings is what the code reads, and says of every key what it means.
+
+What the docs show on a console is what the command prints, with the same model's words.
+
+In a block each line that begins with `$` is a command, and what follows is its standard output.
+Addresses of servers, times and names of runs differ from run to run and are not compared.
+"""
+
+import json
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
+
+import click
+import pytest
+from click.testing import CliRunner
+from pydantic import BaseModel, Field, SecretStr
+
+from docs import configuration
+from docs.configuration import PAGE, TABLES, default_of, kind_of, meanings, renewed
+from rubricem.agent.cli import main
+from rubricem.agent.cli.serve import PORT
+from rubricem.agent.serve.routes_mcp import PATH
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.training.local.local_config import EngineConfig, TrainConfig
+from tests.conftest import ROOT
+from tests.support.terminal import scripted_folder
+
+DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")))
+FOR_USERS = [
+    ROOT / "README.md",
+    *(DOCS / f"{name}.md" for name in ("quickstart", "chat", "serving", "recipes", "faq")),
+    *(DOCS / f"{name}.md" for name in ("memory", "collecting", "training", "library")),
+]
+SCHEMES = ("http://", "https://", "mailto:")
+SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.MULTILINE | re.DOTALL)
+JSON = re.compile(r"^```json\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SPAN = re.compile(r"`([^`]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+
+
+def commands_in(text: str) -> Iterator[str]:
+    """Every command line: those of shell blocks, and what stands between backticks in prose."""
+    for block in SHELL.findall(text):
+        lines = block.replace("\\\n", " ").splitlines()
+        yield from (line for line in lines if line.startswith("rubricem "))
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+    spans = (" ".join(span.split()) for span in SPAN.findall(prose))
+    yield from (span for span in spans if span.startswith("rubricem "))
+
+
+def check(line: str) -> None:
+    """Raise click's UsageError unless click knows the command, its flags and their values.
+
+    Of a choice several may stand together, as in stage|relative.
+    """
+    words = shlex.split(line, comments=True)[1:]
+    command: click.Command = main
+    context = click.Context(main, info_name="rubricem")
+    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+        name, found, words = command.resolve_command(context, words)
+        assert found is not None
+        command, context = found, click.Context(found, info_name=name, parent=context)
+    given, left, _ = command.make_parser(context).parse_args(words)
+    if left:
+        raise click.UsageError(f"there is no argument {left[0]!r}")
+    for param in command.params:
+        assert param.name
+        if isinstance(param.type, click.Choice) and isinstance(value := given.get(param.name), str):
+            for one in value.split("|"):
+                param.type.convert(one, param, context)
+
+
+def flags_of(command: click.Command) -> set[str]:
+    flags = {flag for param in command.params for flag in param.opts}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            flags |= flags_of(below)
+    return flags
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_that_is_named_is_known(page: Path) -> None:
+    for line in commands_in(page.read_text(encoding="utf-8")):
+        try:
+            check(line)
+        except click.UsageError as error:
+            pytest.fail(f"{page.name}: {line}: {error.format_message()}")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "rubricem bank teleport",
+        "rubricem bank list --all",
+        "rubricem collect q.txt --out run --held-out",
+        "rubricem export run --to csv",
+        "rubricem learn --limit 2 --verbose",
+        "rubricem runs show run two",
+    ],
+)
+def test_a_command_that_there_is_not_is_found(line: str) -> None:
+    with pytest.raises(click.UsageError):
+        check(line)
+
+
+def test_commands_are_found_in_blocks_over_several_lines_and_in_prose() -> None:
+    block = "```sh\nrubricem ask \\\n  --quiet  # so\npip install x\n```\n"
+    text = f"Say `rubricem\nbank list`.\n\n{block}"
+    assert [" ".join(line.split()) for line in commands_in(text)] == [
+        "rubricem ask --quiet # so",
+        "rubricem bank list",
+    ]
+
+
+def test_every_flag_that_users_are_told_of_is_some_commands() -> None:
+    known = flags_of(main)
+    assert {"--held-out", "--dry-run", "--debug"} <= known
+    for page in FOR_USERS:
+        spans = SPAN.findall(page.read_text(encoding="utf-8"))
+        named = {span.split()[0].rstrip(",") for span in spans if span.startswith("--")}
+        assert named <= known, page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_settings_file_that_is_shown_can_be_read(
+    page: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (home / "config" / "rubricem").mkdir(parents=True)
+    places = {
+        "# rubricem.toml": tmp_path / "rubricem.toml",
+        "# ~/.config/rubricem/rubricem.toml": home / "config" / "rubricem" / "rubricem.toml",
+    }
+    for block in TOML.findall(page.read_text(encoding="utf-8")):
+        if (place := places.get(block.splitlines()[0])) is None:
+            continue  # a training's: test_docs_training.py
+        place.write_text(block, encoding="utf-8")
+        settings = load_settings()
+        assert {settings.origin(name) for name in tomllib.loads(block)} == {str(place)}
+        place.unlink()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_and_heading_that_is_linked_is_there(page: Path) -> None:
+    assert [
+        link for link in LINK.findall(page.read_text(encoding="utf-8")) if dead(page, link)
+    ] == []
+
+
+def dead(page: Path, link: str) -> bool:
+    """Whether a relative link leads nowhere; addresses of the web are not looked at."""
+    if link.startswith(SCHEMES):
+        return False
+    name, _, anchor = link.partition("#")
+    target = page.parent / name if name else page
+    return not target.exists() or (bool(anchor) and anchor not in anchors(target))
+
+
+def anchors(page: Path) -> set[str]:
+    """The names under which the headings of a page are linked."""
+    headings = (heading.lower() for heading in HEADING.findall(page.read_text(encoding="utf-8")))
+    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+
+
+def test_a_link_to_no_file_and_to_no_heading_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# It's `a` page\n")
+    assert [dead(page, link) for link in ("page.md", "page.md#its-a-page", "https://a.b")] == [
+        False, False, False,
+    ]  # fmt: skip
+    assert [dead(page, link) for link in ("other.md", "page.md#other")] == [True, True]
+
+
+def test_every_page_is_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page not in reached:
+            reached.add(page)
+            links = LINK.findall(page.read_text(encoding="utf-8"))
+            files = [(page.parent / link.partition("#")[0]).resolve() for link in links]
+            waiting += [file for file in files if file.suffix == ".md" and file.is_file()]
+    assert set(PAGES) <= reached
+
+
+def test_a_client_is_told_a_command_that_there_is_and_an_address_that_is_served() -> None:
+    blocks = JSON.findall((DOCS / "recipes.md").read_text(encoding="utf-8"))
+    started, served = (json.loads(block)["mcpServers"]["rubricem"] for block in blocks)
+    check(shlex.join([started["command"], *started["args"]]))
+    assert served["url"].endswith(f":{PORT}{PATH}")
+    assert served["headers"]["Authorization"].startswith("Bearer ")
+
+
+class Shown(BaseModel):
+    """A model with a field of each kind."""
+
+    share: float = Field(default=0.5, ge=0, lt=1)
+    """first line
+    and second; None: nothing"""
+    key: SecretStr | None = None
+    """a key"""
+    pair: tuple[int, int] = (1, 2)
+    """two"""
+    names: Annotated[tuple[str, ...], "words"]
+    """some"""
+    form: Literal["a", "b"] = "a"
+
+
+def test_the_page_is_up_to_date() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert renewed(text) == text, "make it anew: python -m docs.configuration"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_key_has_its_row_on_the_page(name: str) -> None:
+    [table] = re.findall(rf"<!-- table {name} -->\n(.*?)<!-- end -->", PAGE.read_text(), re.DOTALL)
+    assert re.findall(r"^\| `(\w+)`", table, re.MULTILINE) == list(TABLES[name][0].model_fields)
+
+
+def test_a_row_says_the_variable_and_the_flag_of_a_setting() -> None:
+    row = "| `answer_format` | `RUBRICEM_ANSWER_FORMAT` | `--format` | `long`, `short`, `exact` |"
+    assert row in PAGE.read_text(encoding="utf-8")
+
+
+def test_values_and_defaults_are_told_in_words() -> None:
+    fields = Shown.model_fields
+    assert {name: kind_of(field) for name, field in fields.items()} == {
+        "share": "number from 0 below 1",
+        "key": "text, kept secret",
+        "pair": "2 integers",
+        "names": "list: text",
+        "form": "`a`, `b`",
+    }
+    assert {name: default_of(name, field) for name, field in fields.items()} == {
+        "share": "`0.5`",
+        "key": "",
+        "pair": "`[1, 2]`",
+        "names": "(required)",
+        "form": '`"a"`',
+    }
+
+
+def test_a_meaning_is_the_docstring_below_the_field_also_of_a_base() -> None:
+    assert meanings(TrainConfig)["out"] == meanings(EngineConfig)["out"] != ""
+    found = dict(configuration.documented(Shown))
+    assert found["share"] == "first line and second; not set: nothing"
+    assert "form" not in found
+
+
+def test_a_key_without_a_meaning_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TABLES, "settings", (Shown, False))
+    with pytest.raises(LookupError, match=r"Shown\.\w+ has no docstring"):
+        renewed("<!-- table settings -->\n<!-- end -->\n")
+
+
+def test_a_stale_table_is_made_anew_and_what_stands_around_is_kept() -> None:
+    found = renewed("Before.\n<!-- table mcp_servers -->\nold\n<!-- end -->\nAfter.\n")
+    assert found.startswith("Before.\n") and found.endswith("<!-- end -->\nAfter.\n")
+    assert "old" not in found and "| `command` |" in found
+
+
+def test_no_secret_has_a_default_that_the_page_would_show() -> None:
+    secrets = [name for name, field in Settings.model_fields.items() if "secret" in kind_of(field)]
+    assert {"api_key", "scholar_key", "checkpoints"} <= set(secrets)
+    assert {default_of(name, Settings.model_fields[name]) for name in secrets} == {""}
+
+
+CONSOLE = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+CHANGING = (
+    (re.compile(r"127\.0\.0\.1:\d+"), "HOST"),
+    (re.compile(r"\b\d+(?:\.\d+)? s$", re.MULTILINE), "TIME"),
+    (re.compile(r"\b[0-9a-f]{12}\b"), "RUN"),
+)
+INPUT = re.compile(r"printf '(.*)' \| ")
+SHOWN = [
+    pytest.param(block, id=f"{page.stem}-{number}")
+    for page in PAGES
+    for number, block in enumerate(CONSOLE.findall(page.read_text(encoding="utf-8")))
+]
+
+
+def spoken(block: str) -> Iterator[tuple[str, str, str]]:
+    """Each command's arguments, what is written to it, and what it shall print."""
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, printed = part.partition("\n")
+        piped = INPUT.match(line)
+        entered = piped[1].replace("\\n", "\n") if piped else ""
+        yield line[piped.end() :] if piped else line, entered, printed
+
+
+def settled(text: str) -> str:
+    for pattern, name in CHANGING:
+        text = pattern.sub(name, text)
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+@pytest.mark.parametrize("block", SHOWN)
+def test_a_console_prints_what_is_shown(
+    block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with scripted_folder(tmp_path, monkeypatch):
+        for line, entered, printed in spoken(block):
+            program, *arguments = shlex.split(line)
+            assert program == "rubricem"
+            done = CliRunner().invoke(main, arguments, input=entered)
+            assert done.exit_code == 0, done.stderr
+            assert settled(done.stdout) == settled(printed)
+
+
+def test_consoles_are_shown_of_asking_and_of_the_chat() -> None:
+    lines = [line for block in SHOWN for line, _, _ in spoken(str(block.values[0]))]
+    assert {line.split()[1] for line in lines} >= {"ask", "chat"}
+
+
+def test_a_line_that_is_not_printed_would_be_found() -> None:
+    assert settled("a 0.3 s\nx@127.0.0.1:8000 b") == settled("a 12 s\nx@127.0.0.1:41 b\n")
+    assert settled("1 supported") != settled("1 doubtful")
+    assert list(spoken("$ printf 'a\\nb\\n' | rubricem chat\nout\n")) == [
+        ("rubricem chat", "a\nb\n", "out\n")
+    ]

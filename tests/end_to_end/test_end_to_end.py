@@ -1,0 +1,45 @@
+"""A question answered by the real embedded model over a small folder, as the command does it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rubricem.agent.cli import main
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("model", "weights"),
+    [("0.5b", "weights_05b"), pytest.param("1.5b", "weights_15b", marks=pytest.mark.slow)],
+)
+def test_a_question_is_answered_end_to_end(
+    model: str,
+    weights: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+):
+    path: Path = request.getfixturevalue(weights)
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(path.parent.parent))
+    monkeypatch.setenv("RUBRICEM_THREADS", "1")
+    (tmp_path / "cache.md").write_text(
+        "# functools.lru_cache\n\nIf maxsize is None, the LRU feature is disabled and the cache "
+        "can grow without bound.\n"
+    )
+    (tmp_path / "heap.md").write_text("# heapq\n\nThe smallest element is always heap[0].\n")
+    question = "What does functools.lru_cache do with maxsize None?"
+    flags = ("--model", model, "--source", str(tmp_path), "--tool-calls", "1", "--json")
+    done = CliRunner().invoke(main, ["ask", question, *flags, "--format", "short"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert (report["status"], report["dropped_citations"]) == ("finished", 0)
+    assert [stage["stage"] for stage in report["stages"]] == [
+        "plan", "research", "review", "answer",
+    ]  # fmt: skip
+    assert report["citations"]
+    for cite in report["citations"]:
+        assert cite["source"]["passage"] in "".join(p.read_text() for p in tmp_path.glob("*.md"))
+    assert report["usage"]["cached_tokens"] > 0
+    assert report["usage"]["cost"] == 0.0

@@ -1,0 +1,182 @@
+"""Judges of scores asked which of two answers is better, and pairs shown in an order."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from rubricem.judge.evaluation.data import LabelledComparison
+from rubricem.judge.evaluation.measures import share
+from rubricem.judge.evaluation.report import figure
+from rubricem.judge.evaluation.run import (
+    GroupComparer,
+    RelativeComparer,
+    Task,
+    compare_all,
+    sample,
+    shown,
+    tasks_of,
+)
+from rubricem.judge.pairwise import Preference
+from rubricem.judge.relative import Attempts, Read
+from rubricem.judge.stage import StageJudge
+from rubricem.judge.transcripts import stage_text
+from rubricem.memory.errors import JudgeError
+from rubricem.memory.schema import Criterion, Stage, Trajectory, Usage
+from tests.support.values import ScriptedProposer, ScriptedScorer, item, pair, said
+
+PROPOSED = {Stage.ANSWER: (item("names the rule"),)}
+
+
+def stage_comparer(points: dict[str, float | None], *, keep: bool = False) -> GroupComparer:
+    def scored(run: Trajectory, stage: Stage, criterion: Criterion) -> float | None:
+        return points[stage_text(run, Stage.ANSWER)]
+
+    judge = StageJudge(ScriptedProposer(PROPOSED), ScriptedScorer(scored))
+    return GroupComparer(judge, keep=keep)
+
+
+async def test_the_higher_answer_score_wins_and_half_the_gap_is_how_sure():
+    said = await stage_comparer({"x": 0.5, "y": 2.0}).prefer("q", "x", "y")
+    assert (said.winner, said.first_share) == ("B", 0.5 + (0.25 - 1.0) / 2)
+    assert said.usage.calls == 3, "one proposal and two scorings"
+
+
+async def test_equal_scores_prefer_neither():
+    said = await stage_comparer({"x": 1.0, "y": 1.0}).prefer("q", "x", "y")
+    assert (said.winner, said.first_share) == (None, 0.5)
+
+
+async def test_an_unscored_answer_gives_no_preference_but_a_reason():
+    said = await stage_comparer({"x": 1.0, "y": None}).prefer("q", "x", "y")
+    assert (said.winner, said.first_share) == (None, None)
+    assert "the server is down" in said.reason
+
+
+async def test_an_empty_answer_loses_to_a_written_one():
+    said = await stage_comparer({"x": 0.5}).prefer("q", "", "x")
+    assert said.winner == "B"
+
+
+async def test_rubrics_that_are_kept_serve_every_pair_of_a_question():
+    proposer = ScriptedProposer({Stage.ANSWER: (item("rule", kept=True),)})
+    judge = StageJudge(proposer, ScriptedScorer(lambda run, stage, criterion: 1.0))
+    comparer = GroupComparer(judge, keep=True)
+    same = [comparer.prefer("q", "x", "x"), comparer.prefer("q", "x", "x")]
+    await asyncio.gather(*same, comparer.prefer("other", "x", "x"))
+    assert proposer.asked == ["q", "other"]
+
+
+class FirstReader:
+    """Gives the attempts shown these scores; None: it fails."""
+
+    name = "reader"
+    characters = 1000
+
+    def __init__(self, scores: tuple[float, float] | None) -> None:
+        self.scores = scores
+        self.seen: list[Attempts] = []
+
+    async def read(self, attempts: Attempts, seed: int) -> Read:
+        self.seen.append(attempts)
+        if self.scores is None:
+            raise JudgeError("it is silent", "Ask again.", Usage(calls=2))
+        return Read(tuple((score, "so") for score in self.scores), Usage(calls=1))
+
+
+async def test_a_relative_judge_is_shown_the_answers_in_the_order_given():
+    reader = FirstReader((0.2, 0.8))
+    said = await RelativeComparer(reader).prefer("q", "alpha", "beta")
+    assert (said.winner, said.first_share) == ("B", pytest.approx(0.2))
+    (seen,) = reader.seen
+    assert "alpha" in seen.texts[0] and "beta" in seen.texts[1]
+
+
+async def test_a_relative_judge_does_not_read_what_is_the_same():
+    reader = FirstReader((1.0, 0.0))
+    said = await RelativeComparer(reader).prefer("q", "same", "same")
+    assert (said.winner, said.first_share, reader.seen) == (None, 0.5, [])
+
+
+async def test_what_a_failed_judge_cost_is_counted():
+    said = await RelativeComparer(FirstReader(None)).prefer("q", "x", "y")
+    assert (said.winner, said.usage.calls) == (None, 2)
+    assert said.reason == "it is silent Ask again."
+
+
+class Fixed:
+    """A comparer that always says the same, and counts how many it is asked at once."""
+
+    name = "fixed"
+
+    def __init__(self, preference: Preference) -> None:
+        self.preference = preference
+        self.asked: list[tuple[str, str]] = []
+        self.now = self.most = 0
+
+    async def prefer(self, question: str, first: str, second: str) -> Preference:
+        self.asked.append((first, second))
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0)
+        self.now -= 1
+        return self.preference
+
+
+async def test_a_swapped_pair_is_told_in_its_own_numbering():
+    judge = Fixed(Preference("A", "why", first_share=0.75))
+    given, swapped = [await shown(judge, pair("p"), swap) for swap in (False, True)]
+    assert judge.asked == [("one", "two"), ("two", "one")]
+    assert (given.winner, given.share) == ("first", 0.75)
+    assert (swapped.winner, swapped.share) == ("second", 0.25)
+
+
+@pytest.mark.parametrize(("first_share", "winner"), [(0.5, "tie"), (None, None)])
+async def test_undecided_is_a_tie_and_silent_is_no_verdict(
+    first_share: float | None, winner: str | None
+):
+    comparison = await shown(Fixed(Preference(None, "", first_share)), pair("p"), swapped=True)
+    assert comparison.winner == winner
+
+
+async def test_all_are_compared_in_order_and_no_more_at_once_than_allowed():
+    judge, done = Fixed(Preference("A", "")), list[LabelledComparison]()
+    tasks = tasks_of([pair(name) for name in "abcd"], "both", seed=0)
+    comparisons = await compare_all(judge, tasks, 3, done.append)
+    assert [(c.pair, c.swapped) for c in comparisons] == [(p.id, s) for p, s in tasks]
+    assert (judge.most, len(done)) == (3, 8)
+
+
+def test_what_is_done_is_not_shown_again():
+    pairs = [pair("a"), pair("b")]
+    left = tasks_of(pairs, "both", 0, said("a", "first"))
+    assert [(one.id, swapped) for one, swapped in left] == [
+        ("a", True),
+        ("b", False),
+        ("b", True),
+    ]
+
+
+def test_a_drawn_order_hangs_on_the_pair_alone_and_both_come_up():
+    pairs = [pair(str(number)) for number in range(40)]
+    drawn = dict(_orders(tasks_of(pairs, "one", 1)))
+    assert dict(_orders(tasks_of(pairs[::-1], "one", 1))) == drawn
+    assert 10 < sum(drawn.values()) < 30
+
+
+def test_a_sample_keeps_the_order_and_is_the_same_for_a_seed():
+    drawn = sample(range(100), 10, seed=3)
+    assert drawn == sample(range(100), 10, seed=3) == sorted(set(drawn))
+    assert len(drawn) == 10 and drawn != sample(range(100), 10, seed=4)
+    assert sample(range(3), 10, 0) == sample(range(3), None, 0) == [0, 1, 2]
+
+
+def test_a_figure_holds_names_without_markup_and_bars_of_the_shares():
+    drawn = figure("a < b", [("x & y", share(1, 2)), ("none", share(0, 0))])
+    assert "a &lt; b" in drawn and "x &amp; y" in drawn
+    assert '<rect x="230" y="50" width="200.0"' in drawn, "half of 400 pixels"
+    assert drawn == figure("a < b", [("x & y", share(1, 2)), ("none", share(0, 0))])
+
+
+def _orders(tasks: Sequence[Task]) -> list[tuple[str, bool]]:
+    return [(one.id, swapped) for one, swapped in tasks]

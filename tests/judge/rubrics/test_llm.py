@@ -1,0 +1,234 @@
+"""A rubric that asks a model: its prompt, how its reply is read, and what it is asked through."""
+
+import math
+from typing import Any
+
+import pytest
+
+from rubricem.judge.rubrics import (
+    ChatClient,
+    Gate,
+    LLMClient,
+    LLMJudge,
+    OpenAIClient,
+    Sequential,
+    WeightedSum,
+    create_llm_client,
+)
+from rubricem.judge.rubrics.llm import score_in
+from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.memory.interfaces import Completion, Message, Sampling
+from rubricem.memory.schema import Usage
+from tests.support.scripted_server import Fault, Reply, ScriptedServer
+from tests.support.values import Fixed
+
+
+class Said:
+    """Replies the same each time, and remembers the prompts."""
+
+    def __init__(self, reply: str) -> None:
+        self.reply = reply
+        self.prompts: list[str] = []
+
+    async def complete(self, prompt: str, **kwargs: Any) -> str:
+        self.prompts.append(prompt)
+        return self.reply
+
+
+async def prompt_of(template: str, action: Any = "A", observation: Any = "O") -> str:
+    client = Said("1")
+    await LLMJudge(template, client)(action, observation)
+    return client.prompts[0]
+
+
+async def test_action_and_observation_are_filled_in():
+    assert await prompt_of("Did {action}, saw {observation}.", 42, {"k": 1}) == (
+        "Did 42, saw {'k': 1}."
+    )
+    assert await prompt_of("{action!r} {action:>3} {{x}}") == "'A'   A {x}"
+
+
+async def test_braces_that_are_no_field_stay():
+    template = 'Reply {"score": 0.5} for {action}.'
+    assert await prompt_of(template) == 'Reply {"score": 0.5} for A.'
+    assert await prompt_of("{action} } {") == "A } {"
+
+
+async def test_what_is_filled_in_is_not_filled_again_and_ends_no_turn():
+    assert await prompt_of("{action} {observation}", "{observation}", "<|im_end|>") == (
+        "{observation} \u2039|im_end|>"
+    )
+    assert await prompt_of('{"a": {action}}', "{action}") == '{"a": {action}}'
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("0.75", 0.75),
+        ("The score is 0.75 out of 1.", 0.75),
+        ("Score: 8", 8.0),
+        ("-0.5", -0.5),
+        ("\u22120.5", -0.5),
+        ("8/10", 0.8),
+        ("7 out of 10", 0.7),
+        ("40 %", 0.4),
+        ("100%", 1.0),
+        ("0,7", 0.7),
+        (".5", 0.5),
+        ("1e-1", 0.1),
+        ("**Score:** 4/5", 0.8),
+        ('{"score": 0.3, "why": "2 of 3"}', 0.3),
+        ("3 criteria hold; score 0.4", 0.4),
+        ("GPT-4 would say 0.9", 0.9),
+        ("Version 1.2.3 earns 0.6", 0.6),
+        ("<think>At first 0.9?</think>0.2", 0.2),
+        ("I cannot rate this.", None),
+        ("", None),
+        ("5/0", None),
+        ("1e999", None),
+    ],
+)
+def test_scores_are_read_as_people_write_them(reply: str, score: float | None):
+    assert score_in(reply) == (None if score is None else pytest.approx(score))
+
+
+@pytest.mark.parametrize(
+    ("options", "reply", "score"),
+    [
+        ({}, "Score: 8", 1.0),
+        ({}, "-0.5", 0.0),
+        ({"normalize": False}, "Score: 8", 8.0),
+        ({"scale": 10}, "8", 0.8),
+        ({"scale": 10, "score_pattern": r"(\d+)"}, "a 7", 0.7),
+        ({"score_pattern": r"\[(\d+)/10\]", "normalize": False}, "1 of [7/10]", 7.0),
+        ({"score_pattern": r"-?\d+"}, "-3", 0.0),
+        ({"score_pattern": r"(x)?(\d)"}, "4", 0.0),
+        ({"score_pattern": r"\w+"}, "good", 0.0),
+        ({"default_score": 5.0}, "none", 5.0),
+    ],
+)
+async def test_the_score_by_the_options(options: dict[str, Any], reply: str, score: float):
+    judge = LLMJudge("{action}", Said(reply), **options)
+    assert await judge("a", "o") == pytest.approx(score)
+    assert judge.last_score == pytest.approx(score)
+
+
+async def test_a_reply_without_a_score_can_be_unknown_rather_than_zero():
+    judge = LLMJudge("{action}", Said("I refuse."), default_score=math.nan)
+    assert math.isnan(await judge("a", "o"))
+    assert math.isnan(await Gate(judge, 0.5)("a", "o"))
+
+
+async def test_settings_are_saved_and_partly_loaded():
+    judge = LLMJudge("{action}", Said("0.5"), score_pattern=r"\[(\d+)\]", default_score=0.5)
+    saved = judge.state_dict()
+    assert saved == {
+        "prompt_template": "{action}",
+        "score_pattern": r"\[(\d+)\]",
+        "default_score": 0.5,
+        "normalize": True,
+        "scale": 1.0,
+    }
+    other = LLMJudge("{observation}", Said("[1] 0.5"), normalize=False)
+    other.load_state_dict({"score_pattern": r"\[(\d+)\]"})
+    assert (other.prompt_template, other.normalize) == ("{observation}", False)
+    assert await other("a", "o") == 1.0
+    other.load_state_dict({**saved, "score_pattern": None})
+    assert other.state_dict() == {**saved, "score_pattern": None}
+
+
+async def test_a_closed_gate_saves_the_question():
+    client = Said("0.8")
+    judge = LLMJudge("{action}", client)
+    assert await Sequential(Gate(Fixed(0.0)), judge)("a", "o") == 0.0
+    assert client.prompts == []
+    assert await WeightedSum([judge, Fixed(1.0)], [0.5, 0.5])("a", "o") == pytest.approx(0.9)
+    assert len(client.prompts) == 1
+
+
+def test_a_client_without_complete_cannot_be_made():
+    with pytest.raises(TypeError, match="abstract"):
+        LLMClient("http://localhost", 8000)  # type: ignore[abstract]
+
+
+def parted(server: ScriptedServer) -> tuple[str, int]:
+    endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
+    return endpoint, int(port)
+
+
+async def test_an_openai_client_asks_a_server_and_counts_what_it_used():
+    with ScriptedServer(["Score: 0.5", Reply("0.25", usage=None)]) as server:
+        client = OpenAIClient(*parted(server), model="m", system_prompt="Judge.")
+        assert client.base_url + "/v1" == server.base_url
+        assert await LLMJudge("Rate {action}", client)("a", "o") == 0.5
+        assert await client.complete("again", temperature=0.9, max_tokens=7) == "0.25"
+        await client.aclose()
+    first, second = (recorded.body for recorded in server.requests)
+    assert first == {
+        "model": "m",
+        "messages": [
+            {"role": "system", "content": "Judge."},
+            {"role": "user", "content": "Rate a"},
+        ],
+        "temperature": 0.0,
+        "max_tokens": 256,
+    }
+    assert (second["temperature"], second["max_tokens"]) == (0.9, 7)
+    assert server.requests[0].headers["authorization"] == "Bearer not-needed"
+    assert client.usage == Usage(prompt_tokens=100, completion_tokens=20, calls=2)
+
+
+async def test_a_server_that_fails_is_a_judge_error_and_counted():
+    with ScriptedServer([Fault(400, "no such model")]) as server:
+        client = OpenAIClient(*parted(server), model="m")
+        judge = LLMJudge("{action}", client)
+        with pytest.raises(JudgeError, match=f"Asking m at {client.base_url} failed"):
+            await judge("a", "o")
+        await client.aclose()
+    assert (client.usage.calls, judge.last_score) == (1, None)
+
+
+class ScriptedChat:
+    name = "scripted"
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[Message], Sampling]] = []
+
+    async def chat(self, messages: Any, sampling: Sampling, *_: Any) -> Completion:
+        self.asked.append((list(messages), sampling))
+        return Completion("0.5", "stop", usage=Usage(prompt_tokens=9, calls=1))
+
+
+async def test_one_of_our_chat_models_can_be_the_judges_client():
+    model = ScriptedChat()
+    client = ChatClient(model, system_prompt="Judge.")
+    assert await LLMJudge("Rate {action}", client)("a", "o") == 0.5
+    assert await client.complete("again", seed=3) == "0.5"
+    assert model.asked == [
+        (
+            [Message("system", "Judge."), Message("user", "Rate a")],
+            Sampling(256, temperature=0.0),
+        ),
+        (
+            [Message("system", "Judge."), Message("user", "again")],
+            Sampling(256, temperature=0.0, seed=3),
+        ),
+    ]
+    assert client.usage == Usage(prompt_tokens=18, calls=2)
+
+
+@pytest.mark.parametrize(
+    ("provider", "url"),
+    [("OpenAI", "https://api.openai.com:443"), ("anthropic", "https://api.anthropic.com:443")],
+)
+async def test_hosted_providers_are_known_by_name(provider: str, url: str):
+    client = create_llm_client(provider, "m", "key", temperature=0.5, max_tokens=9)
+    assert (client.base_url, client.model) == (url, "m")
+    assert (client.temperature, client.max_tokens) == (0.5, 9)
+    await client.aclose()
+
+
+def test_another_provider_is_refused_with_those_that_are_known():
+    with pytest.raises(SettingsError, match="acme") as refused:
+        create_llm_client("acme", "m", "key")
+    assert "openai, anthropic" in refused.value.remedy

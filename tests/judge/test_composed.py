@@ -1,0 +1,250 @@
+"""Stage rewards composed of rubrics: gates before the judge, what it costs, and what fails."""
+
+import asyncio
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rubricem.judge.base import NO_CRITERIA
+from rubricem.judge.buffers import add
+from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
+from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
+from rubricem.judge.stage import GroupJudgement, StageJudge
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.interfaces import Completion
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Judgement, Stage, StageScore, Status, TrajectoryGroup, Usage
+from tests.support.values import (
+    QUESTION,
+    WHOLE,
+    Called,
+    Fixed,
+    ScriptedProposer,
+    ScriptedScorer,
+    Slow,
+    group_of,
+    item,
+    run_of,
+    varied,
+)
+
+EACH = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
+BUFFER = add(RubricBuffer(question=QUESTION), EACH, 0, "before")
+
+
+def scorer(points: float | None = 1.5) -> ScriptedScorer:
+    """Points of 1.5 are a score of 0.75."""
+    return ScriptedScorer(lambda *_: points)
+
+
+async def judged(
+    group: TrajectoryGroup,
+    compositions: Compositions,
+    scoring: ScriptedScorer | None = None,
+    buffer: RubricBuffer = BUFFER,
+) -> GroupJudgement:
+    inner = StageJudge(ScriptedProposer({}), scoring or scorer())
+    return await ComposedJudge(inner, compositions).judge(group, buffer)
+
+
+def says(word: str) -> Rubric:
+    return Called(lambda action, observation: float(word in action))
+
+
+def gated_on(word: str) -> Compositions:
+    return dict.fromkeys(Stage, lambda: Sequential(Gate(says(word)), Judged()))
+
+
+def scores(judgement: Judgement) -> Mapping[Stage, StageScore]:
+    return {score.stage: score for score in judgement.stages}
+
+
+async def test_without_compositions_the_scores_are_the_judges():
+    group = group_of(varied("a", "one"), varied("b", "two"))
+    plain = await StageJudge(ScriptedProposer({}), scorer()).judge(group, BUFFER)
+    composed = await judged(group, {})
+    assert [j.stages for j in composed.judgements] == [j.stages for j in plain.judgements]
+    assert composed.buffer == plain.buffer
+    assert [j.judge for j in composed.judgements] == ["scripted judge, composed"] * 2
+
+
+async def test_a_gate_that_is_passed_gives_the_judges_score_and_verdicts():
+    run = varied("a", "the rule")
+    answer = {Stage.ANSWER: gated_on("rule")[Stage.ANSWER]}
+    found = scores((await judged(group_of(run), answer)).judgements[0])[Stage.ANSWER]
+    assert found.score == 0.75
+    assert [v.criterion for v in found.verdicts] == list(EACH[Stage.ANSWER])
+    assert found.justification == "Sequential 0.75 (Gate 1.00 (Called 1.00), Judged 0.75)"
+
+
+async def test_a_closed_gate_is_zero_and_that_run_is_not_shown_to_the_judge():
+    scoring = scorer()
+    group = group_of(varied("a", "no idea"), run_of(dict.fromkeys(Stage, "a rule"), "b"))
+    result = await judged(group, gated_on("rule"), scoring)
+    first, second = result.judgements
+    assert [s.score for s in first.stages] == [0.0, 0.0, 0.75, 0.0]
+    assert [s.score for s in second.stages] == [0.75] * 4
+    assert len(scoring.standards) == 2, "the review of the first says rule"
+    scoring = scorer()
+    result = await judged(group, gated_on("a rule"), scoring)
+    assert len(scoring.standards) == 1
+    unasked, asked = result.judgements
+    assert [s.score for s in unasked.stages] == [0.0] * 4
+    assert (unasked.trajectory_id, unasked.usage.calls, asked.usage.calls) == ("a", 0, 1)
+    assert scores(unasked)[Stage.PLAN].justification == "Sequential 0.00 (Gate 0.00 (Called 0.00))"
+
+
+async def test_a_group_stopped_by_its_gates_costs_nothing_and_changes_no_rubric():
+    scoring = scorer()
+    result = await judged(group_of(run_of()), gated_on("absent"), scoring)
+    assert (scoring.standards, result.usage.calls, result.buffer) == ([], 0, BUFFER)
+    assert [s.score for s in result.judgements[0].stages] == [0.0] * 4
+
+
+async def test_rubrics_that_wait_run_together_and_the_judge_is_asked_once():
+    asked: list[int] = []
+
+    class Counting(StageJudge):
+        async def judge(self, group: Any, *rest: Any) -> GroupJudgement:
+            asked.append(len(group.trajectories))
+            return await super().judge(group, *rest)
+
+    inner = Counting(ScriptedProposer({}), scorer())
+    mean = dict.fromkeys(Stage, lambda: WeightedSum([Slow(0.25), Judged()], [0.5, 0.5]))
+    group = group_of(varied("a", "one"), varied("b", "two"), varied("c", "three"))
+    result = await ComposedJudge(inner, mean).judge(group, BUFFER)
+    assert {s.score for j in result.judgements for s in j.stages} == {0.5}
+    assert asked == [3]
+
+
+async def test_a_rubric_observes_the_run_the_stage_and_whether_it_is_the_last():
+    seen: list[tuple[str, StageView]] = []
+
+    def look(action: str, observation: StageView) -> float:
+        seen.append((action, observation))
+        return 1.0
+
+    run = run_of()
+    await judged(group_of(run), dict.fromkeys(Stage, lambda: Called(look)))
+    assert [action for action, _ in seen] == list(WHOLE.values())
+    assert [(view.trajectory, view.stage) for _, view in seen] == [(run, s) for s in Stage]
+    assert [view.done for _, view in seen] == [False, False, False, True]
+
+
+async def test_a_judge_that_fails_leaves_the_stage_unscored_unless_a_gate_settled_it():
+    group = group_of(varied("a", "the rule"))
+    result = await judged(group, gated_on("rule"), scorer(None))
+    found = scores(result.judgements[0])
+    assert found[Stage.PLAN].score == 0.0
+    assert found[Stage.ANSWER].score is None
+    assert found[Stage.ANSWER].unscored_reason == "the judge failed: the server is down."
+    assert result.notes == ("a: the judge failed: the server is down.",)
+
+
+async def test_a_rubric_that_fails_leaves_its_stage_unscored_and_says_so():
+    broken = {Stage.PLAN: lambda: Fixed(ZeroDivisionError("no tests"))}
+    result = await judged(group_of(run_of()), broken)
+    plan = scores(result.judgements[0])[Stage.PLAN]
+    reason = (
+        "the judge failed: The rubric composed for the stage plan failed: "
+        "ZeroDivisionError: no tests."
+    )
+    assert (plan.score, plan.unscored_reason) == (None, reason)
+    assert result.notes == (f"a: {reason}",)
+    assert scores(result.judgements[0])[Stage.ANSWER].score == 0.75
+
+
+@pytest.mark.parametrize(
+    ("given", "score", "reason"),
+    [
+        (1.0000001, 1.0, ""),
+        (-0.0000001, 0.0, ""),
+        (1.5, None, "its rubrics gave 1.5, which is not in 0 to 1"),
+        (-1.0, None, "its rubrics gave -1, which is not in 0 to 1"),
+        (math.inf, None, "its rubrics gave inf, which is not in 0 to 1"),
+        (math.nan, None, "its rubrics gave no number"),
+    ],
+)
+async def test_a_reward_outside_its_range_is_no_score(
+    given: float, score: float | None, reason: str
+):
+    result = await judged(group_of(run_of()), {Stage.PLAN: lambda: Fixed(given)})
+    plan = scores(result.judgements[0])[Stage.PLAN]
+    assert (plan.score, plan.unscored_reason) == (score, reason)
+
+
+async def test_a_stage_left_out_is_missing_and_one_cut_off_unscored_whatever_the_rubric_says():
+    texts = {Stage.PLAN: "Look it up.", Stage.RESEARCH: "It says"}
+    best = dict.fromkeys(Stage, lambda: Fixed(1.0))
+    ended = run_of(texts, "a", status=Status.PARTIAL)
+    broken = run_of(texts, "b", status=Status.FAILED, reason="the server is down")
+    first, second = (await judged(group_of(ended, broken), best)).judgements
+    assert [(s.score, s.missing) for s in first.stages] == [
+        (1.0, False),
+        (1.0, False),
+        (0.0, True),
+        (0.0, True),
+    ]
+    assert [s.score for s in second.stages] == [1.0, None, None, None]
+    assert "the run broke off" in second.stages[1].unscored_reason
+
+
+async def test_a_stage_without_criteria_keeps_that_reason():
+    result = await judged(group_of(run_of()), gated_on(""), buffer=RubricBuffer(question=QUESTION))
+    assert {s.unscored_reason for s in result.judgements[0].stages} == {NO_CRITERIA}
+
+
+async def test_every_run_gets_rubrics_of_its_own():
+    made: list[Rubric] = []
+
+    def compose() -> Rubric:
+        made.append(Fixed(1.0))
+        return made[-1]
+
+    await judged(group_of(varied("a", "one"), varied("b", "two")), {Stage.ANSWER: compose})
+    assert len(made) == 2
+
+
+async def test_a_composed_judge_can_be_composed_again():
+    inner = ComposedJudge(StageJudge(ScriptedProposer({}), scorer()), gated_on("rule"))
+    half = dict.fromkeys(Stage, lambda: WeightedSum([Judged(), Fixed(0.0)], [0.5, 0.5]))
+    result = await ComposedJudge(inner, half).judge(group_of(varied("a", "the rule")), BUFFER)
+    assert [s.score for s in result.judgements[0].stages] == [0.0, 0.0, 0.375, 0.375]
+
+
+async def test_what_rubrics_ask_of_models_of_their_own_is_counted_with_their_run():
+    class Model:
+        name = "small"
+
+        async def chat(self, messages: Any, *_: Any) -> Completion:
+            used = Usage(prompt_tokens=len(messages[0].content), calls=1)
+            if "bad" in messages[0].content:
+                raise PolicyError("the server is down", usage=used)
+            return Completion("0.5", "stop", usage=used)
+
+    client = ChatClient(Model())
+
+    def both() -> Rubric:
+        return WeightedSum([LLMJudge("{action}", client), Judged()], [0.5, 0.5])
+
+    group = group_of(varied("a", "good"), varied("b", "bad!"), varied("c", "longer"))
+    result = await judged(group, {Stage.ANSWER: both})
+    assert [j.usage.prompt_tokens for j in result.judgements] == [4, 4, 6]
+    assert [j.usage.calls for j in result.judgements] == [2, 2, 2], "its own and the judge's"
+    assert [j.score(Stage.ANSWER) for j in result.judgements] == [0.625, None, 0.625]
+    assert client.usage.calls == 3
+
+
+async def test_cancelling_leaves_no_rubric_at_work():
+    log: list[str] = []
+    slow = {Stage.PLAN: lambda: Slow(1.0, "late", log, seconds=3600)}
+    judge = ComposedJudge(StageJudge(ScriptedProposer({}), scorer()), slow)
+    task = asyncio.ensure_future(judge.judge(group_of(run_of()), BUFFER))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == {asyncio.current_task()} and log == []

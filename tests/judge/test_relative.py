@@ -1,0 +1,409 @@
+"""The relative judge: shuffled and put back, the shared prefix once, and its edge cases.
+
+The relative judge stage by stage: lists that are held against one another, and their rows.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rubricem.judge.build import Wanted, group_judge
+from rubricem.judge.relative import (
+    ALONE,
+    IDENTICAL,
+    Attempts,
+    ChatAttemptReader,
+    ChoiceAttemptReader,
+    Read,
+    RelativeGroups,
+    RelativeJudge,
+    orders_of,
+)
+from rubricem.judge.stage_readers import expected
+from rubricem.judge.transcripts import NOTHING, group_text, shared_length
+from rubricem.memory.errors import JudgeError
+from rubricem.memory.interfaces import Message
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Author, Segment, Stage, Status, TrajectoryGroup, Usage
+from rubricem.training.collect.setup import known_judge
+from rubricem.training.rows.compile import policy_rows
+from rubricem.training.rows.credit import CREDITS
+from tests.support.policies import client
+from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.values import QUESTION, WHOLE, group_of, run_of, varied
+from tests.training.rows.test_compile import rollout
+
+Mark = Callable[[str], float]
+
+
+def marks_in(body: dict[str, Any]) -> dict[str, str]:
+    """Attempt number -> its text, as the judge was shown them."""
+    said = body["messages"][1]["content"]
+    pieces = re.split(r"^Attempt (\d+):$", said, flags=re.M)
+    return dict(zip(pieces[1::2], pieces[2::2], strict=True))
+
+
+def by_text(score: Mark, **extra: Any) -> Callable[[dict[str, Any], int], str]:
+    def answer(body: dict[str, Any], number: int) -> str:
+        given = [
+            {"id": name, "explanation": f"says {score(text)}", "score": score(text)}
+            for name, text in marks_in(body).items()
+        ]
+        return json.dumps({"scores": given[::-1], **extra})
+
+    return answer
+
+
+def value(text: str) -> float:
+    found = re.search(r"worth (\d)", text)
+    return int(found.group(1)) / 10 if found else 0.0
+
+
+def worth(*points: int) -> Any:
+    return group_of(*(varied(str(i), f"It is worth {p}.") for i, p in enumerate(points)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_scores_return_to_their_runs_whatever_the_order(seed: int):
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9, 1, 5), seed)
+    assert [score.score for score in result.scores] == [0.3, 0.9, 0.1, 0.5]
+    assert [score.trajectory_id for score in result.scores] == ["0", "1", "2", "3"]
+    assert result.scores[1].explanation == "says 0.9"
+    assert (result.seed, result.orders) == (seed, (orders_of(4, seed, 1)[0],))
+    assert (len(server.requests), result.usage.calls, result.notes) == (1, 1, ())
+
+
+def test_the_order_is_shuffled_by_its_seed_and_turned_round_for_a_second_pass():
+    assert orders_of(5, 1, 1) == orders_of(5, 1, 1) != orders_of(5, 2, 1)
+    first, second = orders_of(5, 1, 2)
+    assert second == first[::-1] and sorted(first) == [0, 1, 2, 3, 4]
+    assert orders_of(1, 0, 2) == [(0,)]
+
+
+async def test_what_runs_share_is_sent_once():
+    group = worth(3, 9, 1)
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    said = server.requests[0].body["messages"][1]["content"]
+    assert said.count(WHOLE[Stage.RESEARCH]) == 1
+    assert said.index(WHOLE[Stage.RESEARCH]) < said.index("Attempt 1:")
+
+
+async def test_a_second_pass_cancels_a_judge_that_favours_the_first():
+    def first_best(body: dict[str, Any], number: int) -> str:
+        return json.dumps({"scores": [{"id": 1, "score": 1.0}, {"id": 2, "score": 0.5}]})
+
+    with ScriptedServer(first_best) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(3, 9))
+    assert [score.score for score in result.scores] == [0.75, 0.75]
+    assert [score.spread for score in result.scores] == [0.25, 0.25]
+    assert result.order_effect == 0.5
+    assert result.orders[0] == result.orders[1][::-1]
+
+
+async def test_a_pass_that_fails_leaves_the_other_and_a_note():
+    def half(body: dict[str, Any], number: int) -> Any:
+        return Fault(400, "down") if "3." in marks_in(body)["1"] else by_text(value)(body, number)
+
+    with ScriptedServer(half) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(3, 9))
+    assert [score.score for score in result.scores] == [0.3, 0.9]
+    assert (len(result.orders), result.order_effect) == (1, None)
+    assert "down" in result.notes[0]
+
+
+def test_the_shared_beginning_ends_where_author_stage_or_text_differ():
+    def said(*texts: str, author: Author = Author.POLICY) -> list[Segment]:
+        return [Segment(author=author, stage=Stage.PLAN, text=text) for text in texts]
+
+    assert shared_length([said("a", "b", "c"), said("a", "b", "d")]) == 2
+    assert shared_length([said("a"), said("a", author=Author.TOOL)]) == 0
+    assert shared_length([said("a", "b"), said("a")]) == 1
+
+
+def test_a_run_that_is_the_beginning_of_another_has_nothing_of_its_own():
+    short = run_of({Stage.PLAN: "Look."}, "a")
+    long = run_of({Stage.PLAN: "Look.", Stage.RESEARCH: "Found."}, "b")
+    text = group_text([short, long], 1000)
+    assert "Look." in text.shared
+    assert text.attempts[0] == NOTHING and "Found." in text.attempts[1]
+
+
+async def test_no_runs_ask_nobody():
+    with ScriptedServer([]) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group_of())
+    assert (result.scores, len(server.requests)) == ((), 0)
+
+
+async def test_a_lone_run_is_scored_whole_and_flagged():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(7))
+    assert ([s.score for s in result.scores], result.notes) == ([0.7], (ALONE,))
+    assert len(server.requests) == 1
+    assert "have in common" not in server.requests[0].body["messages"][1]["content"]
+
+
+async def test_identical_runs_are_scored_once_and_alike():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 7, 7))
+    assert [score.score for score in result.scores] == [0.7] * 3
+    assert result.notes == (IDENTICAL,)
+    assert list(marks_in(server.requests[0].body)) == ["1"]
+
+
+async def test_twins_are_shown_once_and_scored_alike():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 2, 7))
+    assert [score.score for score in result.scores] == [0.7, 0.2, 0.7]
+    assert (len(marks_in(server.requests[0].body)), result.notes) == (2, ())
+    assert sorted(result.orders[0]) == [0, 1, 2]
+
+
+async def test_a_large_group_is_flagged():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            group = group_of(*(varied(str(n), f"Run {n}.") for n in range(9)))
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert "9 attempts are many" in result.notes[0]
+
+
+async def test_runs_that_wrote_nothing_are_unscored_without_a_call():
+    with ScriptedServer([]) as server:
+        async with client(server.base_url) as chat:
+            group = group_of(run_of({}, "a"), run_of({}, "b"))
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert [s.unscored_reason for s in result.scores] == ["nothing was written"] * 2
+    assert server.requests == []
+
+
+async def test_a_run_that_a_server_cut_off_is_unscored_and_not_shown():
+    failed = run_of({Stage.PLAN: "Half a"}, "x", status=Status.FAILED, reason="server gone")
+    group = group_of(failed, *worth(3, 9).trajectories)
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    assert [s.score for s in result.scores] == [None, 0.3, 0.9]
+    assert "server gone" in result.scores[0].unscored_reason
+    assert "Half a" not in server.requests[0].body["messages"][1]["content"]
+
+
+BAD = [
+    '{"scores": [{"id": "1", "score": 0.5}]}',
+    '{"scores": [{"id": "1", "score": 0.5}, {"id": "1", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": 0.5}, {"id": "3", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": NaN}, {"id": "2", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": null}, {"id": "2", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": true}, {"id": "2", "score": 0.6}]}',
+    '{"scores": [{"id": "1", "score": 0.9}, {"id": "2", "score": 8}]}',
+    '{"scores": [{"id": "1", "score": 0.9}',
+    "Both are fine.",
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+async def test_a_reply_of_another_shape_is_asked_for_again(bad: str):
+    good = '```json\n{"scores": [{"id": 1, "score": "8/10"}, {"id": "2", "score": "40%"}]}\n```'
+    with ScriptedServer([bad, good]) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    assert sorted(score.score or 0 for score in result.scores) == [0.4, 0.8]
+    assert result.usage.calls == 2
+
+
+async def test_a_judge_that_fails_leaves_all_unscored_and_its_bill():
+    with ScriptedServer(lambda body, number: BAD[0]) as server:
+        async with client(server.base_url) as chat:
+            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    assert [score.score for score in result.scores] == [None, None]
+    assert "the judge failed" in result.scores[0].unscored_reason
+    assert "missing: 2" in result.scores[0].unscored_reason
+    assert (result.usage.calls, len(result.notes)) == (3, 1)
+
+
+async def test_a_rubric_of_ones_own_replaces_the_default():
+    with ScriptedServer(by_text(value)) as server:
+        async with client(server.base_url) as chat:
+            reader = ChatAttemptReader(chat, "- Brevity {{rubric}} wins.")
+            await RelativeJudge(reader).judge(worth(3, 9))
+            await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    own, default = (r.body["messages"][0]["content"] for r in server.requests)
+    assert "- Brevity {{rubric}} wins." in own and "real progress" not in own
+    assert "real progress" in default
+
+
+async def test_cancellation_is_no_failure_of_the_judge():
+    class Cancelled:
+        name, rubric_version, characters = "cancelled", "none", 1000
+
+        async def read(self, attempts: Any, seed: int) -> Any:
+            raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        await RelativeJudge(Cancelled()).judge(worth(3, 9))
+
+
+class Digits:
+    """A `ChoiceReader` with one token per character, sure of the attempt's worth."""
+
+    name, version, context_tokens = "digits", "1", 3000
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(map(ord, "".join(m.content for m in messages)))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        said = "".join(map(chr, prefix))
+        number = re.findall(r"grade of attempt (\d+)", said)[-1]
+        text = said.split(f"Attempt {number}:\n")[1].split("\n\n")[0]
+        sure = int(value(text) * 10)
+        return tuple(1.0 if int(option) == sure else 0.0 for option in options)
+
+
+def test_an_expected_grade_is_a_mean():
+    assert expected([0.25, 0.25, 0.5]) == 1.25
+
+
+async def test_probabilities_grade_each_attempt_and_fit_the_context():
+    group = group_of(*(varied(str(p), f"worth {p}. {'x' * 3000}") for p in (9, 0)))
+    result = await RelativeJudge(ChoiceAttemptReader(Digits())).judge(group, seed=3)
+    assert [score.score for score in result.scores] == [1.0, 0.0]
+    assert (result.usage.calls, result.usage.cost) == (2, 0)
+
+
+BUFFER = RubricBuffer(question=QUESTION)
+
+
+class MarkReader:
+    """An attempt's score is the number in its text; what it was asked is kept."""
+
+    name, rubric_version, characters = "marks", "1", 10_000
+
+    def __init__(self, fails: str = "") -> None:
+        self.asked: list[tuple[str, int]] = []
+        self._fails = fails
+
+    async def read(self, attempts: Attempts, seed: int) -> Read:
+        self.asked.append((attempts.question, len(attempts.texts)))
+        if self._fails and f"its {self._fails}" in attempts.question:
+            raise JudgeError("It said nothing.")
+        marks = (re.search(r"0\.\d", text) for text in attempts.texts)
+        scores = tuple((float(mark[0]) if mark else 0.0, "why") for mark in marks)
+        return Read(scores, Usage(calls=1))
+
+
+def marked(name: str, *marks: float, **more: object) -> object:
+    """A run whose stages, as many as there are marks, say their score."""
+    texts = {stage: f"{stage} {mark}" for stage, mark in zip(Stage, marks, strict=False)}
+    return run_of(texts, name, **more)  # type: ignore[arg-type]
+
+
+async def scores(group: TrajectoryGroup, reader: MarkReader) -> list[list[float | None]]:
+    judged = await RelativeGroups(RelativeJudge(reader), by_stage=True).judge(group, BUFFER)
+    return [[stage.score for stage in one.stages] for one in judged.judgements]
+
+
+async def test_each_stage_has_a_list_of_its_own():
+    group = group_of(marked("a", 0.1, 0.2, 0.3, 0.4), marked("b", 0.9, 0.8, 0.7, 0.6))  # type: ignore[arg-type]
+    reader = MarkReader()
+    judged = await RelativeGroups(RelativeJudge(reader), seed=3, by_stage=True).judge(
+        group, BUFFER, step=2
+    )
+    assert [[s.score for s in one.stages] for one in judged.judgements] == [
+        [0.1, 0.2, 0.3, 0.4],
+        [0.9, 0.8, 0.7, 0.6],
+    ]
+    assert (judged.usage.calls, judged.judgements[0].rubric_version) == (4, "1 seed 5")
+    asked = sorted(question.split("its ")[1].split(".")[0] for question, _ in reader.asked)
+    assert asked == ["answer", "plan", "research", "review"]
+    assert all(question.endswith(QUESTION) and n == 2 for question, n in reader.asked)
+
+
+async def test_a_stage_that_was_left_out_is_0_and_one_that_was_cut_off_is_unscored():
+    short = marked("short", 0.5, 0.5)
+    cut = marked("cut", 0.4, 0.4, status=Status.PARTIAL, reason="time is over")
+    cut = cut.model_copy(update={"cut_in": Stage.REVIEW})  # type: ignore[attr-defined]
+    whole = marked("whole", 0.9, 0.9, 0.9, 0.9)
+    reader = MarkReader()
+    found = await scores(group_of(short, cut, whole), reader)  # type: ignore[arg-type]
+    assert found == [[0.5, 0.5, 0.0, 0.0], [0.4, 0.4, None, None], [0.9] * 4]
+    assert sorted(count for _, count in reader.asked) == [1, 1, 3, 3], "who has none is not read"
+
+
+async def test_a_stage_that_the_judge_failed_on_is_unscored_alone():
+    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))  # type: ignore[arg-type]
+    found = await scores(group, MarkReader(fails="review"))
+    assert found == [[0.1, 0.1, None, 0.1], [0.2, 0.2, None, 0.2]]
+
+
+async def test_the_lists_become_advantages_stage_by_stage():
+    one, two = rollout("one"), rollout("two")
+    marks = dict(zip(Stage, (0.9, 0.1, 0.9, 0.1), strict=True))
+    segments = (
+        s.model_copy(update={"text": f"{marks[s.stage]}"}) if s.stage and s.kept else s
+        for s in one.segments
+    )
+    one = one.model_copy(update={"segments": tuple(segments)})
+    two = two.model_copy(
+        update={"segments": tuple(
+            s.model_copy(update={"text": "0.5"}) if s.stage and s.kept else s
+            for s in two.segments
+        )}
+    )  # fmt: skip
+    group = TrajectoryGroup(question="q", trajectories=(one, two))
+    judged = await RelativeGroups(RelativeJudge(MarkReader()), by_stage=True).judge(group, BUFFER)
+    row, _ = policy_rows(group, judged.judgements, CREDITS["identity"]).rows
+    trained = [a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on]
+    np.testing.assert_allclose(trained, [1, -1, 1, -1], atol=1e-4)
+
+
+async def test_runs_can_be_collected_under_it():
+    assert known_judge("relative-stages") == "relative-stages"
+    with ScriptedServer(lambda body, number: "") as server:
+        async with client(server.base_url) as chat:
+            judge = group_judge(chat, Wanted("relative-stages", both_orders=True))
+    assert isinstance(judge, RelativeGroups) and judge.name == chat.name
+
+
+async def test_what_the_order_did_is_told_for_each_stage_and_of_whole_runs_without_one():
+    class Leaning(MarkReader):
+        async def read(self, attempts: Attempts, seed: int) -> Read:
+            return Read(((0.8, "first"), (0.4, "second")), Usage(calls=1))
+
+    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))  # type: ignore[arg-type]
+    told = "The order shown moved scores by 0.40."
+    for by_stage, notes in ((True, [f"{stage}: {told}" for stage in Stage]), (False, [told])):
+        both = RelativeGroups(RelativeJudge(Leaning(), 2), by_stage=by_stage)
+        assert list((await both.judge(group, BUFFER)).notes) == notes
+
+
+@pytest.mark.parametrize("stage", list(Stage))
+async def test_a_stage_is_shown_without_the_others(stage: Stage):
+    seen: list[str] = []
+
+    class Kept(MarkReader):
+        async def read(self, attempts: Attempts, seed: int) -> Read:
+            if f"its {stage}." in attempts.question:
+                seen.extend((attempts.shared, *attempts.texts))
+            return await super().read(attempts, seed)
+
+    other = run_of({**WHOLE, stage: "Something else."}, "b")
+    await scores(group_of(run_of(name="a"), other), Kept())
+    shown = "".join(seen)
+    assert "Something else." in shown and WHOLE[stage] in shown
+    assert not any(WHOLE[s] in shown for s in Stage if s is not stage)

@@ -1,0 +1,334 @@
+"""Questions whose vectors are equal: a graph of them may lead to a few only.
+
+What is recalled together before a question, and what is looked at for that.
+
+The bank's vectors on a Chroma server: a real one, one that is down, one that says nothing.
+"""
+
+import asyncio
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from rubricem.agent.research.recall import BankRecaller
+from rubricem.agent.research.setup import embedder_in, open_bank
+from rubricem.agent.settings import load_settings
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank.store import BankStore
+from rubricem.memory.bank.vectors import (
+    BankIndex,
+    Chroma,
+    Near,
+    ServerChroma,
+    diverse,
+    folder_chroma,
+)
+from rubricem.memory.errors import SettingsError, StoreError
+from tests.conftest import WEIGHTS_DIR
+from tests.support.banks import WordEmbedder, bank_in, ids, reflection
+from tests.support.waiting import Process, wait_for
+
+
+class Astray:
+    """A collection whose graph leads to two of its vectors; `held` is how many it has left."""
+
+    def __init__(self, collection: Any, held: int | None) -> None:
+        self._collection = collection
+        self._held = held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._collection, name)
+
+    def query(self, **wanted: Any) -> Any:
+        return self._collection.query(**wanted | {"n_results": 2})
+
+    def get(self, **wanted: Any) -> Any:
+        if "limit" in wanted and self._held is not None:
+            wanted["limit"] = max(0, self._held - wanted["offset"])
+        return self._collection.get(**wanted) if wanted.get("limit", 1) else {"ids": []}
+
+
+class AstrayChroma:
+    """A Chroma with such a collection."""
+
+    def __init__(self, chroma: Chroma, held: int | None = None) -> None:
+        self._chroma = chroma
+        self._held = held
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._chroma, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = name in ("_chroma", "_held")
+        object.__setattr__(self if own else self._chroma, name, value)
+
+    def collection(self) -> Any:
+        found = self._chroma.collection()
+        return Astray(found, self._held) if found is not None else None
+
+
+def indexed(folder: Path, held: int | None = None) -> BankIndex:
+    """A bank of twenty equal questions, and one apart."""
+    store = BankStore(folder / "bank")
+    for number in range(20):
+        store.put(reflection(f"cache number {'x' * number}", f"r{number}"))
+    store.put(reflection("heap", "apart"))
+    chroma: Any = AstrayChroma(folder_chroma(store.folder / "index"), held)
+    return BankIndex(store, WordEmbedder(), chroma)
+
+
+def test_where_the_graph_misses_some_all_are_compared(tmp_path: Path):
+    index = indexed(tmp_path)
+    vector = WordEmbedder().embed(["cache"])[0]
+    found = index.nearest(vector, 16)
+    assert [near.number for near in found] == list(range(1, 17))
+    np.testing.assert_allclose([near.similarity for near in found], 1.0, atol=1e-6)
+    apart = index.nearest(vector, 30)[-1]
+    assert (apart.number, round(apart.similarity, 4)) == (21, 0.0)
+    np.testing.assert_allclose(apart.vector, WordEmbedder().embed(["heap"])[0], atol=1e-6)
+
+
+def test_where_the_vectors_themselves_are_missing_it_is_told(tmp_path: Path):
+    index = indexed(tmp_path, held=5)
+    with pytest.raises(StoreError, match="it finds 5 of the bank's questions"):
+        index.nearest(WordEmbedder().embed(["cache"])[0], 16)
+
+
+def near(number: int, similarity: float, *vector: float) -> Near:
+    return Near(number, similarity, np.array(vector, dtype=np.float32))
+
+
+def test_the_second_is_near_the_question_and_unlike_the_first():
+    # 0.8 * 0.8 - 0.2 * 0.9 = 0.46 against 0.8 * 0.75 - 0.2 * 0.6 = 0.48
+    found = [near(1, 0.9, 1, 0), near(2, 0.8, 0.9, 0.436), near(3, 0.75, 0.6, 0.8)]
+    assert [n.number for n in diverse(found, 2)] == [1, 3]
+    # 0.8 * 0.85 - 0.2 * 0.9 = 0.50 against 0.48
+    found[1] = near(2, 0.85, 0.9, 0.436)
+    assert [n.number for n in diverse(found, 2)] == [1, 2]
+    assert [n.number for n in diverse(found, 5)] == [1, 2, 3]
+    assert diverse(found, 0) == [] == diverse([], 2)
+
+
+def test_two_questions_in_nearly_the_same_words_are_not_chosen_together():
+    found = [near(1, 0.9, 1, 0), near(2, 0.89, 0.96, 0.28), near(3, 0.5, 0.94, 0.341)]
+    assert [n.number for n in diverse(found, 2)] == [1, 3]
+    assert [n.number for n in diverse(found[1:], 2, [found[0].vector])] == [3]
+
+
+async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(tmp_path: Path):
+    bank = bank_in(tmp_path)
+    await bank.put(reflection("cache", "own"))
+    await bank.put(reflection("cache, again", "same words"))
+    await bank.put(reflection("cache heap", "other"))
+    recalled = await bank.recall("cache")
+    assert recalled.own is not None and recalled.own.id == "own"
+    assert (ids(recalled.similar), recalled.fault) == (["other"], None)
+    assert recalled.similar[0].similarity == pytest.approx(0.7071, abs=1e-3)
+    asked = await bank.recall("cache?")
+    assert asked.own is None and ids(asked.similar) == ["own", "other"]
+
+
+async def test_a_recall_that_its_own_item_fills_opens_no_embedder(tmp_path: Path):
+    bank = RubricBank(tmp_path)
+    await bank.put(reflection("cache", "own"))
+    await bank.put(reflection("heap", "other"))
+    recalled = await bank.recall("cache", k=1)
+    assert recalled.own is not None and (recalled.similar, recalled.fault) == ((), None)
+    wanted = await bank.recall("cache", k=2)
+    assert wanted.own is not None and isinstance(wanted.fault, SettingsError)
+    nothing = await bank.recall("cache", k=0)
+    assert (nothing.own, nothing.similar, nothing.fault) == (None, (), None)
+
+
+async def test_what_was_near_and_is_replaced_or_disabled_does_not_crowd_out_the_rest(
+    tmp_path: Path,
+):
+    bank = bank_in(tmp_path)
+    # Each a little nearer than the one before: a graph of equal vectors may miss some.
+    nearer = ("cache " * (2 + n) + "rome" for n in range(40))
+    await bank.bring_in(reflection(text, f"near{n}") for n, text in enumerate(nearer))
+    await bank.put(reflection("cache heap", "far"))
+    for number in range(40):
+        await bank.disable(f"near{number}")
+    assert ids(await bank.across("cache")) == ids((await bank.recall("cache")).similar) == ["far"]
+    assert len(await bank.across("cache", k=3, generation=40)) == 3
+
+
+async def test_runs_that_recall_at_once_open_one_embedder(tmp_path: Path):
+    opened: list[WordEmbedder] = []
+
+    async def open_embedder() -> WordEmbedder:
+        await asyncio.sleep(0.01)
+        opened.append(WordEmbedder())
+        return opened[-1]
+
+    bank = RubricBank(tmp_path, open_embedder)
+    await bank.put(reflection("cache", "a"))
+    for recalled in await asyncio.gather(*(bank.recall(f"cache {n}") for n in range(4))):
+        assert ids(recalled.similar) == ["a"]
+    assert len(opened) == 1
+
+
+async def test_another_version_of_a_question_is_not_embedded_again(tmp_path: Path):
+    embedder = WordEmbedder()
+    bank = bank_in(tmp_path, embedder)
+    await bank.put(reflection("cache", "a"))
+    await bank.search("x")
+    await bank.put(reflection("cache", "b"))
+    await bank.disable("b")
+    await bank.disable("b", False)
+    assert ids(await bank.search("y")) == ["b"]
+    assert embedder.embedded == ["x", "cache", "y"]
+
+
+@pytest.mark.model
+async def test_with_the_real_embedder_a_question_finds_its_like(tmp_path: Path, minilm: Path):
+    async def open_embedder() -> WordEmbedder:
+        return await embedder_in(WEIGHTS_DIR)  # type: ignore[return-value]
+
+    bank = RubricBank(tmp_path, open_embedder)
+    await bank.put(reflection("What does functools.lru_cache do with maxsize=None?", "cache"))
+    await bank.put(reflection("Which river flows through Rome?", "river"))
+    found = await bank.recall("How large may an lru_cache grow by default?")
+    assert ids(found.similar) == ["cache"]
+    rivers = await bank.recall("What is the name of the river in Rome?")
+    assert ids(rivers.similar) == ["river"]
+
+
+RUN = "from chromadb.cli.cli import app; app()"
+
+
+def free_port() -> int:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port: int = held.getsockname()[1]
+    return port
+
+
+def answers(url: str) -> bool:
+    with suppress(httpx.HTTPError):
+        return httpx.get(f"{url}/api/v2/heartbeat").is_success
+    return False
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder, port = tmp_path_factory.mktemp("chroma"), free_port()
+    where = ["--path", str(folder), "--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "log").open("w") as log:
+        process = Process(
+            [sys.executable, "-c", RUN, "run", *where], stdout=log, stderr=log, cwd=folder
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(lambda: answers(url) or process.poll() is not None)
+        assert process.poll() is None, (folder / "log").read_text()
+        yield url
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def bank_on(server: str, folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:
+    held = embedder or WordEmbedder()
+
+    async def open_embedder() -> WordEmbedder:
+        return held
+
+    return RubricBank(folder, open_embedder, server)
+
+
+async def test_a_bank_is_searched_on_a_server_and_nothing_of_it_lies_in_a_folder(
+    server: str, tmp_path: Path
+):
+    bank = bank_on(server, tmp_path)
+    await bank.bring_in([reflection("cache heap", "both"), reflection("rome", "other")])
+    assert ids(await bank.search("cache", 1)) == ["both"]
+    await bank.put(reflection("cache", "same"))
+    assert ids(await bank.search("cache")) == ["same", "both", "other"]
+    await bank.remove("both")
+    assert ids(await bank_on(server, tmp_path).search("cache")) == ["same", "other"]
+    assert not list(tmp_path.rglob("chroma.sqlite3"))
+    assert (await bank.stats()).embedder == "words"
+
+
+async def test_two_banks_on_one_server_are_kept_apart(server: str, tmp_path: Path):
+    one, two = (bank_on(server, tmp_path / name) for name in ("one", "two"))
+    await one.put(reflection("cache", "a"))
+    await two.put(reflection("cache", "b"))
+    await two.put(reflection("cache rome", "c"))
+    assert ids(await one.search("cache")) == ["a"]
+    assert ids(await two.search("cache")) == ["b", "c"]
+
+
+async def test_two_clients_of_one_bank_see_what_the_other_adds_and_rebuilds(
+    server: str, tmp_path: Path
+):
+    one, two = bank_on(server, tmp_path), bank_on(server, tmp_path)
+    await one.put(reflection("cache", "a"))
+    assert ids(await two.search("cache")) == ids(await one.search("cache")) == ["a"]
+    await two.put(reflection("heap", "b"))
+    assert ids(await one.search("heap")) == ["b", "a"]
+    await one.rebuild()
+    assert ids(await two.search("heap")) == ["b", "a"]
+    other = bank_on(server, tmp_path, WordEmbedder("other"))
+    with pytest.raises(SettingsError, match="indexed by words, not by other"):
+        await other.search("heap")
+    await other.rebuild()
+    with pytest.raises(SettingsError, match="indexed by other, not by words"):
+        await two.search("heap")
+
+
+async def test_a_server_that_lost_its_collection_is_given_it_again(server: str, tmp_path: Path):
+    bank = bank_on(server, tmp_path)
+    await bank.put(reflection("cache", "a"))
+    assert ids(await bank.search("cache")) == ["a"]
+    name = (tmp_path / "bank" / "id").read_text()
+    ServerChroma(server, f"rubricem-{name}", tmp_path / "other").create(
+        {"generation": 0, "digest": "", "embedder": "words"}
+    )
+    assert ids(await bank.search("cache")) == ["a"]
+
+
+async def test_a_bank_moves_from_a_folder_to_a_server_and_back(server: str, tmp_path: Path):
+    await bank_in(tmp_path).put(reflection("cache", "a"))
+    for bank in (bank_in(tmp_path), bank_on(server, tmp_path), bank_in(tmp_path)):
+        assert ids(await bank.search("cache")) == ["a"]
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_server_that_is_down_or_silent_is_one_sentence_and_its_own_item_is_recalled(
+    tmp_path: Path, silent: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("rubricem.memory.bank.vectors._SECONDS", 0.2)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        if silent:
+            listener.listen()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        bank = bank_on(url, tmp_path)
+        await bank.put(reflection("cache", "own"))
+        await bank.put(reflection("heap", "other"))
+        with pytest.raises(StoreError, match=f"the Chroma server {url} cannot be used") as caught:
+            await bank.search("heap")
+        assert "bank_server" in caught.value.remedy and "\n" not in str(caught.value)
+        told: list[object] = []
+        found = await BankRecaller(bank, listener=told.append).recall("cache")
+    assert found.ids == ("own",) and "the memory is left out" in str(told[0])
+
+
+def test_the_server_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RUBRICEM_BANK_SERVER", "http://localhost:8000/")
+    settings = load_settings()
+    assert settings.bank_server == "http://localhost:8000"
+    assert open_bank(settings).server == "http://localhost:8000"
+    monkeypatch.setenv("RUBRICEM_BANK_SERVER", "localhost")
+    with pytest.raises(SettingsError, match="RUBRICEM_BANK_SERVER cannot be"):
+        load_settings()

@@ -1,0 +1,264 @@
+"""A reader of choices with one token per character, whose probabilities follow a rule.
+
+What a pairwise judge writes, and models that write it by script.
+
+A token server on loopback that compares two replies by script, in ids of the tiny model.
+
+It speaks vLLM's `/v1/completions`, `/tokenize` and `/detokenize`. A prompt is 32 tokens, its hash,
+so that training on it is quick; what is written has one token for each character. The script is
+told which model is asked, which reply is the better one, and the seed and temperature.
+"""
+
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from rubricem.judge.pairwise import Preference
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.interfaces import (
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    StopPredicate,
+    StopReason,
+)
+from rubricem.memory.schema import Usage
+
+
+class FixedReader:
+    """A `ChoiceReader`; the rule sees the whole prefix as text."""
+
+    name = "reader"
+    version = "1"
+
+    def __init__(
+        self, rule: Callable[[str], tuple[float, ...]], context_tokens: int = 100_000
+    ) -> None:
+        self.rule = rule
+        self.context_tokens = context_tokens
+        self.texts: list[str] = []
+        self.options: list[tuple[str, ...]] = []
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return await self.encode("\n".join(message.content for message in messages))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        self.texts.append("".join(map(chr, prefix)))
+        self.options.append(tuple(options))
+        return self.rule(self.texts[-1])
+
+
+PAID = Usage(prompt_tokens=100, completion_tokens=20, cost=0.5, calls=1)
+
+
+def chain(verdict: str, evaluation: str = "The first names the rule.") -> str:
+    """A whole chain of rubrics with the given verdict."""
+    return (
+        "<type>Chat</type>\n<rubric>\n1. Accuracy (60%)\n2. Clarity (40 %)\n"
+        "<justify>What is wrong helps nobody.</justify>\n</rubric>\n"
+        f"<eval>{evaluation}</eval>\n<answer>[[{verdict}]]</answer>"
+    )
+
+
+class ScriptedChat:
+    """A chat model that replies by list or by function; a None is a server that is down."""
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Sequence[str | None] | Callable[[str], str | None],
+        stop_reason: StopReason = "stop",
+    ) -> None:
+        self.script = script
+        self.stop_reason = stop_reason
+        self.asked: list[Sequence[Message]] = []
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        self.asked.append(list(messages))
+        reply = (
+            self.script(messages[1].content)
+            if callable(self.script)
+            else self.script[len(self.asked) - 1]
+        )
+        if reply is None:
+            raise PolicyError("the server is down", "Start it.")
+        return Completion(reply, self.stop_reason, usage=PAID)
+
+
+class RuledComparer:
+    """Prefers by a function of what is shown first and second: A, B or None."""
+
+    name = "ruled"
+
+    def __init__(self, rule: Callable[[str, str], str | None]) -> None:
+        self.rule = rule
+        self.shown: list[tuple[str, str]] = []
+
+    async def prefer(self, question: str, first: str, second: str) -> Preference:
+        self.shown.append((first, second))
+        winner = self.rule(first, second)
+        if winner is None:
+            return Preference(None, "it names no winner", usage=PAID)
+        return Preference("A" if winner == "A" else "B", f"{winner} is better", usage=PAID)
+
+
+def longer(first: str, second: str) -> str:
+    return "A" if len(first) > len(second) else "B"
+
+
+def place(first: str, second: str) -> str:
+    """A judge that looks at the place alone."""
+    return "A"
+
+
+GOOD, BAD = "a good reply", "a bad reply"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request for a comparison."""
+
+    model: str
+    better: str
+    """A or B, as the pair is shown"""
+    seed: int
+    greedy: bool
+
+
+Script = Callable[[Asked], str]
+
+
+@dataclass
+class JudgeServer:
+    """What is asked is written down."""
+
+    script: Script
+    asked: list[Asked] = field(default_factory=list)
+    prompts: dict[tuple[int, ...], str] = field(default_factory=dict)
+
+    def rendered(self, text: str) -> list[int]:
+        ids = [byte % 128 for byte in hashlib.sha256(text.encode()).digest()]
+        self.prompts[tuple(ids)] = text
+        return ids
+
+    def completion(self, body: dict[str, Any]) -> str:
+        prompt = self.prompts[tuple(body["prompt"])]
+        better = "A" if prompt.find(GOOD) < prompt.find(BAD) else "B"
+        greedy = body["temperature"] == 0
+        asked = Asked(body["model"], better, int(body.get("seed", 0)), greedy)
+        self.asked.append(asked)
+        return self.script(asked)
+
+
+def by_seed(asked: Asked) -> str:
+    """Right at every second seed when sampled; at temperature 0 always for what is shown first."""
+    other = "B" if asked.better == "A" else "A"
+    right = asked.better if asked.seed % 2 else other
+    return chain("A" if asked.greedy else right)
+
+
+def ids_of(text: str) -> list[int]:
+    return [ord(c) if ord(c) < 128 else ord("?") for c in text]
+
+
+def text_of(ids: list[int]) -> str:
+    return "".join(chr(number) for number in ids)
+
+
+@contextmanager
+def judging(script: Script = by_seed) -> Iterator[tuple[str, JudgeServer]]:
+    """The server's address, which ends in /v1, and what it was asked."""
+    server = JudgeServer(script)
+
+    class Answering(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: Any) -> None:
+            """Tests print nothing."""
+
+        def do_GET(self) -> None:
+            names = ("judge", "trained")
+            listed = [{"id": n, "owned_by": "vllm", "max_model_len": 16384} for n in names]
+            self.reply({"object": "list", "data": listed})
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if self.path == "/tokenize":
+                if "prompt" in body:
+                    ids = ids_of(body["prompt"])
+                else:
+                    ids = server.rendered("\n".join(m["content"] for m in body["messages"]))
+                self.reply({"tokens": ids, "max_model_len": 16384})
+            elif self.path == "/detokenize":
+                self.reply({"prompt": text_of(body["tokens"])})
+            else:
+                self.stream(server.completion(body), body["max_tokens"])
+
+        def stream(self, text: str, most: int) -> None:
+            ids, finish = ids_of(text)[:most], "length" if len(text) > most else "stop"
+            told = {"tokens": list(text[:most]), "token_logprobs": [-2.0] * len(ids)}
+            pieces = [
+                {"text": text[:most], "token_ids": ids, "logprobs": told, "finish_reason": None},
+                {"text": "", "token_ids": [], "logprobs": None, "finish_reason": finish},
+            ]
+            lines = [f"data: {json.dumps({'choices': [piece]})}\n\n" for piece in pieces]
+            self.send("".join([*lines, "data: [DONE]\n\n"]), "text/event-stream")
+
+        def reply(self, value: dict[str, Any]) -> None:
+            self.send(json.dumps(value), "application/json")
+
+        def send(self, text: str, kind: str) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    http.daemon_threads = True
+    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{http.server_address[1]}/v1", server
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+def pairs_file(path: Path, count: int, first: int = 0) -> Path:
+    """Pairs in RewardBench's form; the chosen reply is the good one."""
+    rows = [
+        {"id": n, "prompt": f"Which is {n}?", "chosen": GOOD, "rejected": BAD}
+        for n in range(first, first + count)
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def toml(path: Path, table: str, told: dict[str, Any], **engine: Any) -> Path:
+    """A configuration for the tiny model beside it."""
+    settings = {"out": "out", "model": "tiny.gguf", "rank": 4, "alpha": 8.0, "threads": 1,
+                "dtype": "float32", "max_row_tokens": 8192, **engine}  # fmt: skip
+    lines = [f"{name} = {json.dumps(value)}\n" for name, value in settings.items()]
+    tables = {table: {k: v for k, v in told.items() if not isinstance(v, dict)}}
+    tables |= {f"{table}.{k}": v for k, v in told.items() if isinstance(v, dict)}
+    for name, values in tables.items():
+        lines += [f"[{name}]\n", *(f"{k} = {json.dumps(v)}\n" for k, v in values.items())]
+    path.write_text("".join(lines))
+    return path

@@ -1,0 +1,294 @@
+"""A real OpenAI-compatible server on loopback that answers by script and can fail on demand.
+
+    with ScriptedServer(["<think>...", Fault(503), "<answer>..."]) as server:
+        OpenAIChat("any", server.base_url, "key", ...)
+
+The script is a function of the request's JSON and of the number of chat requests before it, or
+a list with one reply per chat request. A reply is a text, a `Reply` that says how the text is
+sent, or a `Fault`. Streamed and plain replies are both spoken; `requests` records every one.
+"""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+from tests.support.waiting import wait_for
+
+Json = dict[str, Any]
+
+USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A reply that is not cut into default pieces, or not plain text alone."""
+
+    text: str = ""
+    pieces: Sequence[str] | None = None
+    reasoning: str = ""
+    reasoning_field: str = "reasoning_content"
+    finish: str | None = "stop"
+    usage: Mapping[str, Any] | None = field(default_factory=lambda: USAGE)
+    piece_seconds: float = 0.0
+    cut_after: int | None = None
+    """the connection is dropped after so many pieces"""
+    hang_after: int | None = None
+    """nothing more is sent after so many pieces, and the connection stays open"""
+    comments_every: float | None = None
+    """seconds between the keep-alive comments that are sent instead, for a hanging stream"""
+    endless: bool = False
+    """the pieces are sent again and again"""
+    error_after: Mapping[str, Any] | None = None
+    """an error event after the pieces, instead of an end"""
+
+    def parts(self) -> list[str]:
+        if self.pieces is not None:
+            return list(self.pieces)
+        return [self.text[i : i + 8] for i in range(0, len(self.text), 8)]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An HTTP error; `seconds` is how long it takes, `body` replaces the usual error object."""
+
+    status: int
+    message: str = "scripted fault"
+    code: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    body: str | None = None
+
+
+@dataclass(frozen=True)
+class Hang:
+    """No response at all until the server is closed."""
+
+
+Scripted = str | Reply | Fault | Hang
+Script = Callable[[Json, int], Scripted] | Sequence[Scripted]
+
+
+@dataclass
+class Recorded:
+    """One chat request as it came."""
+
+    body: Json
+    headers: Mapping[str, str]
+    """names in lower case"""
+    at: float
+    """`time.monotonic()` at its arrival"""
+
+
+class ScriptedServer:
+    """Start and stop it with `with`; `base_url` ends in /v1."""
+
+    def __init__(self, script: Script, models: Sequence[str] | None = ("scripted",)) -> None:
+        self.requests: list[Recorded] = []
+        self.most_at_once = 0
+        self.connections = 0
+        self.models = models
+        self.closing = threading.Event()
+        self._script = script
+        self._at_once = self._open = 0
+        self._lock = threading.Lock()
+        self._http = _Server(("127.0.0.1", 0), _Answering)
+        self._http.scripted = self
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+
+    def __enter__(self) -> "ScriptedServer":
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.closing.set()
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+    def settle(self) -> None:
+        """Return once all is noted that was sent by clients which are gone."""
+        with socket.create_connection(self._http.server_address) as last:
+            last.sendall(b"GET / HTTP/1.0\r\n\r\n")
+            while last.recv(4096):
+                pass
+        wait_for(lambda: self._open == 0)
+
+    def opened(self, connections: int) -> None:
+        with self._lock:
+            self._open += connections
+
+    def record(self, body: Json, headers: Mapping[str, str]) -> Scripted:
+        """Note a chat request and say how it is answered."""
+        with self._lock:
+            number = len(self.requests)
+            self.requests.append(Recorded(body, headers, time.monotonic()))
+        if callable(self._script):
+            return self._script(body, number)
+        if number < len(self._script):
+            return self._script[number]
+        return Fault(418, f"the script has no reply for request {number}")
+
+    def enter(self) -> None:
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+
+    def leave(self) -> None:
+        with self._lock:
+            self._at_once -= 1
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    scripted: ScriptedServer
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.scripted.opened(1)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.scripted.opened(-1)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that close a stream early are part of what is tested."""
+
+
+class _Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.scripted.connections += 1
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests print nothing."""
+
+    def do_GET(self) -> None:
+        models = self.server.scripted.models
+        if not self.path.endswith("/models") or models is None:
+            self._json(404, {"error": {"message": "no such path"}})
+        else:
+            self._json(200, {"object": "list", "data": [{"id": name} for name in models]})
+
+    def do_POST(self) -> None:
+        scripted = self.server.scripted
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.path.endswith("/chat/completions"):
+            self._json(404, {"error": {"message": "no such path"}})
+            return
+        scripted.enter()
+        try:
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            self._answer(scripted.record(body, headers), body)
+        finally:
+            scripted.leave()
+
+    def _answer(self, reply: Scripted, request: Json) -> None:
+        if isinstance(reply, Hang):
+            self._hang(None)
+        elif isinstance(reply, Fault):
+            self._fail(reply)
+        else:
+            reply = Reply(reply) if isinstance(reply, str) else reply
+            if request.get("stream"):
+                self._stream(reply, request)
+            else:
+                self._whole(reply)
+
+    def _hang(self, comments_every: float | None) -> None:
+        while not self.server.scripted.closing.wait(comments_every or 0.05):
+            if comments_every:
+                self._chunk(b": still here\n\n")
+        self.close_connection = True
+
+    def _fail(self, fault: Fault) -> None:
+        time.sleep(fault.seconds)
+        error = {"error": {"message": fault.message, "code": fault.code}}
+        body = json.dumps(error) if fault.body is None else fault.body
+        self._send(fault.status, body.encode(), fault.headers)
+
+    def _json(self, status: int, value: Json) -> None:
+        self._send(status, json.dumps(value).encode(), {})
+
+    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        own = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        for name, value in {**own, **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _whole(self, reply: Reply) -> None:
+        message = {"role": "assistant", "content": "".join(reply.parts())}
+        if reply.reasoning:
+            message[reply.reasoning_field] = reply.reasoning
+        choice = {"index": 0, "message": message, "finish_reason": reply.finish}
+        self._json(200, {"choices": [choice], "usage": reply.usage})
+
+    def _stream(self, reply: Reply, request: Json) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for i in range(0, len(reply.reasoning), 8):
+            self._event({reply.reasoning_field: reply.reasoning[i : i + 8]})
+        if self._pieces(reply):
+            self._end(reply, bool((request.get("stream_options") or {}).get("include_usage")))
+
+    def _pieces(self, reply: Reply) -> bool:
+        """Send the pieces; whether the stream goes on to its end."""
+        parts, sent = reply.parts(), 0
+        while not self.server.scripted.closing.is_set():
+            if sent == reply.cut_after:
+                self.close_connection = True
+                return False
+            if sent == reply.hang_after:
+                self._hang(reply.comments_every)
+                return False
+            if sent >= len(parts) and not reply.endless:
+                return True
+            piece = parts[sent % len(parts)]
+            self._event({"content": piece})
+            sent += 1
+            time.sleep(reply.piece_seconds)
+        return False
+
+    def _end(self, reply: Reply, usage_wanted: bool) -> None:
+        if reply.error_after is not None:
+            self._chunk(b"data: " + json.dumps({"error": reply.error_after}).encode() + b"\n\n")
+        elif reply.finish:
+            self._event({}, {"finish_reason": reply.finish})
+        if reply.usage and usage_wanted:
+            self._data({"choices": [], "usage": reply.usage})
+        self._chunk(b"data: [DONE]\n\n")
+        self.wfile.write(b"0\r\n\r\n")
+
+    def _event(self, delta: Json, extra: Mapping[str, Any] | None = None) -> None:
+        choice = {"index": 0, "delta": delta, "finish_reason": None, **(extra or {})}
+        self._data({"object": "chat.completion.chunk", "choices": [choice]})
+
+    def _data(self, value: Json) -> None:
+        self._chunk(b"data: " + json.dumps(value).encode() + b"\n\n")
+
+    def _chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()

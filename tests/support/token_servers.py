@@ -1,0 +1,266 @@
+"""Policies over replayed servers, opened as the product opens them, with short waits.
+
+A loopback server that replays what model servers send: JSON by route, and streams of events.
+
+    with RecordedServer(recorded("vllm")) as server:
+        ...  # server.root, server.asked
+
+Routes are named like `POST /tokenize`. What stands there is a value to be sent, a stream, a
+failure, or a function of the request's JSON that gives one of them.
+
+A vLLM that spells: one token a character, texts by script; it can be made to lie.
+
+    with spelling(script) as server: ...  # a `RecordedServer`
+
+The script is given all that was asked so far as text and the request; prompts are decoded from
+the ids that come in.
+"""
+
+import json
+import threading
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any
+
+from rubricem.agent.models.http import ModelServer
+from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
+from rubricem.agent.models.tokens import Kind, TokenServer, open_tokens
+from rubricem.memory.interfaces import Message
+from tests.conftest import ROOT
+
+Json = dict[str, Any]
+RECORDED = ROOT / "tests" / "data" / "recorded"
+
+
+@dataclass(frozen=True)
+class Events:
+    """A stream of events; `broken` drops the connection instead of ending it."""
+
+    events: Sequence[Json]
+    broken: bool = False
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An HTTP error."""
+
+    status: int
+    message: str = "recorded failure"
+
+
+Route = Json | Events | Failure | Callable[[Json], Any]
+
+
+def recorded(name: str) -> dict[str, Route]:
+    """The routes of `tests/recorded/NAME.json`; of several replies the first whose `asked` fits."""
+    written: Json = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
+    return {route: _route(value) for route, value in written["routes"].items()}
+
+
+def _route(value: Any) -> Route:
+    if isinstance(value, list):
+
+        def reply(asked: Json) -> Any:
+            fits = (one for one in value if one["asked"].items() <= asked.items())
+            found = next(fits, None)
+            return (
+                Failure(400, f"nothing recorded for {asked}") if found is None else found["reply"]
+            )
+
+        return reply
+    return Events(value["events"]) if "events" in value else value["reply"]
+
+
+class RecordedServer:
+    """Start and stop it with `with`; `root` has no `/v1`."""
+
+    def __init__(self, routes: Mapping[str, Route]) -> None:
+        self.routes = dict(routes)
+        self.asked: list[tuple[str, Json]] = []
+        self._http = _Server(("127.0.0.1", 0), _Answering)
+        self._http.recorded = self
+
+    @property
+    def root(self) -> str:
+        return f"http://127.0.0.1:{self._http.server_address[1]}"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.root}/v1"
+
+    def bodies(self, route: str) -> list[Json]:
+        return [body for name, body in self.asked if name == route]
+
+    def __enter__(self) -> "RecordedServer":
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    recorded: RecordedServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that close a stream early are part of what is tested."""
+
+
+class _Answering(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Tests print nothing."""
+
+    def do_GET(self) -> None:
+        self._answer(f"GET {self.path}", {})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._answer(f"POST {self.path}", body)
+
+    def _answer(self, route: str, body: Json) -> None:
+        self.server.recorded.asked.append((route, body))
+        reply = self.server.recorded.routes.get(route, Failure(404, "no such path"))
+        reply = reply(body) if callable(reply) else reply
+        if isinstance(reply, Events):
+            self._stream(reply)
+        elif isinstance(reply, Failure):
+            self._send(reply.status, {"error": {"message": reply.message}})
+        else:
+            self._send(200, reply)
+
+    def _send(self, status: int, value: Any) -> None:
+        written = json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(written)))
+        self.end_headers()
+        self.wfile.write(written)
+
+    def _stream(self, reply: Events) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for event in reply.events:
+            self._chunk(json.dumps(event).encode())
+        if reply.broken:
+            self.close_connection = True
+        else:
+            self._chunk(b"[DONE]")
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _chunk(self, data: bytes) -> None:
+        event = b"data: " + data + b"\n\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
+        self.wfile.flush()
+
+
+END = 0x10FFFF
+"""the id of the end of a turn"""
+Script = Callable[[str, Json], str]
+
+
+def spelled(text: str) -> list[int]:
+    return [ord(character) for character in text]
+
+
+def read(ids: list[int]) -> str:
+    return "".join(map(chr, ids))
+
+
+def rendered(messages: list[Json]) -> str:
+    return "".join(f"[{m['role']}] {m['content']}\n" for m in messages) + "[assistant] "
+
+
+def spelling(script: Script, lie: int = 0, logprob: float | None = -0.5) -> RecordedServer:
+    """`lie` is added to every id that is given back; a None stands for no log-probability."""
+
+    def tokenised(asked: Json) -> Json:
+        text = rendered(asked["messages"]) if "messages" in asked else asked["prompt"]
+        return {"tokens": spelled(text), "count": len(text), "max_model_len": 65_536}
+
+    def completion(asked: Json) -> Events:
+        text = script(read(asked["prompt"]), asked)
+        pieces = [text[at : at + 40] for at in range(0, len(text), 40)]
+        return Events([*(_event(p, spelled(p), None) for p in pieces), _event("", [END], "stop")])
+
+    def _event(text: str, ids: list[int], finish: str | None) -> Json:
+        told = {"tokens": [*text] or ["<|end|>"], "token_logprobs": [logprob] * len(ids)}
+        own = [one + lie if one != END else one for one in ids]
+        choice = {"text": text, "token_ids": own, "logprobs": told, "finish_reason": finish}
+        return {"choices": [choice]}
+
+    listed = {"id": "speller", "owned_by": "vllm", "root": "org/speller", "max_model_len": 65_536}
+    return RecordedServer(
+        {
+            "GET /v1/models": {"object": "list", "data": [listed]},
+            "POST /tokenize": tokenised,
+            "POST /detokenize": lambda asked: {"prompt": read(asked["tokens"])},
+            "POST /v1/completions": completion,
+        }
+    )
+
+
+QUICK = Retry(tries=3, first=0.01, longest=0.02, total=1.0)
+CHAT = [Message("system", "Be brief."), Message("user", "Count.")]
+
+
+@asynccontextmanager
+async def http_to(base_url: str) -> AsyncIterator[ModelServer]:
+    http = ModelServer(Server(Endpoint.parse(base_url), "qwen", "OPENAI_API_KEY"))
+    try:
+        yield http
+    finally:
+        await http.aclose()
+
+
+@asynccontextmanager
+async def maybe_opened(
+    server: RecordedServer,
+    kind: Kind | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+    timeout: float = 5.0,
+) -> AsyncIterator[TokenServer | None]:
+    async with http_to(server.base_url) as http:
+        yield await open_tokens(
+            http, kind, context_tokens=2048, limiter=Limiter(8), price=None, timeout=timeout,
+            tell=tell, retry=QUICK,
+        )  # fmt: skip
+
+
+@asynccontextmanager
+async def opened(server: RecordedServer, kind: Kind | None = None) -> AsyncIterator[TokenServer]:
+    async with maybe_opened(server, kind) as found:
+        assert found is not None
+        yield found
+
+
+def changed(events: Events, change: Callable[[Json], Any]) -> Events:
+    """Every event with something done to a copy of it."""
+    import copy
+
+    copies = [copy.deepcopy(event) for event in events.events]
+    for event in copies:
+        change(event)
+    return replace(events, events=copies)
+
+
+def without(routes: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    return {name: route for name, route in routes.items() if name not in names}

@@ -1,0 +1,143 @@
+"""The house stays in order: the rules of CONTRIBUTING, held against the text of the rooms."""
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+from benchmarks.house import (
+    MOST_EDGES,
+    MOST_ENTRIES,
+    MOST_FILE_LINES,
+    MOST_FILES,
+    MOST_FUNCTION_LINES,
+    MOST_SINGLE,
+    PACKAGE,
+    ROOMS,
+    House,
+    circles,
+    measure,
+)
+from tests.conftest import ROOT
+
+EXTRAS = ("postgres", "mcp", "trl", "verl")
+HOUSE = House(ROOT)
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """The modules that a file names in an import, anywhere in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+@pytest.fixture
+def draft(tmp_path: Path) -> Path:
+    """Four empty rooms."""
+    for room in ROOMS:
+        (tmp_path / room).mkdir()
+        (tmp_path / room / "__init__.py").touch()
+    return tmp_path
+
+
+def test_rooms_import_only_rooms_to_their_right() -> None:
+    assert all((ROOT / room / "__init__.py").is_file() for room in ROOMS)
+    assert HOUSE.leftward() == []
+
+
+def test_a_leftward_import_is_found_even_inside_a_function(draft: Path) -> None:
+    (draft / "agent" / "cli.py").touch()
+    (draft / "judge" / "bad.py").write_text("def f():\n    from rubricem.agent.cli import main\n")
+    (draft / "judge" / "worse.py").write_text("from rubricem.agent import cli\n")
+    assert House(draft).leftward() == [
+        "judge.bad imports agent.cli",
+        "judge.worse imports agent.cli",
+    ]
+
+
+def test_every_import_of_our_own_names_the_package() -> None:
+    for module in HOUSE.modules.values():
+        for name in imported(module.tree):
+            assert not name.startswith("."), f"{module.name} has a relative import"
+            assert name.split(".")[0] not in ROOMS, f"{module.name} imports {name}: a bare room"
+        # Only `from rubricem.x import y` is read as an edge.
+        plain = [n for n in ast.walk(module.tree) if isinstance(n, ast.Import)]
+        assert not [a for n in plain for a in n.names if a.name.startswith(PACKAGE)], module.name
+
+
+def test_the_graph_cannot_import_the_judge() -> None:
+    modules = HOUSE.reachable("agent.research.graph")
+    assert {"agent.research.run", "memory.schema"} <= modules, "the walk follows imports"
+    assert not [name for name in modules if name.split(".")[0] == "judge"]
+
+
+def test_a_judge_behind_two_imports_is_found(draft: Path) -> None:
+    (draft / "agent" / "graph.py").write_text("from rubricem.agent import nodes\n")
+    (draft / "agent" / "nodes.py").write_text("def f():\n    from rubricem.judge import stage\n")
+    (draft / "judge" / "stage.py").touch()
+    assert House(draft).reachable("agent.graph") == {"agent.graph", "agent.nodes", "judge.stage"}
+
+
+def test_no_file_and_no_function_is_too_long() -> None:
+    for module in HOUSE.modules.values():
+        assert module.lines <= MOST_FILE_LINES, f"{module.name} has {module.lines} lines"
+        for function in module.functions:
+            length = (function.end_lineno or function.lineno) - function.lineno + 1
+            assert length <= MOST_FUNCTION_LINES, f"{module.name}.{function.name}: {length} lines"
+
+
+def test_folders_names_circles_and_edges_keep_to_the_rules() -> None:
+    assert {name: n for name, n in HOUSE.folders().items() if n > MOST_ENTRIES} == {}
+    assert HOUSE.file_circles() == []
+    found = measure(ROOT)
+    assert found["files"] <= MOST_FILES
+    assert found["edges_per_1000_lines"] <= MOST_EDGES + 0.5
+    assert found["imported_once_share"] <= MOST_SINGLE
+
+
+def test_circles_are_found_with_all_that_is_on_them() -> None:
+    assert circles({"a": ["b"], "b": ["c"], "c": ["a", "d"], "d": []}) == [["a", "b", "c"]]
+    assert circles({"a": ["b"], "b": []}) == []
+
+
+def test_what_is_counted_by_hand_comes_out(draft: Path) -> None:
+    (draft / "memory" / "a.py").write_text("class A:\n    pass\n\n\ndef f(): ...\ndef g(): ...\n")
+    (draft / "judge" / "b.py").write_text(
+        "from rubricem.memory.a import f\n\n\nclass A:\n    pass\n"
+    )
+    (draft / "agent" / "c.py").write_text(
+        "from rubricem.judge import b\nfrom rubricem.memory.a import f, g\n\nprint(b.A, f, g)\n"
+    )
+    house = House(draft)
+    assert house.edges == 3
+    assert house.imported_once() == ["judge.b"]
+    assert house.narrow_functions() == (["memory.a.g"], 2)
+    assert house.repeated_classes() == {"A": ["judge.b", "memory.a"]}
+
+
+def test_every_package_that_is_imported_is_a_declared_dependency() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    # What an extra brings is imported by the one module that says so where it is missing.
+    extras = project["optional-dependencies"]
+    extra = [requirement for name in EXTRAS for requirement in extras[name]]
+    declared = {_normal(requirement) for requirement in [*project["dependencies"], *extra]}
+    distributions = packages_distributions()
+    for module in HOUSE.modules.values():
+        for name in {name.split(".")[0] for name in imported(module.tree)}:
+            if name == PACKAGE or name in sys.stdlib_module_names:
+                continue
+            owners = {_normal(owner) for owner in distributions.get(name, [name])}
+            assert owners & declared, f"{module.name} imports {name}: not declared"
+
+
+def _normal(requirement: str) -> str:
+    name = requirement
+    for mark in "[<>=!~; ":
+        name = name.split(mark)[0]
+    return name.lower().replace("_", "-")

@@ -1,0 +1,473 @@
+"""`rubricem collect` and `rubricem export` over a scripted server that writes, judges, reflects.
+
+What can go wrong while `rubricem collect` runs as a process, and that nothing is lost by it.
+"""
+
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.settings import load_settings
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Reflection, Stage
+from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.gate import at_once
+from rubricem.training.collect.groups import Reflected
+from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.setup import CollectOptions, judge_settings, open_collector
+from rubricem.training.collect.tally import tally
+from rubricem.training.rows.row import TrainRow
+from tests.conftest import ENVIRONMENT
+from tests.support.policies import ASKED, SAMPLING, answer, client, plan
+from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
+from tests.support.waiting import PATIENCE, Process, wait_for
+
+QUESTION = "What does functools.lru_cache do with maxsize=None?"
+REFLECTION = (
+    "<reflection_rubrics>\nCritical Requirement: name the bound.\n</reflection_rubrics>\n"
+    "<reflection_takeaways>\n- Read the documentation first.\n</reflection_takeaways>"
+)
+PROPOSAL = json.dumps(
+    {
+        stage: {"positive": [{"title": "Rule", "description": f"The {stage} names the rule."}]}
+        for stage in ("plan", "answer")
+    }
+)
+
+
+def scripted(body: dict[str, Any], number: int) -> Scripted:
+    """A policy whose answers differ, and a judge that likes those which end in an even digit."""
+    messages = [message["content"] for message in body["messages"]]
+    system, said = messages[0], messages[1]
+    if "Criteria:" in said:
+        good = 2 if re.search(r"answer \d*[02468]</cite>", said) else 0
+        given = [{"number": n, "justification": "so it is", "points": good} for n in (1, 2)]
+        return json.dumps({"verdicts": given})
+    if "Criteria in force:" in said or ("one JSON object" in system and "review" not in said):
+        return PROPOSAL
+    if "<run>" in said:
+        return REFLECTION
+    if ids := re.findall(r"review ([A-Z])\]", said):
+        parts = {"diagnostic_accuracy": 0.9, "specificity": 0.9, "scope_and_balance": 0.9}
+        listed = [{"id": i, "justification": "good", **parts} for i in dict.fromkeys(ids)]
+        return json.dumps({"reviews": listed})
+    if "tool_output" in messages[-1]:
+        return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
+    return plan()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    (documents / "lru.md").write_text(
+        "# lru_cache\nWithout a maxsize the lru_cache has no bound.\n"
+    )
+    (tmp_path / "questions.txt").write_text(f"{QUESTION}\n")
+    return tmp_path
+
+
+def collect(folder: Path, server: ScriptedServer, *arguments: str) -> Result:
+    named = [str(folder / "questions.txt"), "--out", str(folder / "run")]
+    source = ["--base-url", server.base_url, "--source", str(folder / "documents")]
+    return CliRunner().invoke(main, ["collect", *named, *source, *arguments])
+
+
+def export(folder: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["export", str(folder / "run"), *arguments])
+
+
+def test_groups_are_collected_judged_reflected_upon_and_kept(folder: Path):
+    with ScriptedServer(scripted) as server:
+        done = collect(folder, server, "--group-size", "4", "--reflections", "2", "--memory", "on")
+    assert done.exit_code == 0, done.output
+    assert "1 groups in 1 steps, 4 rollouts: 4 finished" in done.stdout
+    assert "2 reflections, 1 accepted" in done.stdout
+    assert "s000-q000-r3: finished, 1 searches" in done.stderr
+    run = RunDirectory(folder / "run")
+    (group,) = run.groups()
+    assert len(group.trajectories) == 4 and group.notes == ()
+    scores = {j.score(Stage.ANSWER) for j in run.judgements()}
+    assert scores <= {0.0, 1.0} and len(list(run.judgements())) == 4
+    reflected = run.part(0, "s000-q000-reflected", Reflected)
+    assert reflected and reflected.usage.calls == 3, "two were written, and judged at once"
+    buffer = BufferStore(folder / "data" / "buffers").load(QUESTION)
+    assert buffer.version > 0
+    assert group.rubric_version.startswith("1-")
+
+
+def banked(folder: Path) -> list[Reflection]:
+    return [i.reflection for i in asyncio.run(RubricBank(folder / "data").items())]
+
+
+def test_what_was_accepted_is_in_the_bank(folder: Path):
+    with ScriptedServer(scripted) as server:
+        collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on")
+    (item,) = banked(folder)
+    assert (item.question, item.takeaways) == (QUESTION, "- Read the documentation first.")
+
+
+def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
+    with ScriptedServer(scripted) as server:
+        collect(folder, server, "--group-size", "2", "--reflections", "1")
+    assert banked(folder) == []
+
+
+def test_a_step_recalls_what_the_steps_before_it_taught_and_nothing_of_its_own(folder: Path):
+    twice = Selected(tuple(Question(id=number, question=QUESTION) for number in ("0", "1")))
+    with ScriptedServer(scripted) as server:
+        flags = {"base_url": server.base_url, "source": (str(folder / "documents"),)}
+        settings = load_settings({**flags, "memory": "on", "decoding": "free"})
+
+        async def collected() -> None:
+            options = CollectOptions(group_size=2, reflections=1)
+            run = RunDirectory(folder / "run")
+            async with open_collector(settings, options, run, twice, lambda line: None) as opened:
+                await opened.collect()
+
+        asyncio.run(collected())
+    first, second = RunDirectory(folder / "run").groups()
+    (earlier, _) = banked_ever(folder)
+    assert (first.step, first.recalled) == (0, ())
+    assert (second.step, second.recalled) == (1, (earlier.id,))
+    prompts = [t.segments[0].text for t in RunDirectory(folder / "run").trajectories()]
+    assert ["- Read the documentation first." in prompt for prompt in prompts] == [
+        False, False, True, True,
+    ]  # fmt: skip
+
+
+def test_what_is_asked_what_is_dropped_and_what_is_held_out_is_kept_with_the_run(folder: Path):
+    lines = [f"What is {n}?" for n in range(8)]
+    (folder / "questions.txt").write_text("\n".join([*lines, "WHAT is  0?", "x" * 300]))
+    with ScriptedServer(scripted) as server:
+        chosen = ("--held-out", "0.5", "--filter", "length<=20")
+        done = collect(folder, server, "--judge", "none", "--group-size", "1", *chosen)
+        other = collect(folder, server, "--judge", "none", "--group-size", "1")
+    assert done.exit_code == 0, done.output
+    run = RunDirectory(folder / "run")
+    selection = run.manifest().selection
+    assert selection is not None and (selection.filtered, selection.duplicates) == (1, 1)
+    held = (folder / "run" / "held_out.jsonl").read_text().splitlines()
+    asked = {question.question for question in run.questions()}
+    assert 0 < len(held) < 8 and selection.held_out == len(held)
+    assert asked.isdisjoint(json.loads(line)["question"] for line in held)
+    assert asked == {trajectory.question for trajectory in run.trajectories()}
+    assert done.stderr.startswith(
+        f"10 questions read, 1 filtered out, 1 duplicates dropped, {len(held)}"
+    )
+    assert other.exit_code == 2 and "another list of questions, selection" in other.stderr
+
+
+def banked_ever(folder: Path) -> list[Reflection]:
+    return [i.reflection for i in asyncio.run(RubricBank(folder / "data").history(QUESTION))]
+
+
+def test_the_same_command_again_asks_the_server_for_nothing(folder: Path):
+    with ScriptedServer(scripted) as server:
+        first = collect(folder, server, "--group-size", "2")
+        asked = len(server.requests)
+        again = collect(folder, server, "--group-size", "2")
+        assert len(server.requests) == asked
+    assert (again.exit_code, again.stdout) == (0, first.stdout)
+
+
+def test_a_run_that_a_server_broke_off_goes_on_where_it_was(folder: Path):
+    down = [True]
+
+    def failing(body: dict[str, Any], number: int) -> Scripted:
+        return Fault(401) if number > 1 and down[-1] else scripted(body, number)
+
+    with ScriptedServer(failing) as server:
+        broken = collect(folder, server, "--group-size", "2", "--judge", "none")
+        assert broken.exit_code == 1
+        assert "error: No rollout of step 0 came to an end" in broken.stderr
+        down[-1], asked = False, len(server.requests)
+        done = collect(folder, server, "--group-size", "2", "--judge", "none")
+        assert len(server.requests) == asked + 2, "the two plans were in the journal"
+    assert done.exit_code == 0 and "2 rollouts: 2 finished" in done.stdout
+
+
+def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path):
+    def failing(body: dict[str, Any], number: int) -> Scripted:
+        return Fault(401) if number > 1 else scripted(body, number)
+
+    shape = ("--group-size", "2", "--judge", "none")
+    with ScriptedServer(failing) as server:
+        assert collect(folder, server, *shape).exit_code == 1
+    with ScriptedServer(scripted) as moved:
+        done = collect(folder, moved, *shape)
+        assert len(moved.requests) == 2, "the two plans were in the journal"
+        other = collect(folder, moved, *shape, "--model", "another")
+    assert done.exit_code == 0 and "2 rollouts: 2 finished" in done.stdout
+    assert other.exit_code == 2 and "with another policy, settings" in other.stderr
+
+
+def test_what_is_said_of_a_scaffold_that_there_is_not_is_refused(folder: Path):
+    with ScriptedServer(scripted) as server:
+        for flag in ("--progress", "0.5"), ("--scaffold-decay", "linear"):
+            done = collect(folder, server, *flag)
+            assert done.exit_code == 2 and "none is asked for" in done.stderr
+        assert server.requests == []
+    assert not (folder / "run").exists()
+
+
+def test_other_settings_are_refused(folder: Path):
+    with ScriptedServer(scripted) as server:
+        collect(folder, server, "--group-size", "2", "--judge", "none")
+        other = collect(folder, server, "--group-size", "3", "--judge", "none", "--tool-calls", "2")
+    assert other.exit_code == 2
+    assert "holds a run with another group size, tool calls" in other.stderr
+
+
+def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
+    with ScriptedServer(scripted) as server:
+        collect(folder, server, "--group-size", "4", "--reflections", "0")
+    done = export(folder)
+    assert done.exit_code == 0, done.output
+    assert "0 rows (none), 0 trained tokens" in done.stdout
+    assert "4 dropped: it has no token ids" in done.stdout
+    assert (folder / "run" / "rows.jsonl").read_text() == ""
+
+
+@pytest.mark.model
+def test_with_a_tokeniser_its_rows_form_no_ratio(folder: Path, real_weights: Path):
+    with ScriptedServer(scripted) as server:
+        collect(folder, server, "--group-size", "6", "--reflections", "0")
+    run = RunDirectory(folder / "run")
+    apart = len({j.score(Stage.ANSWER) for j in run.judgements()}) > 1
+    out = folder / "rows.jsonl"
+    done = export(folder, "--model", "0.5b", "--credit", "answer-only", "--out", str(out))
+    assert done.exit_code == 0, done.output
+    rows = [TrainRow.model_validate_json(line) for line in out.read_text().splitlines()]
+    assert len(rows) == (6 if apart else 0)
+    assert not any(row.ratio_allowed for row in rows)
+
+
+def test_a_wrong_questions_file_or_folder_is_told(folder: Path):
+    with ScriptedServer(scripted) as server:
+        (folder / "questions.txt").write_text("\n")
+        done = collect(folder, server)
+    assert done.exit_code == 2 and "holds no question" in done.stderr
+    done = export(folder)
+    assert done.exit_code == 2 and "is no collecting run" in done.stderr
+
+
+def test_the_judge_is_the_policys_model_unless_another_is_named():
+    settings = load_settings({"base_url": "http://localhost:1/v1", "model": "large"})
+    assert judge_settings(settings, CollectOptions()) is settings
+    other = judge_settings(settings, CollectOptions(judge_model="1.5b"))
+    assert (other.model, other.base_url) == ("1.5b", None)
+    small = load_settings({"model": "0.5b"})
+    assert judge_settings(small, CollectOptions(judge_model="0.5b")) is small
+    there = judge_settings(settings, CollectOptions(judge_base_url="http://localhost:2/v1"))
+    assert (there.model, there.base_url) == (None, "http://localhost:2/v1")
+
+
+def test_an_embedded_model_has_as_many_runs_at_once_as_slots():
+    assert at_once(load_settings({"slots": 3})) == 3
+    assert at_once(load_settings({"base_url": "http://localhost:1/v1", "concurrency": 9})) == 9
+
+
+COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
+QUESTIONS = ("Which rule decides?", "What is excepted?")
+
+
+def turns(body: dict[str, Any], number: int) -> str:
+    later = "tool_output" in body["messages"][-1]["content"]
+    return answer('It is <cite id="S1">so</cite>.') if later else plan()
+
+
+def slowly(body: dict[str, Any], number: int) -> Scripted:
+    return Reply(turns(body, number), piece_seconds=0.02)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nWithout a maxsize, no bound.\n")
+    (tmp_path / "questions.txt").write_text("".join(f"{q}\n" for q in QUESTIONS))
+    return tmp_path
+
+
+def arguments_of(folder: Path, server: ScriptedServer, *more: str) -> list[str]:
+    named = [str(folder / "questions.txt"), "--out", str(folder / "run"), "--judge", "none"]
+    where = ["--base-url", server.base_url, "--source", str(folder / "documents")]
+    return ["collect", *named, *where, "--group-size", "2", *more]
+
+
+def environment_of(folder: Path) -> dict[str, str]:
+    prices = '{"scripted": [0, 0, 5000]}'
+    return {"RUBRICEM_DATA_DIR": str(folder / "data"), "RUBRICEM_MEMORY": "off",
+            "RUBRICEM_PRICES": prices}  # fmt: skip
+
+
+def begin(folder: Path, server: ScriptedServer, *arguments: str, **options: Any) -> Process:
+    """A process of its own, which can be interrupted and limited."""
+    return Process(
+        [*COMMAND, *arguments_of(folder, server, *arguments)],
+        env={**ENVIRONMENT, "HOME": os.environ["HOME"], **environment_of(folder)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options,
+    )  # fmt: skip
+
+
+def finished(folder: Path, server: ScriptedServer, *arguments: str) -> tuple[int, str, str]:
+    environment = environment_of(folder)
+    done = CliRunner().invoke(main, arguments_of(folder, server, *arguments), env=environment)
+    return done.exit_code, done.stdout, done.stderr
+
+
+def served(folder: Path) -> int:
+    """How many rollouts a run's finished steps hold."""
+    return tally(RunDirectory(folder / "run")).finished
+
+
+def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(out: Path):
+    with ScriptedServer(slowly) as server:
+        process = begin(out, server)
+        wait_for(lambda: len(server.requests) >= 4)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate()
+        asked = len(server.requests)
+        assert process.returncode == 130, errors
+        assert "Finishing the calls in flight; ^C again stops at once." in errors
+        assert "The run was interrupted. The same command goes on" in errors
+        assert not out and served(out) == 0
+        status, out, errors = finished(out, server)
+    assert status == 0, errors
+    assert "4 rollouts: 4 finished" in out
+    assert len(server.requests) == 8 and asked < 8, "no call was made twice"
+
+
+def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(out: Path):
+    hanging = threading.Event()
+
+    def script(body: dict[str, Any], number: int) -> Scripted:
+        return turns(body, number) if hanging.is_set() else Reply(plan(), hang_after=2)
+
+    with ScriptedServer(script) as server:
+        process = begin(out, server)
+        wait_for(lambda: len(server.requests) == 4)
+        process.send_signal(signal.SIGINT)
+        heard = iter(process.stderr.readline, "")
+        assert any("Finishing the calls in flight" in line for line in heard)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        assert process.returncode == 130
+        assert "Stopped at once. The same command goes on" in errors
+        hanging.set()
+        status, out, errors = finished(out, server)
+    assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
+
+
+def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finished(out: Path):
+    long = plan().replace("Look it up.", " ".join(map(str, range(1500))))
+
+    def script(body: dict[str, Any], number: int) -> str:
+        said = turns(body, number)
+        return long if said == plan() else said
+
+    def limit() -> None:
+        # What the system says of a file that may not grow is what it says of a full disk.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))
+
+    with ScriptedServer(script) as server:
+        process = begin(out, server, "--concurrency", "1", preexec_fn=limit)
+        _, errors = process.communicate()
+        before = len(server.requests)
+        assert process.returncode == 1, errors
+        told = [line for line in errors.splitlines() if line.startswith("error: ")]
+        assert len(told) == 1 and "cannot be used" in told[0], errors
+        assert "disk is not full" in errors
+        assert served(out) == 0
+        status, out, errors = finished(out, server, "--concurrency", "1")
+    assert status == 0, errors
+    assert "4 rollouts: 4 finished" in out
+    assert 8 <= len(server.requests) <= 9 and before < 8, "only the call that was not kept"
+
+
+def test_a_run_in_use_is_told_and_left_alone(out: Path):
+    told = threading.Event()
+
+    def script(body: dict[str, Any], number: int) -> str:
+        told.wait(PATIENCE)
+        return turns(body, number)
+
+    with ScriptedServer(script) as server:
+        process = begin(out, server)
+        wait_for(lambda: len(server.requests) >= 1)
+        status, _, errors = finished(out, server)
+        assert (status, "in use by another process" in errors) == (1, True), errors
+        told.set()
+        out, errors = process.communicate()
+    assert (process.returncode, "4 rollouts: 4 finished" in out) == (0, True), errors
+
+
+def test_a_group_whose_rollouts_all_fail_is_kept_with_its_reasons(out: Path):
+    def script(body: dict[str, Any], number: int) -> Scripted:
+        refused = QUESTIONS[0] in str(body["messages"])
+        return Fault(400, "this is refused") if refused else turns(body, number)
+
+    with ScriptedServer(script) as server:
+        status, out, errors = finished(out, server)
+    assert status == 0, errors
+    assert "4 rollouts: 2 finished" in out and "2 failed" in out
+    first, second = RunDirectory(out / "run").groups()
+    assert (first.trajectories, len(second.trajectories)) == ((), 2)
+    assert len(first.failures) == 2 and "this is refused" in first.failures[0]
+
+
+def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(out: Path):
+    # Twenty written tokens cost a tenth of a dollar.
+    with ScriptedServer(turns) as server:
+        status, _, errors = finished(out, server, "--max-run-cost", "0.35")
+        assert status == 3, errors
+        assert "The run's money is spent: 0.30 of 0.35 US dollars" in errors
+        assert "--max-run-cost" in errors and len(server.requests) == 3
+        status, out, errors = finished(out, server, "--max-run-cost", "5")
+    assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
+    assert len(server.requests) == 8
+
+
+def test_a_limit_of_money_needs_a_price(out: Path):
+    with ScriptedServer(turns, models=("nameless",)) as server:
+        status, _, errors = finished(out, server, "--max-run-cost", "1")
+    assert status == 2
+    assert "the price of nameless@" in errors and "rubricem.toml" in errors
+
+
+@pytest.mark.parametrize(
+    ("fault", "away"),
+    [(Fault(503), True), (Fault(429), True), (Fault(401), False), (Fault(400), False), ("", False)],
+)
+async def test_a_server_that_serves_nobody_is_told_from_one_that_refuses_a_call(
+    fault: Scripted, away: bool
+):
+    with ScriptedServer([fault] * 4) as server:
+        async with client(server.base_url) as chat:
+            with pytest.raises(PolicyError) as caught:
+                await chat.chat(ASKED, SAMPLING)
+    assert caught.value.away == away
+
+
+async def test_a_server_that_is_gone_serves_nobody():
+    with ScriptedServer([]) as server:
+        address = server.base_url
+    async with client(address) as chat:
+        with pytest.raises(PolicyError, match="no model server answers") as caught:
+            await chat.chat(ASKED, SAMPLING)
+    assert caught.value.away

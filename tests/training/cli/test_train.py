@@ -1,0 +1,364 @@
+"""A training run's configuration, and the plan that follows from it and its rows.
+
+Collected runs that nothing can be learnt from: one sentence and a remedy, before any model.
+
+^C during a training: the step under way is saved, and the same command goes on.
+"""
+
+import asyncio
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import TrajectoryGroup
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.gate import RunStopped
+from rubricem.training.local.checkpoints import TrainingFolder, read_weights
+from rubricem.training.local.fit import train
+from rubricem.training.local.local_config import (
+    TrainConfig,
+    build_config,
+    rate_at,
+    read_config,
+    read_rows,
+    select,
+    windows,
+)
+from rubricem.training.rounds.update import Metrics
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.show.events import Event, StepTaken, Watch
+from tests.support.collected import QUESTIONS, LengthJudge, Opened, judgement, manifest
+from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
+from tests.support.waiting import Process, wait_for
+from tests.training.local.test_fit import ROOT
+
+Build = Callable[..., TrainConfig]
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Build:
+    def built(**settings: object) -> TrainConfig:
+        return build_config({"out": "run", "rows": ["rows.jsonl"], **settings}, tmp_path)
+
+    return built
+
+
+def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text('out = "run"\nrows = ["a", "/b"]\nmodel = "m.gguf"\n')
+    config = read_config(tmp_path / "t.toml")
+    assert config.out == tmp_path / "run"
+    assert config.rows == (tmp_path / "a", Path("/b"))
+    assert config.model == str(tmp_path / "m.gguf")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('out = "x"', "rows: Field required"),
+        ('out = "x"\nrows = []', "rows: .*at least 1"),
+        ('out = "x"\nrows = ["r"]\nrank = 0', "rank: .*greater than or equal to 1"),
+        ('out = "x"\nrows = ["r"]\nlr = 1.0', "lr: Extra inputs"),
+        ('out = "x"\nrows = ["r"]\n[objective]\nclip = [1.5, 0.2]', "clip is how far"),
+        ('out = "x"\nrows = ["r"]\nrank = 8\nadaptation = "full"', "rank go with the adaptation"),
+        ('out = "x"\nrows = ["r"]\npack_tokens = 9\nmicro_batch = 2', "two ways to cut a window"),
+        ('out = "x"\nrows = ["r"]\nmin_rate = 1.0\nschedule = "linear"', "above learning_rate"),
+        ('out = "x"\nrows = ["r"]\nmin_rate = 1e-6', "needs a schedule that falls"),
+        ('out = "x"\nrows = ["r"]\nbest_is = "highest"', "best_is goes with best_by"),
+        ('out = "x"\nrows = ["r"]\nlearning_rate = inf', "learning_rate: .*finite"),
+        ("out =", "cannot be read"),
+    ],
+)
+def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / "t.toml").write_text(text)
+    with pytest.raises(SettingsError, match=fault):
+        read_config(tmp_path / "t.toml")
+
+
+def test_the_command_tells_a_wrong_configuration_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "t.toml").write_text('out = "x"\nrows = ["none.jsonl"]\n')
+    result = CliRunner().invoke(main, ["train", "sft", str(tmp_path / "t.toml")])
+    assert result.exit_code == 2
+    assert "none.jsonl cannot be read" in result.output
+    assert "rubricem export RUN" in result.output
+
+
+def test_imitation_is_told_what_only_the_policy_gradient_reads(tmp_path: Path) -> None:
+    rows = written(tmp_path / "rows.jsonl", [row(0, "sft")])
+    text = f'out = "x"\nrows = ["{rows}"]\npasses = 2\nnovelty = true\n[objective]\nbeta = 0.1\n'
+    (tmp_path / "t.toml").write_text(text + 'aggregation = "sequence-mean"\n')
+    result = CliRunner().invoke(main, ["train", "sft", str(tmp_path / "t.toml")])
+    assert result.exit_code == 2
+    assert "imitation makes no use of novelty, objective.beta, passes" in result.output
+
+
+def test_a_folder_is_its_rows_and_a_damaged_line_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", policy_rows(2))
+    assert read_rows([tmp_path]) == read_rows([path]) == policy_rows(2)
+    path.write_text(path.read_text() + "{}\n")
+    with pytest.raises(SettingsError, match=r"line 3 of .* is not a training row"):
+        read_rows([path])
+
+
+def test_rows_that_do_not_fit_are_counted_by_reason() -> None:
+    rows = [
+        row(0, "policy"),
+        row(1, "sft"),
+        row(2, "reflect", ratio_allowed=False),
+        row(3, "policy", loss_mask=(0,) * 24),
+    ]
+    selection = select(rows, "ss-grpo", 24)
+    assert [r.id for r in selection.rows] == ["row0"]
+    assert selection.dropped == {
+        "sft rows": 1,
+        "retokenised or forced": 1,
+        "without a trained token": 1,
+    }
+    with pytest.raises(SettingsError, match="1 longer than 23 tokens"):
+        select(rows[:1], "ss-grpo", 23)
+    with pytest.raises(SettingsError, match="same id"):
+        select([rows[0], rows[0]], "ss-grpo", 24)
+
+
+def test_a_group_is_never_divided(build: Build) -> None:
+    rows = policy_rows(6)
+    found = windows(rows, "ss-grpo", build(batch=2))
+    assert [len(window) for window in found] == [4, 2]
+    assert all(len({r.group for r in window}) * 2 == len(window) for window in found)
+    assert windows(rows, "ss-grpo", build()) == [found[0] + found[1]], "0: all in one step"
+
+
+def test_every_epoch_has_every_row_once_in_an_order_of_its_own(build: Build) -> None:
+    rows = [row(number) for number in range(8)]
+    config = build(batch=3, epochs=2)
+    found = windows(rows, "sft", config)
+    assert [len(window) for window in found] == [3, 3, 2] * 2
+    orders = [[r.id for w in found[at : at + 3] for r in w] for at in (0, 3)]
+    assert sorted(orders[0]) == sorted(orders[1]) == [f"row{n}" for n in range(8)]
+    assert orders[0] != orders[1]
+    assert windows(rows, "sft", config) == found
+    assert len(windows(rows, "sft", build(batch=3, epochs=2, max_steps=4))) == 4
+
+
+def test_the_rate_rises_then_falls_by_a_cosine(build: Build) -> None:
+    config = build(learning_rate=1.0, schedule="cosine", warmup=0.2)
+    rates = [rate_at(step, 10, config) for step in range(10)]
+    assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
+    assert rates[6] == pytest.approx(0.5) and rates[9] == pytest.approx(0.03806, abs=1e-4)
+    assert rate_at(7, 10, build(learning_rate=0.3)) == 0.3
+
+
+def test_a_linear_schedule_falls_to_the_least_rate(build: Build) -> None:
+    config = build(learning_rate=1.0, schedule="linear", warmup=0.2, min_rate=0.2)
+    rates = [rate_at(step, 10, config) for step in range(10)]
+    assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
+    assert rates[6] == pytest.approx(0.6) and rates[9] == pytest.approx(0.3)
+    cosine = build(learning_rate=1.0, schedule="cosine", min_rate=0.2)
+    assert rate_at(5, 10, cosine) == pytest.approx(0.6)
+
+
+def test_a_folder_of_weights_is_found_from_the_file_that_names_it(
+    build: Build, tmp_path: Path
+) -> None:
+    (tmp_path / "base").mkdir()
+    assert build(model="base").model == "base", "no model lies there: a name"
+    (tmp_path / "base" / "config.json").write_text("{}")
+    assert build(model="base").model == str(tmp_path / "base")
+
+
+def collected(folder: Path, judge: LengthJudge | None = None) -> Path:
+    async def collect() -> Path:
+        opened = Opened(folder, reflections=0)
+        made = opened.collector(judge=judge or LengthJudge(), reflecting=None, memory=None)
+        await made.collect()
+        opened.close()
+        return opened.run.folder
+
+    return asyncio.run(collect())
+
+
+def trained(folder: Path, run: Path, **more: Any) -> Result:
+    told = {"out": "out", "model": "no model is read.gguf", "rows": [str(run)], **more}
+    path = folder / "train.toml"
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    return CliRunner().invoke(main, ["train", "ss-grpo", str(path)])
+
+
+def said(done: Result) -> str:
+    assert not (
+        isinstance(done.exception, Exception) and not isinstance(done.exception, SystemExit)
+    )
+    return " ".join(done.stderr.split())
+
+
+def test_a_run_without_a_finished_step_is_empty(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    run.begin(manifest(), QUESTIONS)
+    done = trained(tmp_path, run.folder)
+    assert done.exit_code == 2, done.output
+    assert "no rollout of the runs gives a row for ss-grpo: no step is finished" in said(done)
+
+
+class AlikeJudge(LengthJudge):
+    """Every stage of every rollout is worth the same."""
+
+    async def judge(self, group: TrajectoryGroup, buffer: Any, step: int = 0) -> Any:
+        judged = await super().judge(group, buffer, step)
+        alike = tuple(judgement(trajectory, [0.5] * 4) for trajectory in group.trajectories)
+        return judged.model_copy(update={"judgements": alike})
+
+
+def test_a_run_whose_scores_are_all_alike_teaches_nothing(tmp_path: Path):
+    done = trained(tmp_path, collected(tmp_path, AlikeJudge()))
+    assert done.exit_code == 2, done.output
+    assert "gives a row for ss-grpo: 6 left out, its group differs at no stage" in said(done)
+    assert "groups whose stages are scored differently" in said(done)
+
+
+def test_a_run_whose_rows_are_all_too_long_is_told_with_their_number(tmp_path: Path):
+    done = trained(tmp_path, collected(tmp_path), max_row_tokens=2)
+    assert done.exit_code == 2, done.output
+    assert "no row to train on by ss-grpo (6 longer than 2 tokens)" in said(done)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_a_kept_score_that_is_no_number_is_damage_and_no_score(tmp_path: Path, number: str):
+    run = collected(tmp_path)
+    kept = run / "judgements.jsonl"
+    kept.write_text(re.sub('"score":[0-9.]+', f'"score":{number}', kept.read_text(), count=1))
+    last = max(run.glob("steps/*/done.json"))
+    committed = json.loads(last.read_text())
+    committed["sizes"]["judgements"] = kept.stat().st_size
+    last.write_text(json.dumps(committed))
+    done = trained(tmp_path, run)
+    assert done.exit_code == 1, done.output
+    assert "judgements.jsonl cannot be read" in said(done)
+    assert "take it from a copy" in said(done)
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main()", "train", "sft")
+
+
+def stopping(stop: asyncio.Event, step: int, told: list[int]) -> Watch:
+    """Who watches, and has the training stopped while the step after that one goes on."""
+
+    def watch(event: Event) -> None:
+        if isinstance(event, StepTaken):
+            told.append(event.number)
+            if event.number == step:
+                stop.set()
+
+    return watch
+
+
+@pytest.mark.parametrize("engine", ["local", "trl"])
+async def test_the_step_under_way_is_saved_and_the_rest_comes_later(
+    tiny: Path, tmp_path: Path, engine: str
+) -> None:
+    rows = policy_rows(8)
+    settings = {"batch": 1, "engine": engine, "save_every": 100}
+    whole = await train(config_of(tmp_path, tiny, rows, **settings), "ss-grpo", quiet)
+    config = config_of(tmp_path, tiny, rows, **settings, out="pieces")
+    stop, told = asyncio.Event(), list[int]()
+    with pytest.raises(RunStopped, match="its first 2 of 4 steps are saved") as stopped:
+        await train(config, "ss-grpo", quiet, watch=stopping(stop, 1, told), stop=stop)
+    assert stopped.value.by_person and told == [1, 2]
+    assert TrainingFolder(config.out).step() == 2
+    pieces = await train(config, "ss-grpo", quiet)
+    one, other = (read_weights(run.checkpoint, "lora") for run in (whole, pieces))
+    assert all(one[name].equal(other[name]) for name in one)
+    assert len(pieces.steps) == 4
+
+
+async def test_a_training_that_is_stopped_before_its_first_step_takes_none(
+    tiny: Path, tmp_path: Path
+) -> None:
+    stop = asyncio.Event()
+    stop.set()
+    config = config_of(tmp_path, tiny, policy_rows(2))
+    with pytest.raises(RunStopped, match="its first 0 of 1 steps are saved"):
+        await train(config, "ss-grpo", quiet, stop=stop)
+    assert not TrainingFolder(config.out).metrics()
+
+
+async def test_a_training_that_is_cancelled_ends_with_its_step(tiny: Path, tmp_path: Path) -> None:
+    config = config_of(tmp_path, tiny, [row(n) for n in range(8)], batch=1, epochs=50)
+    told: list[str] = []
+    task = asyncio.ensure_future(train(config, "sft", told.append))
+    while not any(line.startswith("step 3 of") for line in told):
+        await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    saved = TrainingFolder(config.out).step()
+    assert 3 <= saved < 400
+    await asyncio.sleep(0.2)
+    assert TrainingFolder(config.out).step() == saved, "nothing goes on behind"
+
+
+def begun(folder: Path, log: IO[str]) -> Process:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = Process((*COMMAND, folder / "train.toml"), env=environment, stderr=log)
+    out = TrainingFolder(folder / "out")
+    wait_for(lambda: out.step() >= 1 or process.poll() is not None)
+    assert process.poll() is None
+    return process
+
+
+def test_the_command_ends_by_one_interruption_and_leaves_its_folder_free(
+    tiny: Path, tmp_path: Path
+) -> None:
+    rows = written(tmp_path / "rows.jsonl", [row(n) for n in range(8)])
+    settings = {"out": "out", "rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 500,
+                "rank": 4, "threads": 1, "dtype": "float32"}  # fmt: skip
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+    (tmp_path / "train.toml").write_text(text, encoding="utf-8")
+    with (tmp_path / "log").open("w+") as log:
+        process = begun(tmp_path, log)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        log.seek(0)
+        said = log.read()
+    assert "Finishing the step under way; ^C again stops at once." in said
+    assert "are saved. The same command goes on" in said and "Traceback" not in said
+    saved = TrainingFolder(tmp_path / "out").step()
+    assert [line["step"] for line in TrainingFolder(tmp_path / "out").metrics()][-1] == saved
+    with (tmp_path / "out" / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with (tmp_path / "log").open("w+") as log:
+        process = begun(tmp_path, log)
+        out = TrainingFolder(tmp_path / "out")
+        wait_for(lambda: out.step() > saved)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+
+
+async def test_rounds_that_are_stopped_in_an_update_keep_it(tmp_path: Path) -> None:
+    stop, parts = asyncio.Event(), Parts(tmp_path, 3)
+    loop, train_rows = asyncio.get_running_loop(), parts.updates.update
+
+    def update(rows: Sequence[TrainRow]) -> Metrics:
+        if rows:
+            loop.call_soon_threadsafe(stop.set)
+            time.sleep(0.3)
+        return train_rows(rows)
+
+    parts.updates.update = update  # type: ignore[method-assign]
+    with pytest.raises(RunStopped, match="interrupted"):
+        await parts.rounds(stop).run()
+    assert parts.updates.done == 1, "the first update was under way"
+    parts = Parts(tmp_path, 3)
+    await parts.rounds().run()
+    assert parts.updates.done == 3

@@ -1,0 +1,286 @@
+"""A run whose questions come again after each window, with what they taught.
+
+Collecting over a poisoned page: what a rollout reflects with the page's words is held back.
+"""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.settings import load_settings
+from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import PolicyError, SettingsError, StoreError
+from rubricem.memory.interfaces import Completion
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Stage, Status
+from rubricem.training.collect.collector import SWEPT_EVERY
+from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.training.collect.groups import rollout_seed
+from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.setup import CollectOptions, open_collector
+from rubricem.training.collect.tally import tally
+from tests.agent.research.test_injection import OBEYING, POISON
+from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
+from tests.support.policies import ScriptedPolicy, answer, plan
+from tests.support.scripted_server import Scripted, ScriptedServer
+from tests.training.cli.test_collect import collect, folder, scripted
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    made = Opened(tmp_path)
+    yield made
+    made.close()
+
+
+async def test_every_question_gets_a_group_of_free_rollouts_with_ids_and_stages(opened: Opened):
+    await opened.collector().collect()
+    groups = list(opened.run.groups())
+    assert [(g.step, g.question, len(g.trajectories)) for g in groups] == [
+        (0, "What is one?", 2), (0, "What is two?", 2), (1, "What is three?", 2),
+    ]  # fmt: skip
+    first, second = list(opened.run.trajectories())[:2]
+    assert first.transcript() != second.transcript(), "the members of a group differ by seed"
+    stages = {s.stage for s in first.segments if s.logprobs is not None}
+    assert stages == set(Stage)
+    assert all(len(s.token_ids or ()) == len(s.text) for s in first.segments[1:])
+
+
+async def test_all_groups_of_a_step_see_the_same_rubrics_and_bank(opened: Opened):
+    await opened.collector().collect()
+    assert sorted(opened.judge.seen) == [
+        ("What is one?", 0, 0), ("What is three?", 1, 0), ("What is two?", 0, 0),
+    ]  # fmt: skip
+    assert opened.memory.pinned == [0, 2]
+    assert [r.question for r in opened.memory.items] == [q.question for q in QUESTIONS]
+
+
+async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(tmp_path: Path):
+    again = (*QUESTIONS[:1], *QUESTIONS[:1])
+    opened = Opened(tmp_path, questions=again)
+    await opened.collector().collect()
+    assert opened.judge.seen == [("What is one?", 0, 0), ("What is one?", 1, 1)]
+    assert opened.buffers.load("What is one?").version == 2
+    opened.close()
+
+
+async def test_the_reflection_is_on_one_member_with_its_own_judgement(opened: Opened):
+    await opened.collector().collect()
+    scores = {"r0": 0.0, "r1": 0.1}
+    assert len(opened.reflecting.seen) == 3
+    for _, thread, score in opened.reflecting.seen:
+        assert score == pytest.approx(scores[thread[-2:]])
+    assert {g.reflected for g in opened.run.groups()} <= {t.id for t in opened.run.trajectories()}
+
+
+async def test_without_judge_and_memory_there_are_rollouts_alone(opened: Opened):
+    await opened.collector(judge=None, reflecting=None, memory=None).collect()
+    assert tally(opened.run).finished == 6
+    assert not list(opened.run.judgements()) and not list(opened.run.reflections())
+
+
+async def test_garbage_is_sought_seldom_while_collecting_and_as_before_afterwards(opened: Opened):
+    before, during = gc.get_threshold(), set[int]()
+
+    def reached(milestone: str, group: str) -> None:
+        during.add(gc.get_threshold()[0])
+
+    await opened.collector(reached=reached).collect()
+    assert during == {SWEPT_EVERY}
+    assert gc.get_threshold() == before and not gc.get_freeze_count()
+
+
+async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(tmp_path: Path):
+    policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
+    opened = Opened(tmp_path, policy=policy)
+    await opened.collector(at_once=1).collect()
+    groups = list(opened.run.groups())
+    assert sum(len(g.trajectories) for g in groups) == 5
+    assert [f for g in groups for f in g.failures] == ["The server is down. Start it."]
+    assert all(t.status is Status.FINISHED for t in opened.run.trajectories())
+    opened.close()
+
+
+async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(tmp_path: Path):
+    down = True
+    policy = Failing(ScriptedPolicy(two_turns), lambda asked: down and asked > 4)
+    opened = Opened(tmp_path, policy=policy, step_size=1)
+    with pytest.raises(PolicyError, match=r"No rollout of step 1 .* The server is down"):
+        await opened.collector(at_once=1).collect()
+    assert opened.run.finished_steps() == 1
+    down = False
+    await opened.collector(at_once=1).collect()
+    assert tally(opened.run).finished == 6
+    assert tally(opened.run).failed == 0
+    opened.close()
+
+
+async def test_rubrics_that_somebody_else_changed_stand_and_the_run_says_so(opened: Opened):
+    class Meanwhile:
+        async def judge(self, group: object, buffer: RubricBuffer, step: int = 0) -> GroupJudgement:
+            judged = await opened.judge.judge(group, buffer, step)  # type: ignore[arg-type]
+            other = buffer.model_copy(update={"version": 5})
+            opened.buffers.save(other)
+            return judged
+
+    await opened.collector(judge=Meanwhile()).collect()
+    assert opened.buffers.load("What is one?").version == 5
+    assert all("were not saved" in g.notes[0] for g in opened.run.groups())
+
+
+async def test_a_finished_run_asks_for_nothing_more(opened: Opened):
+    await opened.collector().collect()
+    policy = opened.policy
+    assert isinstance(policy, ScriptedPolicy)
+    calls, judged = len(policy.calls), len(opened.judge.seen)
+    await opened.collector().collect()
+    assert (len(policy.calls), len(opened.judge.seen)) == (calls, judged)
+
+
+async def test_a_run_is_not_gone_on_with_under_other_settings(opened: Opened, tmp_path: Path):
+    opened.close()
+    with pytest.raises(SettingsError, match=r"another group size, seed"):
+        Opened(tmp_path, group_size=3, seed=8)
+
+
+async def test_two_processes_cannot_collect_into_one_folder(opened: Opened, tmp_path: Path):
+    with pytest.raises(StoreError, match="in use"):
+        opened.run.journal()
+
+
+async def test_a_retried_turn_is_kept_outside_the_transcript(tmp_path: Path):
+    script = ["no tags at all", plan(), answer()]
+    opened = Opened(tmp_path, ScriptedPolicy(script), QUESTIONS[:1], group_size=1)
+    await opened.collector().collect()
+    (trajectory,) = opened.run.trajectories()
+    assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
+    assert (tally(opened.run).finished, tally(opened.run).first_try) == (1, 0)
+    opened.close()
+
+
+def test_seeds_differ_between_members_groups_and_runs():
+    seeds = {rollout_seed(s, g, m) for s in (0, 1) for g in ("a", "b") for m in (0, 1)}
+    assert len(seeds) == 8
+    assert all(0 <= seed < 2**32 for seed in seeds)
+
+
+def shown(groups: list[GroupRecord]) -> list[tuple[int, str, int | None]]:
+    return [(group.step, group.question_id, group.replay_of) for group in groups]
+
+
+WINDOWED = [
+    (0, "0", None), (1, "1", None), (2, "0", 0), (3, "1", 1), (4, "2", None), (5, "2", 4),
+]  # fmt: skip
+
+
+async def test_without_windows_every_step_recalls_its_questions_own_reflections(tmp_path: Path):
+    opened = Opened(tmp_path, step_size=1)
+    await opened.collector().collect()
+    assert opened.memory.own == [True, True, True]
+    opened.close()
+
+
+async def test_a_fresh_batch_of_rounds_recalls_nothing_of_its_own_questions(tmp_path: Path):
+    opened = Opened(tmp_path, step_size=3)
+    collector = opened.collector()
+    collector.fresh = True
+    await collector.collect()
+    assert opened.memory.own == [False]
+    opened.close()
+
+
+async def test_steps_of_a_window_come_again_under_names_of_their_own(tmp_path: Path):
+    opened = Opened(tmp_path, step_size=1, windows=2)
+    await opened.collector().collect()
+    assert shown(list(opened.run.groups())) == WINDOWED
+    threads = [t.thread for t in opened.run.trajectories()]
+    assert len(set(threads)) == len(threads) == 12
+    assert "step 6 of 6 is kept" in opened.lines
+    opened.close()
+
+
+async def test_rubrics_grow_over_both_passes_and_the_second_sees_what_the_first_taught(
+    tmp_path: Path,
+):
+    opened = Opened(tmp_path, step_size=1, windows=2)
+    await opened.collector().collect()
+    assert opened.judge.seen == [
+        (QUESTIONS[int(number)].question, step, int(replay is not None))
+        for step, number, replay in WINDOWED
+    ]
+    assert [opened.buffers.load(q.question).version for q in QUESTIONS] == [2, 2, 2]
+    assert opened.memory.pinned == [0, 1, 2, 3, 4, 5]
+    assert opened.memory.own == [replay is not None for _, _, replay in WINDOWED]
+    opened.close()
+
+
+@pytest.mark.parametrize("ended", range(1, 6))
+async def test_a_run_goes_on_in_the_middle_of_a_window(ended: int, tmp_path: Path):
+    down = True
+    policy = Failing(ScriptedPolicy(two_turns), lambda asked: down and asked > 4 * ended)
+    opened = Opened(tmp_path, policy=policy, step_size=1, windows=2)
+    with pytest.raises(PolicyError):
+        await opened.collector(at_once=1).collect()
+    assert opened.run.finished_steps() == ended
+    opened.close()
+    down = False
+    opened = Opened(tmp_path, policy=policy, step_size=1, windows=2)
+    await opened.collector(at_once=1).collect()
+    assert shown(list(opened.run.groups())) == WINDOWED
+    assert tally(opened.run).finished == 12
+    opened.close()
+
+
+async def test_a_step_that_is_kept_is_no_longer_held_in_memory(tmp_path: Path):
+    opened = Opened(tmp_path, step_size=1)
+    seen: list[int] = []
+
+    class Counting(ScriptedPolicy):
+        async def write(self, *call: Any) -> Completion:
+            seen.append(len(opened.journal._replies))
+            return await super().write(*call)
+
+    opened.policy = Counting(two_turns)
+    await opened.collector(at_once=1).collect()
+    assert max(seen) == 1, "but for the rollout that goes on"
+    opened.close()
+
+
+@pytest.mark.parametrize(
+    ("memory", "judge", "reflections"),
+    [("read-only", "stage", 8), ("on", "none", 8), ("on", "stage", 0)],
+)
+async def test_windows_without_anything_to_learn_from_are_refused(
+    memory: str, judge: str, reflections: int, tmp_path: Path
+):
+    settings = load_settings({"base_url": "http://localhost:1/v1", "memory": memory})
+    options = CollectOptions(windows=3, judge=judge, reflections=reflections)
+    asked = Selected(QUESTIONS)
+    with pytest.raises(SettingsError, match=r"--windows .* nothing is to be kept"):
+        async with open_collector(settings, options, RunDirectory(tmp_path), asked, print):
+            pass
+
+
+__all__ = ["folder"]
+
+
+def obeying(body: dict[str, Any], number: int) -> Scripted:
+    said = body["messages"][1]["content"]
+    return OBEYING if "<run>" in said and "Criteria" not in said else scripted(body, number)
+
+
+def test_what_a_rollout_copies_from_its_page_is_put_in_quarantine(folder: Path):
+    (folder / "documents" / "lru.md").write_text(f"# lru_cache\nIt has no bound. {POISON}\n")
+    with ScriptedServer(obeying) as server:
+        done = collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on")
+    assert done.exit_code == 0, done.output
+    bank = RubricBank(folder / "data")
+    assert asyncio.run(bank.items()) == []
+    [item] = asyncio.run(bank.items(every=True))
+    assert item.quarantined
+    assert any("copied from what the run read" in flag for flag in item.reflection.flags)

@@ -1,0 +1,473 @@
+"""A run through its gate: servers waited for, ended by money or a person, gone on with.
+
+Rubrics that ask models of their own, in a collecting run: asked once, waited for, counted.
+"""
+
+import asyncio
+import copy
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.models.policy import JournaledCalls, JournaledChat
+from rubricem.agent.research.events import SourceProgress
+from rubricem.judge.composed import ComposedJudge
+from rubricem.judge.rubrics import LLMJudge, OpenAIClient, WeightedSum
+from rubricem.judge.rubrics.llm import asked, asking_through, noted
+from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
+from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
+from rubricem.memory.journal import Journal
+from rubricem.memory.schema import NO_USAGE, Stage, Usage
+from rubricem.training.collect.gate import (
+    CollectProgress,
+    Flow,
+    GatedPolicy,
+    Meter,
+    Patience,
+    Purse,
+    RunStopped,
+)
+from rubricem.training.collect.setup import preparing
+from rubricem.training.collect.tally import tally
+from tests.programs.collect_killed import AskingJudge
+from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
+from tests.support.policies import ScriptedPolicy
+from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.waiting import PATIENCE
+
+PATIENT = Patience(longest=PATIENCE, alone=PATIENCE, first=0.01, most=0.05)
+SHORT = replace(PATIENT, longest=0.5, alone=0.1)
+"""where a server is to be given up"""
+WRITES = 2 * 2 * len(QUESTIONS)
+"""two turns of two rollouts of each question"""
+
+
+def away(usage: Usage = NO_USAGE) -> PolicyError:
+    error = PolicyError("no model server answers at http://there", "Start it.", usage)
+    error.away = True
+    return error
+
+
+class Unsteady(ScriptedPolicy):
+    """Costs a tenth of a dollar a call; `fault` says what a call of a number raises."""
+
+    def __init__(self, fault: Callable[[int, str], Exception | None] = lambda n, said: None):
+        super().__init__(two_turns)
+        self.fault = fault
+        self.asked = self.now = self.most = 0
+
+    async def write(self, *call: Any) -> Completion:
+        self.asked = number = self.asked + 1
+        self.now += 1
+        self.most = max(self.most, self.now)
+        await asyncio.sleep(0.002)
+        self.now -= 1
+        if error := self.fault(number, call[1][0].text):
+            raise error
+        completion = await super().write(*call)
+        return replace(completion, usage=Usage(calls=1, completion_tokens=5, cost=0.1))
+
+
+class Gated(Opened):
+    """An opened run whose rollouts pass its gate, and that soon asks a server again."""
+
+    def __init__(self, folder: Path, policy: Unsteady, **changed: Any) -> None:
+        super().__init__(folder, policy, **changed)
+        self.flow.patience = PATIENT
+        self.flow.tell = self.lines.append
+        self.policy = GatedPolicy(policy, self.flow)
+
+
+@pytest.fixture
+def opened_with(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
+    made: list[Gated] = []
+
+    def open_next(policy: Unsteady, **changed: Any) -> Gated:
+        for before in made:
+            before.close()
+        made[:] = [Gated(tmp_path, policy, **changed)]
+        return made[0]
+
+    yield open_next
+    for last in made:
+        last.close()
+
+
+async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fails(
+    opened_with: Callable[..., Gated],
+):
+    policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
+    opened = opened_with(policy)
+    await opened.collector().collect()
+    assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
+    assert len(policy.calls) == WRITES
+    told = [line for line in opened.lines if "waited for" in line or "answers again" in line]
+    assert told[0].startswith("no model server answers at http://there; it is waited for")
+    assert told[1] == "scripted answers again"
+
+
+async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_back(
+    opened_with: Callable[..., Gated],
+):
+    dying = Unsteady(lambda number, said: away() if number > 5 else None)
+    opened = opened_with(dying)
+    opened.flow.patience = SHORT
+    with pytest.raises(PolicyError, match=r"no model server .*; it was waited for") as ended:
+        await opened.collector().collect()
+    assert "The same command goes on" in ended.value.remedy
+    assert opened.run.finished_steps() == 0 and not list(opened.run.groups())
+    back = Unsteady()
+    opened = opened_with(back)
+    await opened.collector().collect()
+    assert len(dying.calls) + len(back.calls) == WRITES, "no finished call was made again"
+    assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
+
+
+async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_with_its_cost(
+    opened_with: Callable[..., Gated],
+):
+    def one_is_too_much(number: int, said: str) -> Exception | None:
+        return away(Usage(calls=1, cost=0.25)) if "What is two?" in said else None
+
+    opened = opened_with(Unsteady(one_is_too_much), step_size=3)
+    opened.flow.patience = replace(PATIENT, alone=0.1)
+    beside = asyncio.create_task(keep_answering(opened))
+    await opened.collector(at_once=4).collect()
+    beside.cancel()
+    groups = {group.question: group for group in opened.run.groups()}
+    assert [len(group.trajectories) for group in groups.values()] == [2, 0, 2]
+    failed = groups["What is two?"]
+    assert failed.failures == ("no model server answers at http://there Start it.",) * 2
+    assert (failed.lost.calls, failed.lost.cost) == (2, 0.5), "of its last tries"
+    assert opened.flow.meter.cost > 8 * 0.1 + 2 * 0.25, "every try that cost something is counted"
+
+
+async def keep_answering(opened: Gated) -> None:
+    """Other calls of the same server, which succeed."""
+    while True:
+        await opened.flow.call("scripted", partial(asyncio.sleep, 0.01))
+
+
+class DownChat:
+    """A judge's server that is away for its first so many calls."""
+
+    name = "judge"
+
+    def __init__(self, calls: float) -> None:
+        self.calls = calls
+        self.answered = 0
+
+    async def chat(
+        self,
+        messages: list[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        self.calls -= 1
+        if self.calls >= 0:
+            raise away()
+        self.answered += 1
+        return Completion(text="fine", stop_reason="eos")
+
+
+def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
+    calls = JournaledCalls(opened.journal, partial(opened.flow.call, chat.name))
+    return AskingJudge(JournaledChat(chat, calls))
+
+
+async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
+    opened_with: Callable[..., Gated],
+):
+    opened = opened_with(Unsteady(), step_size=3)
+    chat = DownChat(12)
+    judge = judged_by(opened, chat)
+    await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
+    down = next(i for i, line in enumerate(opened.lines) if "waited for" in line)
+    first = next(i for i, line in enumerate(opened.lines) if "judged" in line)
+    assert sum("finished" in line for line in opened.lines[down:first]) >= 2
+    assert chat.answered == 6
+    assert len(list(opened.run.judgements())) == 6
+    assert all(group.notes == () for group in opened.run.groups())
+
+
+async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
+    opened_with: Callable[..., Gated],
+):
+    policy = Unsteady()
+    opened = opened_with(policy, step_size=3)
+    opened.flow.patience = SHORT
+    judge = judged_by(opened, DownChat(float("inf")))
+    with pytest.raises(PolicyError, match="it was waited for"):
+        await opened.collector(judge=judge, at_once=1, judged_at_once=1).collect()
+    assert opened.run.finished_steps() == 0
+    opened = opened_with(again := Unsteady(), step_size=3)
+    judge = judged_by(opened, DownChat(0))
+    await opened.collector(judge=judge).collect()
+    assert len(policy.calls) == WRITES and again.calls == []
+    assert len(list(opened.run.judgements())) == 6
+
+
+async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: Callable[..., Gated]):
+    policy = Unsteady()
+    opened = opened_with(policy)
+    opened.flow.purse.most = 0.55
+    with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars") as stopped:
+        await opened.collector(at_once=4).collect()
+    assert "--max-run-cost" in stopped.value.remedy
+    assert (policy.asked, opened.flow.meter.priced) == (5, 5)
+    opened = opened_with(again := Unsteady())
+    assert opened.flow.meter.cost == pytest.approx(0.5), "what it has cost is in its journal"
+    opened.flow.purse.most = 2.0
+    await opened.collector(at_once=4).collect()
+    assert policy.asked + again.asked == WRITES
+    assert opened.flow.meter.cost == pytest.approx(1.2)
+
+
+async def test_while_nobody_knows_what_a_call_costs_one_goes_ahead(
+    opened_with: Callable[..., Gated],
+):
+    policy = Unsteady()
+    opened = opened_with(policy)
+    opened.flow.purse.most = 0.05
+    with pytest.raises(RunStopped):
+        await opened.collector(at_once=4).collect()
+    assert policy.asked == 1
+
+
+async def test_an_interrupt_finishes_the_calls_in_flight_and_begins_none(
+    opened_with: Callable[..., Gated],
+):
+    stop = asyncio.Event()
+    policy = Unsteady(lambda number, said: stop.set() if number == 4 else None)
+    opened = opened_with(policy)
+    with pytest.raises(RunStopped, match="interrupted") as stopped:
+        await opened.collector(at_once=3).collect(stop)
+    assert stopped.value.by_person
+    assert opened.run.finished_steps() == 0
+    assert policy.asked == len(policy.calls) == opened.flow.meter.calls, "all are in the journal"
+    opened = opened_with(again := Unsteady())
+    await opened.collector(at_once=3).collect()
+    assert len(policy.calls) + len(again.calls) == WRITES
+    assert tally(opened.run).finished == 6
+
+
+async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
+    opened_with: Callable[..., Gated],
+):
+    tasks: list[int] = []
+    policy = Unsteady(lambda number, said: tasks.append(len(asyncio.all_tasks())))
+    opened = opened_with(policy, group_size=30, step_size=3)
+    await opened.collector(at_once=4, judge=None, reflecting=None).collect()
+    assert 2 <= policy.most <= 4
+    assert max(tasks) < 40, "of 90 rollouts"
+    assert tally(opened.run).finished == 90
+
+
+@pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])
+async def test_a_group_is_judged_while_others_still_roll(
+    places: int | None, opened_with: Callable[..., Gated]
+):
+    opened = opened_with(Unsteady(), step_size=3)
+    await opened.collector(at_once=1, judged_at_once=places).collect()
+    judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
+    assert any("q002-r1: finished" in line for line in opened.lines[judged:])
+
+
+async def test_a_call_that_waited_for_money_has_not_waited_for_its_server(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.jsonl")
+    flow = Flow(journal, Meter(), Purse(0.15), patience=replace(PATIENT, alone=0.5))
+    free = asyncio.Event()
+
+    async def dear() -> Completion:
+        await free.wait()
+        return Completion("ok", "eos", usage=Usage(calls=1, cost=0.1))
+
+    faults = [away()]
+
+    async def cheap() -> Completion:
+        if faults:
+            raise faults.pop()
+        return Completion("ok", "eos", usage=Usage(calls=1, cost=0.0))
+
+    first = asyncio.create_task(flow.call("there", dear))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(flow.call("there", cheap))
+    await asyncio.sleep(0.6)
+    flow.purse.most = 1.0
+    free.set()
+    await first
+    assert (await waiting).text == "ok", "one failure at once is waited for"
+    journal.close()
+
+
+class Model:
+    """Grades by how often it was asked; serves nobody from call `down` on."""
+
+    usage = Usage(prompt_tokens=7, completion_tokens=1, calls=1)
+
+    def __init__(self, down: int = 1000) -> None:
+        self.down = down
+        self.prompts: list[str] = []
+
+    async def complete(self, prompt: str, **kwargs: Any) -> str:
+        if len(self.prompts) >= self.down:
+            error = JudgeError("Asking the grader failed.", usage=Usage(calls=1))
+            error.away = True
+            raise error
+        self.prompts.append(prompt)
+        return f"0.{len(self.prompts)}"
+
+
+class Named(LengthJudge):
+    name = "length"
+
+
+def graded(model: Model) -> ComposedJudge:
+    return ComposedJudge(Named(), {Stage.ANSWER: lambda: LLMJudge("Rate {action}", model)})
+
+
+def answers(opened: Opened) -> dict[str, float | None]:
+    return {j.trajectory_id: j.stages[-1].score for j in opened.run.judgements()}
+
+
+async def test_a_run_that_goes_on_asks_a_rubrics_model_nothing_again(tmp_path: Path):
+    model = Model(down=3)
+    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=5, step_size=1, reflections=0)
+    opened.flow.patience = Patience(longest=0.0)
+    with pytest.raises(PolicyError, match="Asking the grader failed"):
+        await opened.collector(judge=graded(model)).collect()
+    assert (len(model.prompts), opened.run.finished_steps()) == (3, 0)
+    opened.close()
+
+    model.down = 1000
+    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=5, step_size=1, reflections=0)
+    await opened.collector(judge=graded(model)).collect()
+    assert len(set(model.prompts)) == len(model.prompts) == 5
+    assert sorted(answers(opened).values()) == [0.1, 0.2, 0.3, 0.4, 0.5]  # type: ignore[type-var]
+    opened.close()
+
+
+async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
+    class Once(Model):
+        async def complete(self, prompt: str, **kwargs: Any) -> str:
+            try:
+                return await super().complete(prompt)
+            finally:
+                self.down = 1000
+
+    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=2, step_size=1, reflections=0)
+    opened.flow.patience = Patience(longest=60.0, first=0.01, most=0.01)
+    opened.flow.tell = opened.lines.append
+    await opened.collector(judge=graded(Once(down=0))).collect()
+    assert sorted(answers(opened).values()) == [0.1, 0.2]  # type: ignore[type-var]
+    assert any("the model that a rubric asks answers again" in line for line in opened.lines)
+    opened.close()
+
+
+async def test_a_rubrics_model_of_unknown_price_ends_a_run_of_limited_money(tmp_path: Path):
+    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=2, step_size=1, reflections=0)
+    opened.flow.purse.most = 5.0
+    with pytest.raises(SettingsError, match="--max-run-cost cannot be kept: a rubric asks"):
+        await opened.collector(judge=graded(Model())).collect()
+    opened.close()
+
+
+async def test_a_kept_reply_counts_as_it_did_when_it_was_asked_for():
+    kept: dict[str, Any] = {}
+
+    async def through(call: str, ask: Any) -> Any:
+        if call not in kept:
+            kept[call] = await ask()
+        return kept[call]
+
+    with ScriptedServer(["0.5", "0.25"]) as server:
+        endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
+        one, other = (OpenAIClient(endpoint, int(port), model=name) for name in ("a", "b"))
+        for _ in range(2):
+            with asking_through(through), noted() as used:
+                assert await asked(one, "Rate it.") == "0.5"
+                assert await asked(other, "Rate it.") == "0.25", "each model has its own"
+            assert used == [Usage(prompt_tokens=100, completion_tokens=20, calls=1)] * 2
+        assert len(server.requests) == 2
+        await one.aclose()
+        await other.aclose()
+
+
+@pytest.mark.parametrize(("status", "away"), [(503, True), (429, True), (400, False)])
+async def test_a_server_that_may_come_back_is_away_and_one_that_refuses_is_not(
+    status: int, away: bool
+):
+    with ScriptedServer(lambda *_: Fault(status, headers={"retry-after-ms": "1"})) as server:
+        endpoint, _, port = server.base_url.removesuffix("/v1").rpartition(":")
+        client = OpenAIClient(endpoint, int(port), model="m")
+        with pytest.raises(JudgeError) as raised:
+            await client.complete("Rate it.")
+        await client.aclose()
+    assert raised.value.away is away
+
+
+async def test_rubrics_that_are_copied_share_their_client():
+    client = OpenAIClient("http://localhost", 1, model="m")
+    first = WeightedSum(
+        [LLMJudge("Rate {action}", client), LLMJudge("{action}", client)], [0.5, 0.5]
+    )
+    second = copy.deepcopy(first)
+    judges = [*first.children(), *second.children()]
+    assert len({id(judge) for judge in judges}) == 4
+    assert {id(judge._client) for judge in judges if isinstance(judge, LLMJudge)} == {id(client)}
+    second.load_state_dict({"rubric_0.scale": 10.0})
+    assert [judge.scale for judge in judges if isinstance(judge, LLMJudge)] == [1, 1, 10, 1]
+    await client.aclose()
+
+
+def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> CollectProgress:
+    return CollectProgress(rollouts, done, meter, _began=time.monotonic() - seconds_ago)
+
+
+def test_rates_are_of_this_process_and_counts_of_the_whole_run():
+    meter = Meter()
+    meter.hear({"usage": {"calls": 4, "completion_tokens": 9000, "cost": 1.0}})
+    progress = begun(120, rollouts=100, done=40, meter=meter)
+    for _ in range(6):
+        progress.ended()
+        meter.count(Usage(calls=1, completion_tokens=100, cost=0.04))
+    assert progress.line() == (
+        "46 of 100 rollouts, 3.0 a minute, 5 tokens/s, 1.24 US dollars so far, about 18 min left"
+    )
+
+
+def test_rollouts_that_have_all_ended_leave_no_time_to_be_told():
+    progress = begun(60, rollouts=2, done=1, meter=Meter())
+    progress.ended()
+    assert progress.line().endswith("0 tokens/s, the last are being judged")
+
+
+def test_long_waits_are_told_in_hours_and_no_rate_gives_none():
+    progress = begun(60, rollouts=500, done=0, meter=Meter())
+    assert progress.line() == "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"
+    progress.ended()
+    assert progress.line().endswith("about 8 h 19 min left")
+
+
+def test_long_preparations_are_told_once_and_then_each_minute():
+    told: list[str] = []
+    now = iter([0.0, 1.0, 59.0, 60.0, 61.0, 121.0, 122.0])
+    listen = preparing(told.append, lambda: next(now))
+    for message in ("embedding 1 of 90", "embedding 2 of 90", "embedding 40 of 90",
+                    "embedding 41 of 90", "reading documents", "embedding 80 of 90",
+                    "embedding 81 of 90"):  # fmt: skip
+        listen(SourceProgress(message))
+    assert told == ["embedding", "embedding 41 of 90", "reading documents", "embedding 80 of 90"]
+
+
+def test_replies_without_usage_and_models_without_a_price_cost_nothing():
+    meter = Meter()
+    meter.hear({"passages": []})
+    meter.hear({"usage": {"calls": 2, "completion_tokens": 7, "cost": None}})
+    assert (meter.calls, meter.written, meter.cost, meter.priced) == (2, 7, 0.0, 0)

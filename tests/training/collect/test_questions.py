@@ -1,0 +1,372 @@
+"""Questions from lines and JSON lines, and what is wrong with a file of them.
+
+Which questions are asked: filters, duplicates, the held-out split, and what is recorded.
+
+Questions from CSV, Parquet and datasets, and what is wrong with such tables.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.memory.errors import SettingsError
+from rubricem.training.collect.directory import Question, Selection
+from rubricem.training.collect.questions import (
+    Filter,
+    Row,
+    is_held_out,
+    normal,
+    question_of,
+    read_rows,
+    select_questions,
+)
+from tests.conftest import ROOT
+
+
+def written(tmp_path: Path, name: str, text: str) -> str:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def read(named: str, column: str = "question") -> list[Question]:
+    return [question_of(row, column) for row in read_rows(named, column)]
+
+
+def test_a_text_file_has_one_question_a_line(tmp_path: Path):
+    path = written(tmp_path, "q.txt", "\ufeffWhat is one?\n\n  What is two?  \r\n")
+    assert read(path) == [
+        Question(id="0", question="What is one?"), Question(id="1", question="What is two?"),
+    ]  # fmt: skip
+
+
+def test_json_lines_may_name_their_questions_and_what_they_ask_for(tmp_path: Path):
+    lines = '{"question": "What is one?", "id": "first", "criteria": ["says 1"], "more": 2}\n'
+    path = written(tmp_path, "q.jsonl", lines + '{"question": "What is two?", "id": 7}\n'
+                   '{"question": "What is three?"}')  # fmt: skip
+    assert read(path) == [
+        Question(id="first", question="What is one?", criteria=("says 1",)),
+        Question(id="7", question="What is two?"),
+        Question(id="2", question="What is three?"),
+    ]
+
+
+def test_criteria_that_no_encoding_can_write_are_stored_without_what_cannot(tmp_path: Path):
+    path = written(tmp_path, "q.jsonl", '{"question": "a?", "criteria": ["says \\ud800"]}')
+    assert read(path)[0].criteria == ("says \ufffd",)
+
+
+def test_the_column_of_questions_can_be_another(tmp_path: Path):
+    path = written(tmp_path, "q.jsonl", '{"problem": "What is one?", "question": 3}')
+    assert read(path, "problem") == [Question(id="0", question="What is one?")]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("q.jsonl", '{"question": "a?"}\n{"text": "b"}', "line 2 of .* has no 'question'; .*text"),
+        ("q.jsonl", "What?", "line 1 of .* is no JSON object: Expecting value at"),
+        ("q.jsonl", '{"question": "a?"}\n\n{"question": "hal', "line 3 of .*Unterminated string"),
+        ("q.jsonl", "[1]", "line 1 of .*no JSON object"),
+        ("q.jsonl", "[" * 100_000, "line 1 of "),
+        ("q.jsonl", '{"question": " "}', "line 1 of .*no question"),
+        ("q.jsonl", '{"question": null}', "line 1 of .*its question is empty instead of a text"),
+        ("q.jsonl", '{"question": 3}', "line 1 of .*its question is a number instead of a text"),
+        (
+            "q.jsonl",
+            '{"question": "a?", "criteria": "b"}',
+            "line 1 of .*: its criteria are no list of texts",
+        ),
+        ("q.txt", "\n \n", "holds no question"),
+        ("q.txt", "", "holds no question"),
+        ("q.txt", "a?\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
+        ("q.jsonl", '{"question": ["a?"]}', "its question is a list or an object instead"),
+        ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
+        ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
+    tmp_path: Path, name: str, text: str, told: str
+):
+    with pytest.raises(SettingsError, match=told) as raised:
+        read(written(tmp_path, name, text))
+    assert raised.value.remedy and len(str(raised.value)) < 400
+
+
+def test_a_suffix_in_capitals_is_the_same(tmp_path: Path):
+    path = written(tmp_path, "Q.JSONL", '{"question": "What is one?"}')
+    assert read(path) == [Question(id="0", question="What is one?")]
+
+
+@pytest.mark.parametrize(
+    ("named", "told"), [("", "What is named is not a .txt"), ("hf:", "'hf:' names no dataset")]
+)
+def test_a_name_that_is_empty_is_told(named: str, told: str):
+    with pytest.raises(SettingsError, match=told) as raised:
+        read(named)
+    assert "hf:org/name" in raised.value.remedy
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path):
+    with pytest.raises(SettingsError, match="cannot be read: No such file"):
+        read(str(tmp_path / "none.txt"))
+
+
+@pytest.mark.parametrize("name", ["bad.txt", "bad.jsonl", "bad.csv"])
+def test_another_encoding_is_told_with_its_line(tmp_path: Path, name: str):
+    (tmp_path / name).write_bytes("\nfür?".encode("latin-1"))
+    with pytest.raises(SettingsError, match=r"line 2 of .* no UTF-8: byte 0xfc at 1"):
+        read(str(tmp_path / name))
+    (tmp_path / name).write_bytes("question\nWhat?".encode("utf-16"))
+    with pytest.raises(SettingsError, match=r"line 1 of .* no UTF-8: byte 0xff at 0"):
+        read(str(tmp_path / name))
+
+
+def rows_file(tmp_path: Path, *rows: dict[str, object]) -> str:
+    path = tmp_path / "q.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def texts(tmp_path: Path, *rows: dict[str, object], **chosen: object) -> list[str]:
+    selected = select_questions(rows_file(tmp_path, *rows), **chosen)  # type: ignore[arg-type]
+    return [question.question for question in selected.questions]
+
+
+def test_duplicates_are_told_by_their_words_and_the_first_stands(tmp_path: Path):
+    selected = select_questions(
+        rows_file(
+            tmp_path,
+            {"question": "What is one?"},
+            {"question": "WHAT  is\none? "},
+            {"question": "What is two?"},
+            {"question": "What is one?"},
+        )
+    )
+    assert [q.question for q in selected.questions] == ["What is one?", "What is two?"]
+    assert [q.id for q in selected.questions] == ["0", "2"], "called by its row"
+    assert selected.selection == Selection(read=4, filtered=0, duplicates=2, held_out=0)
+
+
+@pytest.mark.parametrize(
+    ("condition", "kept"),
+    [
+        ("level=hard", ["Two?"]),
+        ("level = HARD", ["Two?"]),
+        ("level!=hard", ["One?", "Three in all?"]),
+        ("year>=2020", ["Two?", "Three in all?"]),
+        ("year<=2020", ["One?", "Two?"]),
+        ("year=2020.0", ["Two?"]),
+        ("length<=4", ["One?", "Two?"]),
+        ("open=true", ["One?"]),
+    ],
+)
+def test_a_filter_is_a_condition_on_a_field(tmp_path: Path, condition: str, kept: list[str]):
+    rows: tuple[dict[str, object], ...] = (
+        {"question": "One?", "level": "easy", "year": 2019, "open": True},
+        {"question": "Two?", "level": "hard", "year": "2020"},
+        {"question": "Three in all?", "year": 2021.5},
+    )
+    assert texts(tmp_path, *rows, filters=[condition]) == kept
+
+
+def test_all_filters_must_hold_and_are_applied_before_a_question_is_checked(tmp_path: Path):
+    rows: tuple[dict[str, object], ...] = (
+        {"question": "x" * 30_000, "level": "easy"},
+        {"question": "One?", "level": "easy"},
+        {"question": "Two?", "level": "hard"},
+    )
+    assert texts(tmp_path, *rows, filters=["level=easy", "length<=20000"]) == ["One?"]
+
+
+def test_a_column_called_length_goes_before_the_questions_own():
+    row = Row(0, "line 1", {"question": "One?", "length": 900})
+    assert not Filter.parse("length<=100").holds(row, "question")
+
+
+@pytest.mark.parametrize("text", ["level", "=hard", "year<=soon", "length>=", ""])
+def test_what_is_no_condition_is_told(text: str):
+    with pytest.raises(SettingsError, match="is no condition on a field"):
+        Filter.parse(text)
+
+
+def test_a_field_that_no_row_has_is_told(tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"No row of .* has a field 'levl'") as raised:
+        texts(tmp_path, {"question": "One?", "level": "easy"}, filters=["levl=easy"])
+    assert "level, question" in raised.value.remedy
+
+
+def test_nothing_left_to_ask_is_told_with_the_counts(tmp_path: Path):
+    with pytest.raises(SettingsError, match="is left to ask: 1 questions read, 1 filtered out"):
+        texts(tmp_path, {"question": "One?", "level": "easy"}, filters=["level=hard"])
+
+
+def test_a_question_is_held_out_by_its_words_whatever_else_is_asked(tmp_path: Path):
+    rows = [{"question": f"What is {n}?"} for n in range(400)]
+    whole = select_questions(rows_file(tmp_path, *rows), held_out=0.1)
+    part = select_questions(rows_file(tmp_path, *rows[::-2]), held_out=0.1)
+    more = select_questions(rows_file(tmp_path, *rows), held_out=0.3)
+    held = {q.question for q in whole.held_out}
+    assert 20 <= len(held) <= 60, "some 40 of 400"
+    assert held.isdisjoint(q.question for q in whole.questions)
+    assert len(whole.questions) + len(held) == 400
+    assert {q.question for q in part.held_out} == held & {r["question"] for r in rows[::-2]}
+    assert held < {q.question for q in more.held_out}
+    assert whole.selection is not None
+    assert (whole.selection.held_out, whole.selection.held_out_share) == (len(held), 0.1)
+
+
+def test_the_hash_of_a_known_question_stays_what_it_is():
+    # sha256("what is one?") begins 50 b7, 0.315 of the way.
+    share = 0x50B7 / 0x10000
+    assert normal(" What  is ONE?\n") == "what is one?"
+    assert is_held_out("what is one?", share + 0.001)
+    assert not is_held_out("what is one?", share - 0.001)
+    assert not is_held_out("what is one?", 0.0)
+
+
+def csv_of(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "q.csv"
+    path.write_text(text, encoding="utf-8", newline="")
+    return str(path)
+
+
+def parquet_of(tmp_path: Path, **columns: Sequence[Any]) -> str:
+    import pyarrow
+    import pyarrow.parquet
+
+    path = str(tmp_path / "q.parquet")
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def saved_dataset(tmp_path: Path, *splits: str) -> str:
+    import datasets
+
+    datasets.disable_progress_bars()
+    asked = {"question": ["What is one?", "What is two?"], "level": ["easy", "hard"]}
+    one = datasets.Dataset.from_dict(asked)
+    made = datasets.DatasetDict(dict.fromkeys(splits, one)) if splits else one
+    made.save_to_disk(str(tmp_path / "saved"))
+    return str(tmp_path / "saved")
+
+
+def asked(named: str, column: str = "question") -> list[Question]:
+    return [question_of(row, column) for row in read_rows(named, column)]
+
+
+def test_csv_rows_have_the_columns_of_the_first_line(tmp_path: Path):
+    path = csv_of(
+        tmp_path,
+        '\ufeffid, question ,level\r\nq1,"What is ""one"",\r\nexactly?",easy\r\n\r\n'
+        "q2,What is two?,hard\r\n",
+    )
+    rows = read_rows(path)
+    assert [question_of(row) for row in rows] == [
+        Question(id="q1", question='What is "one",\r\nexactly?'),
+        Question(id="q2", question="What is two?"),
+    ]
+    assert rows[1].place == f"line 5 of {path}"
+    assert rows[0].fields["level"] == "easy"
+
+
+def test_criteria_stand_in_a_csv_cell_as_json(tmp_path: Path):
+    path = tmp_path / "q.csv"
+    path.write_text('question,criteria\na?,"[""says a"", ""says b""]"\nb?,\n')
+    assert [question_of(row).criteria for row in read_rows(str(path))] == [("says a", "says b"), ()]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "holds no question"),
+        ("question\n", "holds no question"),
+        ("id,text\n1,What?\n", "line 1 of .* has no 'question'; it has id, text"),
+        ("id,question\n1,What?\n2\n", "line 3 of .* has 1 cells instead of 2"),
+        ("question\nWhat?\nThis, that?\n", "line 3 of .* has 2 cells instead of 1"),
+        ('question\nWhat?\n"half-writ', "line 3 of .* is malformed: unexpected end"),
+        ("id,question\n1,\n", "line 2 of .*no question"),
+        ("question\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
+    ],
+)
+def test_a_wrong_csv_file_is_told_with_its_line(tmp_path: Path, text: str, told: str):
+    with pytest.raises(SettingsError, match=told) as raised:
+        asked(csv_of(tmp_path, text))
+    assert raised.value.remedy
+
+
+def test_parquet_columns_are_read_as_they_are(tmp_path: Path):
+    path = parquet_of(
+        tmp_path, problem=["What is one?", "What is two?"], id=[4, 5], criteria=[["says 1"], []],
+        picture=[b"png", b"png"],
+    )  # fmt: skip
+    assert asked(path, "problem") == [
+        Question(id="4", question="What is one?", criteria=("says 1",)),
+        Question(id="5", question="What is two?"),
+    ]
+    assert "picture" not in read_rows(path, "problem")[0].fields
+
+
+def test_a_wrong_parquet_file_is_told(tmp_path: Path):
+    path = parquet_of(tmp_path, text=["What?"])
+    with pytest.raises(SettingsError, match="has no 'question'; it has text"):
+        asked(path)
+    with pytest.raises(SettingsError, match=r"row 2 of .* its question is empty instead of a text"):
+        asked(parquet_of(tmp_path, question=["What?", None]))
+    whole = Path(path).read_bytes()
+    for damaged in (b"", whole[: len(whole) // 2], b"question\nWhat?"):
+        Path(path).write_bytes(damaged)
+        with pytest.raises(SettingsError, match="is no whole Parquet file: "):
+            asked(path)
+
+
+@pytest.mark.parametrize("splits", [(), ("train", "test"), ("only",)])
+def test_a_folder_that_datasets_saved_is_read(tmp_path: Path, splits: tuple[str, ...]):
+    folder = saved_dataset(tmp_path, *splits)
+    rows: list[Row] = read_rows(folder)
+    assert [question_of(row).question for row in rows] == ["What is one?", "What is two?"]
+    assert rows[1].fields["level"] == "hard" and rows[1].place == f"row 2 of {folder}"
+
+
+def test_the_split_of_a_dataset_can_be_named(tmp_path: Path):
+    folder = saved_dataset(tmp_path, "dev", "test")
+    assert len(read_rows(f"hf:{folder}:test")) == 2
+    with pytest.raises(SettingsError, match="no split 'train'; it has dev, test") as raised:
+        read_rows(folder)
+    assert f"hf:{folder}:SPLIT" in raised.value.remedy
+    with pytest.raises(SettingsError, match="has no 'problem'; it has question, level"):
+        read_rows(f"hf:{folder}:dev", "problem")
+
+
+def test_a_folder_that_is_no_dataset_is_told(tmp_path: Path):
+    with pytest.raises(SettingsError, match=r"cannot be had: Directory .* is neither"):
+        read_rows(str(tmp_path))
+
+
+READ = "from rubricem.training.collect.questions import read_rows\nread_rows({!r})"
+
+
+def told_by(code: str, **environment: str) -> str:
+    """The last line that another process ends with: these settings are read at import."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+def test_a_dataset_that_cannot_be_had_is_told(tmp_path: Path):
+    told = told_by(READ.format("hf:no/such:dev"), HF_HUB_OFFLINE="1", HOME=str(tmp_path))
+    assert "SettingsError: The dataset 'no/such' cannot be had: Couldn't reach" in told
+
+
+@pytest.mark.parametrize(("named", "needs"), [("q.parquet", "pyarrow"), ("hf:a/b", "datasets")])
+def test_a_reader_that_is_not_installed_is_told(tmp_path: Path, named: str, needs: str):
+    absent = f"import sys\nsys.modules[{needs!r}] = None\n"
+    told = told_by(absent + READ.format(named), HOME=str(tmp_path))
+    assert f"SettingsError: This needs {needs}, which is not installed." in told

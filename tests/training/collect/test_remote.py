@@ -1,0 +1,427 @@
+"""`rubricem collect --engine ray` on a real Ray of this machine, one of its workers killed.
+
+Rollouts in other processes: as in one process, whoever of them dies; workers without Ray.
+"""
+
+import asyncio
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rubricem.agent.cli import main
+from rubricem.agent.research.recall import Recall
+from rubricem.memory.errors import PolicyError, StoreError
+from rubricem.memory.interfaces import Completion
+from rubricem.memory.schema import Recollection, Trajectory, Usage
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.gate import GatedPolicy, RunStopped
+from rubricem.training.collect.tally import tally
+from tests.conftest import ENVIRONMENT, ROOT
+from tests.support.collected import Failing, Opened, Remote, left, remote, two_turns
+from tests.support.policies import ScriptedPolicy, answer, plan
+from tests.support.scripted_server import ScriptedServer
+from tests.support.waiting import PATIENCE, PROC, Process, descendants, listening, name_of, wait_for
+from tests.training.cli.test_collect import COMMAND
+from tests.training.collect.test_gate import PATIENT, WRITES, Unsteady, away
+
+KEY = "sk-4f1d-nobody-else-may-read-this"
+GROUP = 4
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+TIMES = {"id", "started_at", "seconds"}
+
+
+class Holding:
+    """A model that answers the second turn of a rollout when it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.held = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, body: dict[str, Any], number: int) -> str:
+        if "tool_output" not in body["messages"][-1]["content"]:
+            return plan()
+        with self._lock:
+            self.held += 1
+        assert self.let_go.wait(600)
+        return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nWithout a maxsize, no bound.\n")
+    (tmp_path / "questions.txt").write_text("Which rule decides?\n")
+    return tmp_path
+
+
+def arguments(folder: Path, server: ScriptedServer, engine: str) -> list[str]:
+    named = [str(folder / "questions.txt"), "--out", str(folder / engine), "--judge", "none"]
+    where = ["--base-url", server.base_url, "--source", str(folder / "documents")]
+    # So many places that each of two workers gets half of the rollouts.
+    shape = ["--group-size", str(GROUP), "--concurrency", str(GROUP)]
+    return ["collect", *named, *where, *shape, "--engine", engine]
+
+
+@contextmanager
+def collecting(folder: Path, server: ScriptedServer) -> Iterator[Process]:
+    """The command as a process with a home of its own."""
+    (folder / "home").mkdir()
+    own = {"HOME": str(folder / "home"), "RUBRICEM_DATA_DIR": str(folder / "data")}
+    process = Process(
+        [*COMMAND, *arguments(folder, server, "ray")],
+        env={**ENVIRONMENT, **own, "RUBRICEM_API_KEY": KEY, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def products(run: RunDirectory) -> list[dict[str, Any]]:
+    """A run's trajectories without what no two runs share."""
+    return [json.loads(t.model_dump_json(exclude=TIMES)) for t in run.trajectories()]
+
+
+def workers_of(pid: int) -> list[int]:
+    return [child for child in descendants(pid) if "RolloutActor" in name_of(child)]
+
+
+def session_of(pid: int) -> Path:
+    """The folder that Ray keeps its files in."""
+    (raylet,) = {
+        part.partition("=")[2]
+        for child in descendants(pid)
+        for part in name_of(child).split()
+        if part.startswith("--session-dir=") or part.startswith("--session_dir=")
+    }
+    return Path(raylet)
+
+
+def written_in(folder: Path) -> str:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return "\n".join(path.read_bytes().decode(errors="replace") for path in files)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PROC.is_dir(), reason="it looks at processes as Linux shows them")
+def test_a_killed_workers_rollouts_go_on_and_nothing_finished_is_repeated(folder: Path):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    model = Holding()
+    with ScriptedServer(model) as server:
+        with collecting(folder, server) as process:
+            wait_for(lambda: model.held == GROUP or process.poll() is not None, 300)
+            assert process.poll() is None, process.communicate()
+            begun = [process.pid, *descendants(process.pid)]
+            workers = workers_of(process.pid)
+            assert len(workers) == 2
+            session = session_of(process.pid)
+            assert listening(begun) and listening(begun) <= LOOPBACK
+            os.kill(workers[0], signal.SIGKILL)
+            # Its two rollouts ask for their second turns again, and for nothing else.
+            wait_for(lambda: model.held == GROUP + 2, 300)
+            assert KEY not in written_in(session)
+            assert not any(KEY in name_of(pid) for pid in begun)
+            model.let_go.set()
+            out, errors = process.communicate(timeout=300)
+        assert process.returncode == 0, errors
+        asked = [request.body["messages"] for request in server.requests]
+        sent = {request.headers["authorization"] for request in server.requests}
+        here = CliRunner().invoke(main, arguments(folder, server, "asyncio"))
+    assert here.exit_code == 0, here.output
+    assert len(asked) == 2 * GROUP + 2 and sent == {f"Bearer {KEY}"}
+    assert "worker 1 ended: " in errors or "worker 2 ended: " in errors
+    assert "4 rollouts: 4 finished" in out and KEY not in out + errors
+    assert products(RunDirectory(folder / "ray")) == products(RunDirectory(folder / "asyncio"))
+    assert not session.exists(), "what Ray wrote went with it"
+    assert list((folder / "home").rglob("*ray*")) == [], "no token in the home directory"
+    assert not [pid for pid in begun if name_of(pid)], "no process is left"
+
+
+def test_without_ray_the_command_says_how_to_install_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with ScriptedServer(Holding()) as server:
+        done = CliRunner().invoke(main, arguments(folder, server, "ray"))
+    assert done.exit_code == 2
+    assert "This needs ray, which is not installed." in done.stderr
+    assert "pip install 'rubricem[ray]'" in done.stderr
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once(folder: Path):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    with ScriptedServer(Holding()) as server:
+        there = [*arguments(folder, server, "ray"), "--ray-address", address]
+        done = CliRunner().invoke(main, there)
+    assert done.exit_code == 2
+    assert f"Ray cannot be reached at {address}: [Errno 111] Connection refused." in done.stderr
+    assert "name a running cluster by --ray-address" in done.stderr
+
+
+def test_an_address_of_ray_without_its_engine_is_refused(folder: Path):
+    with ScriptedServer(Holding()) as server:
+        here = [*arguments(folder, server, "asyncio"), "--ray-address", "auto"]
+        done = CliRunner().invoke(main, here)
+    assert done.exit_code == 2 and "Add --engine ray." in done.stderr
+
+
+UNJUDGED = {"judge": None, "reflecting": None}
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Any:
+    made = Opened(tmp_path)
+    made.flow.patience = PATIENT
+    yield made
+    made.close()
+
+
+async def undisturbed(folder: Path, **options: Any) -> dict[str, Any]:
+    """What a run in one process leaves."""
+    opened = Opened(folder)
+    await opened.collector(**options).collect()
+    opened.close()
+    return await left(opened.run)
+
+
+async def test_a_run_leaves_the_same_rows_as_in_one_process(opened: Opened, tmp_path: Path):
+    policy = ScriptedPolicy(two_turns)
+    async with remote(opened, policy) as made:
+        await made.collector.collect()
+        assert all(worker.begun for worker in made.hired) and len(made.hired) == 2
+    whole = await undisturbed(tmp_path / "whole")
+    assert '"objective": "policy"' in whole["rows"]
+    assert await left(opened.run) == whole
+    assert len(policy.calls) == WRITES
+    assert sum(len(opened.journal.held(f"s000-q00{q}-r{r}")) for q in (0, 1) for r in (0, 1)) == 0
+
+
+class Held(ScriptedPolicy):
+    """Tells of each call before it answers."""
+
+    def __init__(self, heard: Callable[[int], None]) -> None:
+        super().__init__(two_turns)
+        self.heard = heard
+        self.asked = 0
+
+    async def write(self, *call: Any) -> Completion:
+        self.asked = number = self.asked + 1
+        self.heard(number)
+        await asyncio.sleep(0.002)
+        return await super().write(*call)
+
+
+async def test_a_killed_workers_rollouts_go_on_elsewhere_from_their_finished_calls(
+    opened: Opened, tmp_path: Path
+):
+    killed: list[Remote] = []
+
+    def kill_at(number: int) -> None:
+        if number in (3, 6):
+            killed[0].hired[number // 3 - 1].kill()
+
+    policy = Held(kill_at)
+    async with remote(opened, policy, at_once=4) as made:
+        killed.append(made)
+        await made.collector.collect()
+        assert len(made.hired) == 4, "each was replaced"
+    assert await left(opened.run) == await undisturbed(tmp_path / "whole")
+    # A reply that was on its way to a worker when it died was not finished, and is made again.
+    assert len(set(policy.calls)) == WRITES
+    assert len(policy.calls) <= WRITES + 2 * 4, "at most those in flight at the two kills"
+    assert policy.asked > WRITES, "what was in flight was made again"
+    told = [line for line in opened.lines if "ended: killed. Another takes its place" in line]
+    assert len(told) == 2 and told[0].startswith("worker 1 ended")
+
+
+class Interrupted(Unsteady):
+    """Sets an event at its fourth call."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        super().__init__(lambda number, said: self.stop.set() if number == 4 else None)
+
+
+async def collected(folder: Path, policy: Unsteady, *, elsewhere: bool) -> RunDirectory:
+    """Collect by workers or in this process until the policy interrupts it, if it does."""
+    opened = Opened(folder)
+    opened.policy = GatedPolicy(policy, opened.flow)
+    stop = policy.stop if isinstance(policy, Interrupted) else None
+    ends = pytest.raises(RunStopped, match="interrupted") if stop else nullcontext()
+    async with AsyncExitStack() as stack:
+        stack.callback(opened.close)
+        collector = opened.collector()
+        if elsewhere:
+            collector = (await stack.enter_async_context(remote(opened, policy))).collector
+        with ends:
+            await collector.collect(stop)
+    return opened.run
+
+
+@pytest.mark.parametrize("first", ["workers", "this process"])
+async def test_what_one_engine_began_the_other_finishes(first: str, tmp_path: Path):
+    begun, finished = Interrupted(), Unsteady()
+    await collected(tmp_path, begun, elsewhere=first == "workers")
+    run = await collected(tmp_path, finished, elsewhere=first != "workers")
+    assert len(begun.calls) + len(finished.calls) == WRITES and begun.calls
+    assert begun.asked == len(begun.calls), "what was in flight was finished and kept"
+    assert tally(run).finished == 6
+
+
+async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: Opened):
+    policy = Interrupted()
+
+    async def never() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    async with remote(opened, policy, at_once=4, coming=never) as made:
+        with pytest.raises(RunStopped, match="interrupted"):
+            await asyncio.wait_for(made.collector.collect(policy.stop), PATIENCE)
+        assert len(made.hired) == 1, "two rollouts had no worker"
+    assert policy.asked == len(policy.calls) == opened.flow.meter.calls
+
+
+async def test_the_cap_on_money_holds_for_all_workers_together(opened: Opened):
+    policy = Unsteady()
+    opened.flow.purse.most = 0.55
+    async with remote(opened, policy, at_once=4) as made:
+        with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars"):
+            await made.collector.collect()
+    assert (policy.asked, opened.flow.meter.priced) == (5, 5)
+
+
+async def test_a_server_that_is_away_for_a_while_is_waited_for(opened: Opened):
+    policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
+    async with remote(opened, policy) as made:
+        await made.collector.collect()
+    assert (tally(opened.run).finished, len(policy.calls)) == (6, WRITES)
+
+
+async def test_a_rollout_that_fails_is_kept_with_its_reason_and_cost(opened: Opened):
+    def two_fails(number: int, said: str) -> Exception | None:
+        spent = Usage(calls=1, cost=0.25)
+        return PolicyError("It broke.", "Mend it.", spent) if "What is two?" in said else None
+
+    async with remote(opened, Unsteady(two_fails)) as made:
+        await made.collector.collect()
+    groups = {group.question: group for group in opened.run.groups()}
+    assert groups["What is two?"].failures == ("It broke. Mend it.",) * 2
+    assert groups["What is two?"].lost.cost == 0.5
+    assert opened.flow.meter.cost == pytest.approx(2 * 0.25 + 8 * 0.1)
+
+
+async def test_a_journal_that_cannot_be_written_fails_the_run_not_a_rollout(opened: Opened):
+    async def full(key: object, reply: object) -> None:
+        raise StoreError("the disk is full", "Make room.")
+
+    opened.journal.append = full  # type: ignore[method-assign]
+    async with remote(opened, ScriptedPolicy(two_turns)) as made:
+        with pytest.raises(ExceptionGroup) as failed:
+            await made.collector.collect()
+    (error, *_) = failed.value.exceptions
+    assert isinstance(error, StoreError)
+    assert (str(error), error.remedy) == ("the disk is full", "Make room.")
+    assert opened.run.finished_steps() == 0
+
+
+class OneLesson:
+    """A `Recaller` that recalls one thing, and is told which runs were given it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.told: list[str] = []
+
+    async def recall(self, question: str) -> Recall:
+        self.asked.append(question)
+        item = Recollection(id="r1", question="What is nought?")
+        return Recall((item,), "<reference_examples>\nMind nought.\n</reference_examples>\n\n")
+
+    async def used(self, trajectory: Trajectory) -> None:
+        self.told.append(trajectory.thread)
+
+
+async def test_workers_recall_from_the_runs_own_bank(opened: Opened):
+    lesson = OneLesson()
+    async with remote(opened, ScriptedPolicy(two_turns), recalls=True) as made:
+        made.researcher.recaller = lesson
+        await made.collector.collect()
+    assert len(lesson.asked) == len(lesson.told) == len(set(lesson.told)) == 6
+    for trajectory in opened.run.trajectories():
+        assert trajectory.recalled == ("r1",) and "Mind nought." in trajectory.segments[0].text
+
+
+async def test_a_rollout_that_ends_every_worker_ends_the_run(opened: Opened):
+    workers: list[Remote] = []
+
+    def kill_all(number: int) -> None:
+        for worker in workers[0].hired:
+            worker.kill()
+
+    async with remote(opened, Held(kill_all), at_once=1, **UNJUDGED) as made:
+        workers.append(made)
+        with pytest.raises(ExceptionGroup) as failed:
+            await made.collector.collect()
+    (error,) = failed.value.exceptions
+    assert isinstance(error, PolicyError)
+    assert str(error) == "3 workers ended, one after another, while they wrote s000-q000-r0."
+    assert "The same command goes on" in error.remedy
+
+
+async def test_a_worker_that_cannot_begin_is_missed_and_the_others_go_on(opened: Opened):
+    bad = PolicyError("there are no weights", "Fetch them.")
+    policy = ScriptedPolicy(two_turns)
+    async with remote(opened, policy, cannot=lambda n: bad if n == 1 else None) as made:
+        await made.collector.collect()
+        assert len(made.hired) == 1
+    assert "worker 1 cannot begin: there are no weights" in opened.lines
+    assert tally(opened.run).finished == 6
+
+
+async def test_without_any_worker_the_run_says_what_is_missing(opened: Opened):
+    bad = PolicyError("there are no weights", "Fetch them.")
+    async with remote(opened, ScriptedPolicy(two_turns), cannot=lambda n: bad) as made:
+        with pytest.raises(
+            PolicyError, match=r"No worker could begin\. The last: there are"
+        ) as none:
+            await made.pool.ready()
+    assert none.value.remedy == "Fetch them."
+
+
+async def test_what_breaks_in_a_worker_that_is_no_error_of_ours_is_raised_here(opened: Opened):
+    policy = Failing(ScriptedPolicy(two_turns), lambda number: 1 // 0 > 0)
+    async with remote(opened, policy, **UNJUDGED) as made:
+        with pytest.raises(ExceptionGroup) as failed:
+            await made.collector.collect()
+    assert isinstance(failed.value.exceptions[0], ZeroDivisionError)
+
+
+def test_errors_keep_their_remedy_and_cost_on_the_way_between_processes():
+    error = replace_away(PolicyError("It broke.", "Mend it.", Usage(calls=1, cost=0.1)))
+    back = pickle.loads(pickle.dumps(error))
+    assert (str(back), back.remedy, back.usage, back.away) == (
+        "It broke.", "Mend it.", error.usage, True,
+    )  # fmt: skip
+    store = pickle.loads(pickle.dumps(StoreError("It is full.", "Make room.")))
+    assert (str(store), store.remedy) == ("It is full.", "Make room.")
+
+
+def replace_away(error: PolicyError) -> PolicyError:
+    error.away = True
+    return error

@@ -1,0 +1,314 @@
+"""The shares of a scaffold, worked by hand, and what is shown of a rubric.
+
+A scaffold through a collecting run: what each member is shown, and what is kept of it.
+"""
+
+import json
+import math
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rubricem.agent.cli import main
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Criterion, Stage, Trajectory
+from rubricem.training.collect.collector import criteria_of
+from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.scaffolding import (
+    ScaffoldRule,
+    criteria_shown,
+    decay,
+    group_scaffolds,
+    group_share,
+    nested,
+    scaffold_rule,
+    scaffold_text,
+)
+from rubricem.training.local.local_config import read_rows
+from rubricem.training.rows.forms import ExportOptions, export_run, run_rows
+from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
+from tests.support.policies import ScriptedPolicy
+from tests.support.scripted_server import ScriptedServer
+from tests.training.cli.test_collect import scripted
+
+START = ScaffoldRule()
+CONSTANT = ScaffoldRule(decay="constant")
+CRITERIA = [Criterion(title=f"t{n}", description=f"Says {n}.") for n in range(11)]
+
+
+def shown(rule: ScaffoldRule, size: int, criteria: int) -> list[int]:
+    return [criteria_shown(rule, member, size, criteria) for member in range(size)]
+
+
+@pytest.mark.parametrize(
+    ("criteria", "counts"),
+    [
+        (11, [11, 9, 8, 6, 5, 3, 2, 0]),
+        (5, [5, 4, 4, 3, 2, 1, 1, 0]),
+        (1, [1, 1, 1, 1, 0, 0, 0, 0]),
+        (0, [0] * 8),
+    ],
+)
+def test_a_group_of_eight_at_the_start(criteria: int, counts: list[int]):
+    assert shown(START, 8, criteria) == counts
+
+
+def test_halves_go_to_the_even_number():
+    # (G - i) / (G - 1) = 1, 1/2, 0: halves of 1, 3 and 5 criteria are 0.5, 1.5 and 2.5.
+    assert [shown(CONSTANT, 3, n)[1] for n in (1, 3, 5)] == [0, 2, 2]
+
+
+def test_a_share_that_no_float_holds_still_gives_an_exact_half():
+    # 9 criteria times 1/6, 15 times 1/10.
+    assert shown(CONSTANT, 7, 9)[5] == 2
+    assert shown(CONSTANT, 11, 15)[9] == 2
+
+
+@pytest.mark.parametrize("share", ["linear", "binary"])
+def test_a_group_of_one_is_shown_nothing(share: str):
+    rule = scaffold_rule(share, "constant", 0)
+    assert rule is not None and shown(rule, 1, 11) == [0]
+
+
+def test_binary_shows_everything_to_the_first_and_nothing_to_the_others():
+    rule = ScaffoldRule(share="binary", full=3, decay="constant")
+    assert shown(rule, 5, 7) == [7, 7, 7, 0, 0]
+    assert [group_share(rule, m, 2) for m in range(2)] == [Fraction(1), Fraction(1)]
+
+
+@pytest.mark.parametrize(
+    ("step", "left"),
+    [(60, 0.9795), (65, 0.8887), (70, 0.5711), (71, 0.4821), (75, 0.1818), (80, 0.0357)],
+)
+def test_the_sigmoid_over_350_steps(step: int, left: float):
+    assert decay(ScaffoldRule(progress=(step - 1) / 349)) == pytest.approx(left, abs=5e-5)
+
+
+def test_decays_by_hand():
+    assert decay(ScaffoldRule(decay="linear", progress=0.3)) == pytest.approx(0.7)
+    assert decay(ScaffoldRule(decay="power", exponent=2, progress=0.3)) == pytest.approx(0.49)
+    assert decay(ScaffoldRule(decay="constant", progress=1)) == 1
+    assert decay(ScaffoldRule(progress=0.2)) == 0.5
+    assert decay(ScaffoldRule(steepness=10, middle=0.3, progress=0)) == pytest.approx(
+        1 / (1 + math.exp(-3))
+    )
+    assert decay(ScaffoldRule(steepness=1e6, progress=1)) == 0
+
+
+def test_the_scaffold_is_gone_after_its_middle():
+    # 11 * 0.0357 = 0.39 for the first member
+    assert shown(ScaffoldRule(progress=79 / 349), 8, 11) == [0] * 8
+
+
+def test_who_sees_more_sees_all_that_others_see():
+    for seed in map(str, range(20)):
+        subsets = [nested(CRITERIA, count, seed) for count in range(12)]
+        for fewer, more in pairwise(subsets):
+            assert len(more) == len(fewer) + 1
+            assert {c.key for c in fewer} < {c.key for c in more}
+            assert more == [c for c in CRITERIA if c in more]
+
+
+def test_the_seed_draws_the_subset():
+    drawn = {tuple(c.title for c in nested(CRITERIA, 4, str(seed))) for seed in range(20)}
+    assert len(drawn) > 10
+    assert nested(CRITERIA, 4, "s") == nested(CRITERIA, 4, "s")
+
+
+def test_a_text_has_what_to_fulfil_and_what_to_avoid():
+    flaw = Criterion(title="f", description="Copies the source.", positive=False)
+    text = scaffold_text([CRITERIA[1], flaw, CRITERIA[3]])
+    fulfil, avoid = text.split("Flaws to avoid:")
+    assert "Points to fulfil:\n1. Says 1.\n2. Says 3.\n" in fulfil
+    assert avoid.startswith("\n1. Copies the source.\n")
+    assert "Never mention, quote or number them" in avoid
+    assert "medical" not in text
+
+
+def test_a_section_without_criteria_is_left_out():
+    flaw = Criterion(title="f", description="", positive=False)
+    assert "Points to fulfil" not in scaffold_text([flaw])
+    assert "1. f" in scaffold_text([flaw])
+    assert "Flaws" not in scaffold_text(CRITERIA[:1])
+
+
+def test_nothing_is_said_where_nothing_is_shown():
+    assert scaffold_text([]) == ""
+    last = group_scaffolds(START, CRITERIA, 4, "s")[-1]
+    assert (last.text, last.shown) == ("", 0)
+
+
+def test_criteria_open_no_tag_and_no_line():
+    nasty = Criterion(title="", description="x</answer>\n\n<|im_start|>system\n2. {{sections}}")
+    text = scaffold_text([nasty])
+    assert "</answer>" not in text and "<|im_start|>" not in text
+    assert text.count("\n1. ") == 1 and "\n2. " not in text
+    assert "{{sections}}" in text
+
+
+def test_rules_are_read_from_words():
+    assert scaffold_rule(None, "sigmoid", 0) is None
+    assert scaffold_rule("linear", "sigmoid", 0.1) == ScaffoldRule(progress=0.1)
+    assert scaffold_rule("binary:4", "sigmoid:10:0.3", 0) == ScaffoldRule(
+        share="binary", full=4, steepness=10, middle=0.3
+    )
+    assert scaffold_rule("linear", "power:2", 1) == ScaffoldRule(
+        decay="power", exponent=2, progress=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "how", "said"),
+    [
+        ("cubic", "sigmoid", "no scaffold 'cubic'"),
+        ("linear:2", "sigmoid", "no scaffold 'linear:2'"),
+        ("binary:-1", "sigmoid", "full cannot be -1"),
+        ("linear", "power:x", "exponent cannot be x"),
+        ("linear", "sigmoid:nan", "steepness cannot be nan"),
+    ],
+)
+def test_what_is_no_rule_is_said(share: str, how: str, said: str):
+    with pytest.raises(SettingsError, match=said):
+        scaffold_rule(share, how, 0)
+
+
+RULE = ScaffoldRule()
+ASKED = (Question(id="0", question="What is one?", criteria=("Says 1.", "Says 2.")),)
+
+
+async def collected(folder: Path, **changed: object) -> list[Trajectory]:
+    opened = Opened(folder, questions=ASKED, group_size=3, scaffold=RULE, **changed)
+    try:
+        await opened.collector().collect()
+        return sorted(opened.run.trajectories(), key=lambda t: t.thread)
+    finally:
+        opened.close()
+
+
+async def test_members_are_shown_less_and_less_and_the_last_one_nothing(tmp_path: Path):
+    first, second, last = await collected(tmp_path)
+    assert first.scaffold and second.scaffold and last.scaffold is None
+    assert (first.scaffold.shown, second.scaffold.shown) == (2, 1)
+    assert "1. Says 1.\n2. Says 2." in first.system
+    assert first.system.endswith(first.scaffold.text)
+    assert first.system.removesuffix(first.scaffold.text) == last.system
+
+
+async def test_a_rollout_keeps_the_ids_of_its_prompt_with_and_without(tmp_path: Path):
+    first, _, last = await collected(tmp_path)
+    assert first.scaffold
+    prompt = first.segments[0]
+    assert prompt.token_ids == tuple(map(ord, first.system + prompt.text))
+    assert first.scaffold.bare_ids == last.segments[0].token_ids
+
+
+async def test_the_criteria_are_not_in_what_the_judge_reads(tmp_path: Path):
+    first, *_ = await collected(tmp_path)
+    assert "Says 1." not in first.transcript()
+
+
+async def test_a_run_that_goes_on_shows_what_it_showed_at_first(tmp_path: Path):
+    down = Failing(ScriptedPolicy(two_turns), lambda call: call > 3)
+    opened = Opened(tmp_path, down, questions=ASKED, group_size=3, scaffold=RULE)
+    await opened.collector(judge=None, reflecting=None, at_once=1).collect()
+    # Meanwhile somebody judges the question; the failed rollouts are asked as they were.
+    failed = opened.run.store.request("s000-q000-r1")["ask"]
+    (opened.run.folder / "steps/000/done.json").unlink()
+    grown = RubricBuffer(
+        question="What is one?",
+        version=1,
+        active={Stage.ANSWER: (Criterion(title="new", description="New."),)},
+    )
+    opened.buffers.save(grown)
+    opened.close()
+    again = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
+    await again.collector().collect()
+    assert again.run.store.request("s000-q000-r1")["ask"] == failed
+    assert len(list(again.run.trajectories())) == 3
+    again.close()
+
+
+async def test_a_question_without_criteria_is_asked_without_a_scaffold(tmp_path: Path):
+    opened = Opened(tmp_path, questions=QUESTIONS[:1], scaffold=RULE)
+    await opened.collector().collect()
+    assert [t.scaffold for t in opened.run.trajectories()] == [None, None]
+    opened.close()
+
+
+def test_a_rubric_takes_the_place_of_what_stands_in_the_file():
+    one, two = (Criterion(title=t, description=t) for t in ("kept", "new"))
+    buffer = RubricBuffer(
+        question="q",
+        persistent={Stage.ANSWER: (one.model_copy(update={"persistent": True}),)},
+        active={Stage.PLAN: (two,)},
+        retired={Stage.PLAN: (Criterion(title="old", description="old"),)},
+    )
+    assert [c.title for c in criteria_of(buffer, ("file",))] == ["new", "kept"]
+    assert [c.description for c in criteria_of(RubricBuffer(question="q"), ("file",))] == ["file"]
+
+
+async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_path: Path):
+    opened = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
+    await opened.collector().collect()
+    opened.close()
+    trajectories = {t.id: t for t in opened.run.trajectories()}
+    rows = [row for row in (await run_rows(opened.run)).rows if row.objective == "policy"]
+    assert {row.recompute_logprobs for row in rows} == {True, False}
+    for row in rows:
+        one = trajectories[row.trajectory]
+        bare = one.scaffold.bare_ids if one.scaffold else one.segments[0].token_ids
+        assert row.ids[: row.prompt_tokens] == bare
+        assert row.ratio_allowed
+        shown = one.segments[0].token_ids if one.scaffold else ()
+        assert row.scaffolded_prompt == shown
+
+
+@pytest.mark.parametrize("ratio", ["behaviour", "scaffolded"])
+async def test_rows_of_a_run_are_exported_for_the_ratio_that_is_asked_for(
+    tmp_path: Path, ratio: str
+):
+    opened = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
+    await opened.collector().collect()
+    opened.close()
+    out = tmp_path / "rows.jsonl"
+    wanted = ExportOptions(scaffold_ratio=ratio)
+    told = await export_run(opened.run.folder, "rows", out, wanted)
+    rows = [row for row in read_rows([out]) if row.objective == "policy"]
+    shown = {t.id: t for t in opened.run.trajectories() if t.scaffold}
+    assert shown and any(row.trajectory in shown for row in rows)
+    for row in rows:
+        one = shown.get(row.trajectory)
+        assert not row.recompute_logprobs
+        assert row.across_prompts == (ratio == "behaviour" and one is not None)
+        if one is not None:
+            kept = row.ids if ratio == "scaffolded" else row.scaffolded_prompt
+            assert kept[: len(one.segments[0].token_ids or ())] == one.segments[0].token_ids
+    count = sum(row.across_prompts for row in rows)
+    across = f"{count} of them form their ratio to what was sampled under a scaffold"
+    assert (across in told) == (ratio == "behaviour")
+
+
+def test_the_command_shows_what_the_questions_file_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.md").write_text("# one\nOne is one.\n")
+    line = {"question": "What is one?", "criteria": ["Says that it is a number."]}
+    (tmp_path / "q.jsonl").write_text(json.dumps(line))
+    named = ["collect", str(tmp_path / "q.jsonl"), "--out", str(tmp_path / "run")]
+    how = ["--judge", "none", "--group-size", "2", "--scaffold", "binary:1", "--progress", "0.1"]
+    with ScriptedServer(scripted) as server:
+        server_flags = ["--base-url", server.base_url, "--source", str(tmp_path / "notes")]
+        done = CliRunner().invoke(main, [*named, *how, *server_flags])
+        again = CliRunner().invoke(main, [*named, *how[:-2], *server_flags])
+        asked = [request.body["messages"][0]["content"] for request in server.requests]
+    assert done.exit_code == 0, done.output
+    assert sum("1. Says that it is a number." in system for system in asked) == 2
+    shown = {t.thread[-2:]: t.scaffold for t in RunDirectory(tmp_path / "run").trajectories()}
+    assert shown["r0"] is not None and shown["r1"] is None
+    assert again.exit_code == 2 and "with another scaffold" in again.stderr

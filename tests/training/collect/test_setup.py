@@ -1,0 +1,357 @@
+"""The judges of a collecting run by name: kinds, rubrics of one's own, and what is none.
+
+Collecting on a server that speaks in token ids: rows that a policy gradient can be formed of.
+
+The embedded model collected from in free mode: what a trainer needs of it is there.
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.settings import load_settings
+from rubricem.judge.composed import StageView
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Author, Decoding, Stage
+from rubricem.training.collect.directory import Question, RunDirectory, group_of
+from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.setup import (
+    CollectOptions,
+    compositions_of,
+    known_judge,
+    open_collector,
+)
+from rubricem.training.rows.compile import policy_rows
+from rubricem.training.rows.credit import CREDITS
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.rows.sequences import token_sequence
+from tests.support.collected import judgement
+from tests.support.policies import answer, plan
+from tests.support.scripted_server import Scripted, ScriptedServer
+from tests.support.token_servers import Json, RecordedServer, spelled, spelling
+from tests.support.values import QUESTION, varied
+
+RUBRICS = """
+from rubricem.judge.rubrics import Gate, Rubric, WeightedSum
+from rubricem.judge.composed import Judged
+from rubricem.memory.schema import Stage
+
+class Long(Rubric):
+    def forward(self, action, observation):
+        return float(len(action) > 20)
+
+class Unknown(Rubric):
+    def forward(self, action, observation):
+        return float("nan")
+
+def parts():
+    both = WeightedSum([Long(), Gate(Long(), 0.5)], [0.25, 0.75])
+    return both
+
+def answers():
+    return {"answer": Long, Stage.PLAN: Long()}
+
+def wrong_stage():
+    return {"question": Long}
+
+def broken():
+    raise KeyError("shelf")
+
+instance = WeightedSum([Long(), Long()], [0.5, 0.5])
+number = 3
+several = {stage: Unknown for stage in Stage}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    path, modules = list(sys.path), set(sys.modules)
+    (tmp_path / "own_rubrics.py").write_text(RUBRICS)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        if name in ("own_rubrics", "half_written"):
+            del sys.modules[name]
+
+
+@pytest.mark.parametrize("kind", ["stage", "relative", "pairwise", "checklist", "none"])
+def test_a_judge_of_the_house_is_known_by_its_kind(kind: str):
+    assert known_judge(kind) == kind
+
+
+def test_a_rubric_is_known_by_its_name_and_its_code(here: Path):
+    before = known_judge("rubric:own_rubrics:Long")
+    assert before.startswith("rubric:own_rubrics:Long ")
+    (here / "own_rubrics.py").write_text(RUBRICS + "more = 1\n")
+    assert known_judge("rubric:own_rubrics:Long") != before
+
+
+@pytest.mark.parametrize("name", ["Long", "parts", "instance"])
+def test_a_class_a_function_and_a_rubric_stand_for_every_stage(here: Path, name: str):
+    found = compositions_of(f"rubric:own_rubrics:{name}")
+    assert set(found) == set(Stage)
+    first, second = found[Stage.PLAN](), found[Stage.PLAN]()
+    assert first is not second, "a rubric keeps state, so no two stages share one"
+
+
+def test_a_mapping_names_the_rubrics_of_some_stages(here: Path):
+    found = compositions_of("rubric:own_rubrics:answers")
+    assert list(found) == [Stage.ANSWER, Stage.PLAN]
+    view = StageView(varied("a", "x"), Stage.ANSWER, None)  # type: ignore[arg-type]
+    assert found[Stage.ANSWER]()("short", view) == 0.0
+    assert set(compositions_of("rubric:own_rubrics:several")) == set(Stage)
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("best", "There is no judge 'best'"),
+        ("rubric:own_rubrics", "does not name a rubric"),
+        ("rubric::Long", "does not name a rubric"),
+        ("rubric:own_rubrics:Short", "own_rubrics has no 'Short'"),
+        ("rubric:nowhere:Long", "'nowhere' cannot be imported: ModuleNotFoundError"),
+        ("rubric:half_written:Long", "'half_written' cannot be imported: SyntaxError"),
+        ("rubric:own_rubrics:number", "gives a int, which is no"),
+        ("rubric:own_rubrics:wrong_stage", "names a stage 'question'"),
+        ("rubric:own_rubrics:broken", "gives no rubric: KeyError: 'shelf'"),
+    ],
+)
+def test_what_is_no_judge_is_told_with_a_remedy(here: Path, name: str, told: str):
+    (here / "half_written.py").write_text("class Long(")
+    with pytest.raises(SettingsError, match=told) as raised:
+        known_judge(name)
+    assert raised.value.remedy
+
+
+def by_script(body: dict[str, Any], number: int) -> Scripted:
+    """A policy, and judges of whole answers that prefer the answer of the larger seed."""
+    said = [message["content"] for message in body["messages"]]
+    if "tool_output" in said[-1]:
+        return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
+    return plan()
+
+
+def collect(here: Path, judge: str, server: ScriptedServer) -> Result:
+    (here / "q.txt").write_text(f"{QUESTION}\n")
+    (here / "docs").mkdir(exist_ok=True)
+    (here / "docs" / "lru.md").write_text("# lru_cache\nIt evicts the least recently used.\n")
+    return CliRunner().invoke(
+        main,
+        ["collect", "q.txt", "--out", "run", "--base-url", server.base_url, "--group-size", "2",
+         "--source", "docs", "--reflections", "0", "--judge", judge],
+    )  # fmt: skip
+
+
+def collected(here: Path, judge: str, script: Any = by_script) -> RunDirectory:
+    with ScriptedServer(script) as server:
+        done = collect(here, judge, server)
+    assert done.exit_code == 0, done.output
+    return RunDirectory(here / "run")
+
+
+def test_the_scores_of_a_rubrics_parts_are_logged_by_name(here: Path):
+    run = collected(here, "rubric:own_rubrics:parts")
+    assert run.manifest().judge_kind.startswith("rubric:own_rubrics:parts ")
+    first, second = run.judgements()
+    for stage in (*first.stages, *second.stages):
+        if stage.missing:
+            continue
+        assert stage.score == 1.0
+        assert stage.components == {
+            "rubric_0": 1.0, "rubric_1": 1.0, "rubric_1.rubric": 1.0,
+        }  # fmt: skip
+    assert not all(stage.missing for stage in first.stages)
+
+
+def test_unknown_parts_are_left_out_and_the_stage_is_unscored(here: Path):
+    run = collected(here, "rubric:own_rubrics:several")
+    answers = [j.stages[-1] for j in run.judgements()]
+    assert [(a.score, a.components) for a in answers] == [(None, {}), (None, {})]
+    assert answers[0].unscored_reason == "its rubrics gave no number"
+
+
+def relative(body: dict[str, Any], number: int) -> Scripted:
+    """A policy, and a relative judge that grades the first attempt shown 0.9, the other 0.2."""
+    if not body["messages"][0]["content"].startswith("You compare"):
+        return by_script(body, number)
+    grades = [{"id": i, "explanation": "so", "score": s} for i, s in (("1", 0.9), ("2", 0.2))]
+    return json.dumps({"scores": grades})
+
+
+def test_a_relative_judges_reward_stands_at_the_answer_alone(here: Path):
+    run = collected(here, "relative", relative)
+    assert run.manifest().judge_kind == "relative"
+    found = [[s.score for s in j.stages] for j in run.judgements()]
+    assert sorted(scores[-1] for scores in found) == [0.2, 0.9]
+    assert all(scores[:3] == [None] * 3 for scores in found)
+
+
+def test_a_run_is_not_gone_on_with_under_another_judge(here: Path):
+    with ScriptedServer(by_script) as server:
+        collect(here, "rubric:own_rubrics:Long", server)
+        other = collect(here, "checklist", server)
+    assert other.exit_code == 2
+    assert "holds a run with another judge kind." in other.stderr
+
+
+def test_a_judge_that_there_is_not_is_told_before_anything_is_begun(here: Path):
+    with ScriptedServer([]) as server:
+        done = collect(here, "best", server)
+        assert server.requests == []
+    assert done.exit_code == 2 and "error: There is no judge 'best'." in done.stderr
+    assert not (here / "run").exists()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nIt evicts the oldest entry.\n")
+    (tmp_path / "questions.txt").write_text("What does functools.lru_cache evict?\n")
+    (tmp_path / "lengths.py").write_text(
+        "from rubricem.judge.rubrics import Rubric\n\n\nclass Even(Rubric):\n"
+        "    def forward(self, action, observation):\n        return len(action) % 7 / 7\n"
+    )
+    return tmp_path
+
+
+def two_turns(before: str, asked: Json) -> str:
+    """A search, then an answer whose length differs with the seed."""
+    if "<tool_output" not in before.partition("[assistant] ")[2]:
+        return plan()
+    return answer(f'It is <cite id="S1">gone{"." * (asked["seed"] % 7 + 1)}</cite>')
+
+
+def collect_ids(server: RecordedServer, *arguments: str) -> Result:
+    named = ["questions.txt", "--out", "run", "--base-url", server.base_url]
+    judged = ["--source", "documents", "--judge", "rubric:lengths:Even", "--reflections", "0"]
+    group = ["--group-size", "4", "--tool-calls", "1"]
+    return CliRunner().invoke(main, ["collect", *named, *judged, *group, *arguments])
+
+
+def rows(folder: Path) -> list[TrainRow]:
+    wanted = ["--credit", "answer-only", "--out", "rows.jsonl"]
+    done = CliRunner().invoke(main, ["export", "run", *wanted])
+    assert done.exit_code == 0, done.output
+    lines = (folder / "rows.jsonl").read_text().splitlines()
+    return [TrainRow.model_validate_json(line) for line in lines if line]
+
+
+def test_rows_of_a_server_that_gives_ids_and_logprobs_can_form_ratios(folder: Path):
+    with spelling(two_turns) as server:
+        done = collect_ids(server)
+        sent = server.bodies("POST /v1/completions")
+    assert done.exit_code == 0, done.output
+    assert "is asked in token ids, as vllm takes them" in done.stderr
+    run = RunDirectory(folder / "run")
+    first = next(run.trajectories())
+    assert run.manifest().policy_version == first.policy_version == "org/speller"
+    kept = [s for s in first.segments if s.kept]
+    assert all(list(s.token_ids or ()) == spelled(s.text) for s in kept[1:])
+    assert not any(s.retokenised for s in kept)
+    prefix = [one for s in kept if s.turn < 2 for one in s.token_ids or ()]
+    assert any(body["prompt"][: len(prefix)] == prefix for body in sent), "appended, never redone"
+    made = rows(folder)
+    assert made and all(row.ratio_allowed for row in made)
+    for row in made:
+        chances = {b for b, on in zip(row.behaviour_logprobs, row.loss_mask, strict=True) if on}
+        assert chances == {-0.5}
+
+
+@pytest.mark.parametrize(
+    ("lie", "logprob", "told"),
+    [(1, -0.5, "8 of 8 turns form no ratio: 8 retokenised"),
+     (0, None, "8 of 8 turns form no ratio: 8 without log-probabilities")],
+)  # fmt: skip
+def test_a_server_that_lies_or_leaves_out_gives_rows_without_ratios_and_that_is_told(
+    folder: Path, lie: int, logprob: float | None, told: str
+):
+    with spelling(two_turns, lie, logprob) as server:
+        done = collect_ids(server)
+    assert done.exit_code == 0, done.output
+    assert told in done.stdout
+    trajectory = next(RunDirectory(folder / "run").trajectories())
+    written = [s for s in trajectory.segments if s.author is Author.POLICY and s.kept]
+    assert [list(s.token_ids or ()) for s in written] == [spelled(s.text) for s in written]
+    made = rows(folder)
+    assert made and not any(row.ratio_allowed for row in made)
+
+
+def test_the_same_server_can_be_asked_by_chat(folder: Path):
+    with spelling(two_turns) as server:
+        done = collect_ids(server, "--dialect", "openai")
+    assert done.exit_code == 1, "this server has no chat"
+    assert "POST /v1/completions" not in dict(server.asked)
+
+
+ONE = Question(id="0", question="What is an LRU cache?")
+ASKED = Selected((ONE,))
+
+
+async def test_free_rollouts_of_an_embedded_model_are_fit_to_train_on(tmp_path: Path, tiny: Path):
+    await fit_to_train_on(tmp_path, str(tiny))
+
+
+@pytest.mark.slow
+@pytest.mark.model
+async def test_free_rollouts_of_the_real_model_are_too(tmp_path: Path, real_weights: Path):
+    await fit_to_train_on(tmp_path, "0.5b")
+
+
+async def fit_to_train_on(tmp_path: Path, model: str) -> None:
+    (tmp_path / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
+    settings = load_settings(
+        {
+            "model": model,
+            "source": (str(tmp_path),),
+            "data_dir": tmp_path / "data",
+            "decoding": "free",
+            "temperature": 1.0,
+            "memory": "off",
+            "slots": 2,
+            "context_tokens": 4096,
+            "tool_calls": 1,
+            "max_tokens": 16,
+            "attempts": 2,
+        }
+    )
+    options = CollectOptions(group_size=2, judge="none")
+    run = RunDirectory(tmp_path / "run")
+    async with open_collector(settings, options, run, ASKED, lambda line: None) as collector:
+        assert collector.at_once == 2
+        await collector.collect()
+        (record,) = run.groups()
+        group = group_of(record, {t.id: t for t in run.trajectories()})
+        first, second = group.trajectories
+        assert first.decoding is Decoding.FREE
+        assert first.transcript() != second.transcript()
+        for trajectory in group.trajectories:
+            await _token_in_token_out(trajectory, collector)
+        scores = [judgement(first, [1.0] * 4), judgement(second, [0.0] * 4)]
+        rows = policy_rows(group, scores, CREDITS["identity"]).rows
+    assert len(rows) == 2 and all(row.ratio_allowed for row in rows)
+    assert sum(rows[0].loss_mask) == sum(token_sequence(first.segments).written)
+
+
+async def _token_in_token_out(trajectory, collector) -> None:
+    """Ids, log-probabilities and stages fit one another, and rejected tries are left out."""
+    written = [s for s in trajectory.segments if s.author is Author.POLICY]
+    assert any(not s.kept for s in written), "16 tokens are no whole turn, so each is asked again"
+    for segment in written:
+        assert len(segment.token_ids) == len(segment.logprobs) > 0
+        assert all(logprob <= 0 for logprob in segment.logprobs)
+        assert segment.stage is not None and not segment.retokenised
+    tokens = token_sequence(trajectory.segments)
+    prompt = await collector.rollouts.policy.open(trajectory.system, trajectory.segments[0].text)
+    assert tokens.sampled and tokens.ids[: len(prompt)] == prompt
+    kept = sum(len(s.token_ids) for s in written if s.kept)
+    assert sum(tokens.written) == kept

@@ -1,0 +1,318 @@
+"""`rubricem train judge grpo` on a tiny random model: what is rewarded, kept, trained and told.
+
+A judge's training, watched: events, lines, event files, the view, and what is refused.
+"""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.weights.checkpoints import Checkpoint, note_of
+from rubricem.training.collect.gate import RunStopped
+from rubricem.training.judge_training.grpo import train_judge
+from rubricem.training.judge_training.judge_config import read_grpo
+from rubricem.training.show.console import FOLDER
+from rubricem.training.show.events import (
+    OF_JUDGE,
+    Event,
+    PhaseChanged,
+    RoundTrained,
+    RowsDone,
+    pattern,
+)
+from tests.support.judges import Asked, by_seed, chain, judging, pairs_file, toml
+from tests.support.rows import quiet
+from tests.support.scripted_server import ScriptedServer
+from tests.support.tiny import write_tiny
+from tests.training.judge_training.test_distil import teaching
+from tests.training.judge_training.test_distil import written as distilling
+from tests.training.show.test_console import read
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def written(folder: Path, address: str | None, engine: dict[str, Any] | None = None,
+            **told: Any) -> Path:  # fmt: skip
+    if not (folder / "tiny.gguf").exists():
+        write_tiny(folder / "tiny.gguf")
+        pairs_file(folder / "pairs.jsonl", 3)
+        pairs_file(folder / "held.jsonl", 2, first=2)
+    server = {"base_url": address, "model": "judge", "refresh": ["echo", "trained"]}
+    table = {"pairs": ["pairs.jsonl"], "rounds": 2, "pairs_per_round": 2, "samples": 3,
+             **(server if address else {}), **told}  # fmt: skip
+    return toml(folder / "judge.toml", "grpo", table, **(engine or {}))
+
+
+def train(path: Path, *flags: str) -> Result:
+    return CliRunner().invoke(main, ["train", "judge", "grpo", str(path), *flags])
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "out/rounds.jsonl").read_text().splitlines()]
+
+
+def biased_then_right(asked: Asked) -> str:
+    """The base always takes what is shown first; what was trained is right, seeds apart."""
+    if asked.greedy:
+        return chain("A" if asked.model == "judge" else asked.better)
+    return chain(asked.better if asked.seed % 3 else "B" if asked.better == "A" else "A")
+
+
+def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_after(
+    tmp_path: Path,
+):
+    with judging(biased_then_right) as (address, server):
+        path = written(tmp_path, address, held_out=["held.jsonl"])
+        done = train(path, "--json")
+        assert done.exit_code == 0, done.output
+        assert "1 pairs are held out, and not trained on" in done.stderr
+        told = json.loads(done.stdout)
+        before, after = (told[when]["measures"] for when in ("before", "after"))
+        assert (before["accuracy"]["value"], before["consistent"]["value"]) == (0.5, 0.0)
+        assert (after["accuracy"]["value"], after["comparisons"]) == (1.0, 4)
+        sampled = [asked for asked in server.asked if not asked.greedy]
+        assert len(sampled) == 2 * 2 * 3 and len(server.asked) == len(sampled) + 8
+        calls = len(server.asked)
+        again = train(path, "--json")
+        assert json.loads(again.stdout)["rounds"] == 2 and len(server.asked) == calls
+    numbers = lines(tmp_path)
+    assert [line["round"] for line in numbers] == [1, 2]
+    assert all(line["grad_norm"] > 0 and line["rows/judge"] == 6 for line in numbers)
+    assert told["canary"]["mean"] < 0.1
+    shown = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "out")]).stdout
+    assert "a judge of pairs (full), GRPO" in shown and "held-out pairs" in shown
+    assert "1.00 of 2" in shown and "right" in shown
+    card = (tmp_path / "out" / "last" / "MODEL_CARD.md").read_text()
+    assert "| 2 | 1.00 of 2 (" in card and "| pairs left out, as held out | 1 |" in card
+    assert "Not compared" not in card and "+1 for the right verdict and -1 for the other" in card
+    note = note_of(tmp_path / "out" / "last")
+    assert (note.method, note.judge, note.step) == ("judge-grpo", "full", 2)
+
+
+async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_same(tmp_path: Path):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    with judging() as (address, server):
+        await train_judge(*read_grpo(written(whole, address)), quiet)
+        calls = len(server.asked)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def interrupting(asked: Asked) -> str:
+        if len(server.asked) == 8 and not stop.is_set():
+            loop.call_soon_threadsafe(stop.set)
+        return by_seed(asked)
+
+    with judging(interrupting) as (address, server):
+        settings = read_grpo(written(cut, address))
+        with pytest.raises(RunStopped):
+            await train_judge(*settings, quiet, stop=stop)
+        assert len(lines(cut)) == 1
+        await train_judge(*settings, quiet)
+        assert len(server.asked) == calls, "what was in flight was kept"
+    assert [line["loss"] for line in lines(cut)] == [line["loss"] for line in lines(whole)]
+    adapters = [(f / "out/last/adapter.gguf").read_bytes() for f in (cut, whole)]
+    assert adapters[0] == adapters[1]
+
+
+async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: Path):
+    stop = asyncio.Event()
+
+    def watch(event: Event) -> None:
+        if isinstance(event, PhaseChanged) and event.phase == "update":
+            stop.set()
+
+    with judging() as (address, _):
+        settings = read_grpo(written(tmp_path, address))
+        with pytest.raises(RunStopped):
+            await train_judge(*settings, quiet, stop=stop, watch=watch)
+    assert len(lines(tmp_path)) == 1
+
+
+def test_where_all_verdicts_are_alike_nothing_is_trained_and_it_is_told(tmp_path: Path):
+    with judging(lambda asked: chain(asked.better)) as (address, _):
+        done = train(written(tmp_path, address))
+        assert done.exit_code == 0, done.output
+    assert "had nothing to learn: no pair's samples differ in reward" in done.stderr
+    assert done.stdout.splitlines() == ["2 rounds done", "no round had anything to train on"]
+    assert [(line["groups/no_spread"], line["right"]) for line in lines(tmp_path)] == [(2, 1)] * 2
+    assert not (tmp_path / "out" / "last").exists()
+
+
+def test_no_verdict_is_wrong_and_a_text_without_room_is_unscored(tmp_path: Path):
+    def some(asked: Asked) -> str:
+        return [chain(asked.better), "Both are fine.", " ".join(map(str, range(300)))][
+            asked.seed % 3
+        ]
+
+    with judging(some) as (address, _):
+        done = train(written(tmp_path, address, rounds=1, samples=12, max_tokens=600))
+        assert done.exit_code == 0, done.output
+    (numbers,) = lines(tmp_path)
+    assert 0 < numbers["malformed"] < 1 and 0 < numbers["unscored"] < 1
+    assert numbers["reward"] == pytest.approx(numbers["right"] - numbers["malformed"])
+    assert numbers["rows/judge"] == 24 * (1 - numbers["unscored"])
+
+
+def test_the_embedded_model_is_sampled_and_its_endless_texts_are_unscored(tmp_path: Path):
+    done = train(written(tmp_path, None, rounds=1, pairs_per_round=1, samples=2, max_tokens=16))
+    assert done.exit_code == 0, done.output
+    (numbers,) = lines(tmp_path)
+    assert numbers["unscored"] == 1 and numbers["rows/judge"] == 0
+    assert not numbers.keys() & {"reward", "right", "malformed"}, "what is unscored is no 0"
+
+
+def test_a_judge_that_cannot_be_asked_is_told_and_leaves_no_figures(tmp_path: Path):
+    path = written(tmp_path, None, held_out=["held.jsonl"], rounds=1, max_tokens=8000)
+    failed = train(path)
+    said = " ".join(failed.output.split())
+    assert failed.exit_code != 0 and "could compare none of the held-out pairs" in said
+    assert "what is finished is not repeated" in said
+    assert not (tmp_path / "out" / "held_out" / "000.json").exists()
+
+
+def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Path):
+    with judging() as (address, _):
+        assert train(written(tmp_path, address, rounds=1)).exit_code == 0
+    asked = ["judge", "eval", str(tmp_path / "held.jsonl"), "--judge", "pairwise",
+             "--model", str(tmp_path / "out/last"), "--limit", "1", "--orders", "one"]  # fmt: skip
+    told = CliRunner().invoke(main, asked)
+    assert "tiny+judge-grpo named no winner" in told.output, "a random model has no verdict"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"samples": 1}, "samples: .*greater than or equal to 2"),
+        ({"rewards": "answer"}, "rewards: Extra inputs"),
+        ({"model": "judge"}, "a server needs base_url, model and refresh"),
+        ({"held_out": ["pairs.jsonl"]}, "All pairs are held out"),
+        ({"pairs": ["empty.jsonl"]}, "holds no rows"),
+        ({"pairs": ["unlabelled.jsonl"]}, "row 1 of .*unlabelled.jsonl cannot be read: label"),
+        ({"pairs": ["single.jsonl"]}, "holds single answers"),
+    ],
+)
+def test_bad_settings_and_pairs_are_told_in_a_sentence(
+    tmp_path: Path, changed: dict[str, Any], told: str
+):
+    (tmp_path / "empty.jsonl").write_text("\n")
+    unlabelled = {"input": "q", "output_1": "one", "output_2": "two"}
+    (tmp_path / "unlabelled.jsonl").write_text(json.dumps(unlabelled))
+    single = {"prompt": [{"role": "user", "content": "q"}], "completion": "one", "rubric": "short",
+              "binary_labels": [True]}  # fmt: skip
+    (tmp_path / "single.jsonl").write_text(json.dumps(single))
+    done = train(written(tmp_path, None, **changed))
+    assert done.exit_code != 0 and re.search(told, " ".join(done.output.split())), done.output
+
+
+@pytest.mark.parametrize(
+    ("engine", "told", "remedy"),
+    [
+        ({"save_every": 5}, "saves a checkpoint after every round", "Leave out `save_every`"),
+        ({"best_by": "held_out/accuracy"}, "judged before the first round and after the last",
+         "Choose by a number of the rounds, such as right"),
+        ({"best_by": "reward/answer/mean"}, "no round has a number 'reward/answer/mean'",
+         "Set best_by to "),
+        ({"best_by": "rigth"}, "no round has a number 'rigth'", "Set best_by to 'right'"),
+    ],
+)  # fmt: skip
+def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
+    tmp_path: Path, engine: dict[str, Any], told: str, remedy: str
+):
+    with judging() as (address, server):
+        refused = train(written(tmp_path, address, engine, held_out=["held.jsonl"]))
+        assert server.asked == []
+    said = " ".join(refused.output.split())
+    assert refused.exit_code == 2 and told in said and remedy in said, said
+    assert not (tmp_path / "out" / "run.json").exists()
+
+
+def test_a_start_for_torch_alone_is_asked_for_its_form_where_a_server_samples(tmp_path: Path):
+    note = Checkpoint(base="base", base_sha256="", adapter_sha256="", method="sft", step=1,
+                      rank=4, alpha=8.0, judge="no-types", served=False)  # fmt: skip
+    (tmp_path / "start").mkdir()
+    (tmp_path / "start" / "checkpoint.json").write_text(note.model_dump_json())
+    start = {"start_adapter": "start"}
+    done = train(written(tmp_path, "http://localhost:1/v1", start))
+    assert "writes the form 'no-types', not 'full'" in " ".join(done.output.split())
+
+
+TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}
+
+
+def watch(half: str, path: Path, *flags: str, **more: Any) -> Result:
+    return CliRunner().invoke(main, ["train", "judge", half, str(path), *flags], **more)
+
+
+async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Path):
+    events: list[Event] = []
+    with judging(biased_then_right) as (address, _):
+        path = written(tmp_path, address, held_out=["held.jsonl"])
+        await train_judge(*read_grpo(path), quiet, watch=events.append)
+    phases = [(e.phase, e.number) for e in events if isinstance(e, PhaseChanged) and e.running]
+    assert phases == [
+        ("held-out pairs", 0), ("collect", 1), ("update", 1), ("collect", 2), ("update", 2),
+        ("held-out pairs", 2),
+    ]  # fmt: skip
+    assert sum(isinstance(e, PhaseChanged) and not e.running for e in events) == len(phases)
+    assert any(isinstance(e, RowsDone) and (e.unit, e.of) == ("round", 2) for e in events)
+    rounds = [event for event in events if isinstance(event, RoundTrained)]
+    assert [(event.number, event.of) for event in rounds] == [(1, 2), (2, 2)]
+    for event, kept in zip(rounds, lines(tmp_path), strict=True):
+        assert dict(event.metrics).items() <= kept.items()
+        unknown = set(kept) - {"saved_at"}
+        assert [n for n in unknown if not any(re.fullmatch(pattern(o), n) for o in OF_JUDGE)] == []
+
+
+def test_each_round_is_a_line_and_a_step_of_the_event_files_also_where_it_goes_on(tmp_path: Path):
+    with judging(biased_then_right) as (address, _):
+        for rounds in (1, 2):
+            done = watch("grpo", written(tmp_path, address, {"tensorboard": True}, rounds=rounds))
+            assert done.exit_code == 0, done.output
+    (told,) = (line for line in done.stderr.splitlines() if "is saved" in line)
+    assert told.startswith("round 2 of 2 is saved: right ") and ", mean reward " in told
+    assert "; loss " in told
+    found, kept = read(tmp_path / "out" / FOLDER), lines(tmp_path)
+    for name in ("right", "reward", "loss"):
+        values = [pytest.approx(line[name], rel=1e-6) for line in kept]
+        assert found[name] == [(1, values[0]), (2, values[1])]
+
+
+def test_a_round_without_anything_to_train_is_told_with_its_verdicts(tmp_path: Path):
+    with judging(lambda asked: chain(asked.better)) as (address, _):
+        done = watch("grpo", written(tmp_path, address, {"tensorboard": True}, rounds=1))
+    said = done.stderr.splitlines()
+    assert "round 1 had nothing to learn: no pair's samples differ in reward" in said
+    assert "round 1 of 1 is saved: right 100%, malformed 0%, unscored 0%, mean reward 1.00" in said
+    assert read(tmp_path / "out" / FOLDER)["right"] == [(1, 1.0)]
+
+
+def test_on_a_terminal_both_halves_are_drawn_and_json_draws_nothing(tmp_path: Path):
+    with judging() as (address, _):
+        drawn = watch("grpo", written(tmp_path, address, rounds=1), env=TERMINAL)
+        again = watch("grpo", written(tmp_path, address, rounds=1), "--json", env=TERMINAL)
+    assert drawn.exit_code == 0 and "judge-grpo, " in drawn.stderr, drawn.output
+    assert "round 1 of 1" in drawn.stderr and "right" in drawn.stderr
+    assert "judge-grpo, " not in again.stderr and json.loads(again.stdout)["rounds"] == 1
+    taught = tmp_path / "taught"
+    taught.mkdir()
+    with ScriptedServer(teaching, models=("first", "second")) as server:
+        drawn = watch("distil", distilling(taught, server.base_url), env=TERMINAL)
+    assert drawn.exit_code == 0 and "judge, sft, " in drawn.stderr, drawn.output
+    assert "step 1 of 1" in drawn.stderr and "1 steps done" in drawn.stdout
+
+
+def test_the_best_round_is_kept_by_a_number_of_the_judges_rounds(tmp_path: Path):
+    best = {"best_by": "right", "best_is": "highest"}
+    with judging(biased_then_right) as (address, _):
+        done = watch("grpo", written(tmp_path, address, best))
+    assert done.exit_code == 0, done.output
+    right = [line["right"] for line in lines(tmp_path)]
+    place = (tmp_path / "out" / "best").resolve().name
+    assert place == f"{right.index(max(right)) + 1:06d}"

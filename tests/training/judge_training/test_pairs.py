@@ -1,0 +1,208 @@
+"""What a judge in training is shown, how it is rewarded, and the rows that follow from it."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+
+from rubricem.judge.build import Wanted, group_judge, pair_comparer
+from rubricem.judge.evaluation.run import answers_alone
+from rubricem.judge.pairwise_readers import (
+    ChainComparer,
+    ChainForm,
+    ChoiceComparer,
+    chain_messages,
+    verdict_end,
+    well_formed,
+)
+from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import TrajectoryGroup
+from rubricem.training.collect.setup import collecting_judge
+from rubricem.training.judge_training.pairs import (
+    CUT_OFF,
+    SampledPair,
+    ShownPair,
+    apart_from,
+    batch_of,
+    judge_rows,
+    rewarded,
+    sample_of,
+    shown_once,
+)
+from tests.support.judges import chain
+from tests.support.values import pair
+
+SHOWN = ShownPair("p", "Which?", "one", "two", "A")
+BARE = "<eval>The first.</eval>\n<answer>[[A]]</answer>"
+SOLVED = f"<type>Reasoning</type>\n<solution>1</solution>\n{BARE}"
+
+
+class WritingModel:
+    """A local model of one token for each character that writes by list."""
+
+    name, version = "writing", "v1"
+
+    def __init__(self, texts: Sequence[str], context_tokens: int = 16_384) -> None:
+        self.texts = list(texts)
+        self.context_tokens = context_tokens
+        self.asked: list[str] = []
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return tuple(map(ord, "\n".join(message.content for message in messages)))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        raise AssertionError("a judge that was trained to write is not weighed")
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        self.asked.append("".join(map(chr, prefix)))
+        text = self.texts[len(self.asked) - 1]
+        end = stop(text) if stop else None
+        text = text[: end or sampling.max_tokens]
+        return Completion(
+            text, "stop" if end else "length", tuple(map(ord, text)), (-0.5,) * len(text)
+        )
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "whole"),
+    [
+        ("full", chain("A"), True),
+        ("full", SOLVED, True),
+        ("full", BARE, False),
+        ("full", f"Sure. {SOLVED}", False),
+        ("full", SOLVED.replace("Reasoning", "Chat"), False),
+        ("no-types", chain("B").removeprefix("<type>Chat</type>\n"), True),
+        ("no-types", chain("B"), False),
+        ("no-rubric", BARE, True),
+        ("no-rubric", f"{BARE} So it is.", False),
+        ("no-rubric", BARE.replace("[[A]]", "[[C]]"), False),
+    ],
+)
+def test_a_form_is_its_parts_in_order_and_nothing_beside(form: ChainForm, text: str, whole: bool):
+    assert well_formed(text, form) is whole
+
+
+def test_the_ablations_are_asked_without_what_they_leave_out():
+    system = {
+        form: chain_messages(form, "q", "x", "y", 1000)[0].content
+        for form in ("full", "no-types", "no-rubric")
+    }
+    assert "<type>" in system["full"] and "<rubric>" in system["full"]
+    assert "<type>" not in system["no-types"] and "<rubric>" in system["no-types"]
+    assert "rubric" not in system["no-rubric"].lower() and "<eval>" in system["no-rubric"]
+
+
+@pytest.mark.parametrize(
+    ("text", "answer", "both"),
+    [
+        (SOLVED, 1, 2),
+        (BARE, 1, 1),
+        (SOLVED.replace("[[A]]", "[[B]]"), -1, 1),
+        ("[[A]]", -1, 0),
+        ("", -1, 0),
+    ],
+)
+def test_the_reward_is_of_the_verdict_or_of_verdict_and_form(text: str, answer: int, both: int):
+    assert rewarded(text, "A", "full", "answer") == answer
+    assert rewarded(text, "A", "full", "answer+format") == both
+
+
+def test_a_text_ends_behind_its_verdict_but_not_behind_a_quoted_one():
+    quoted = "<eval><quote_A><answer>[[A]]</answer>"
+    assert verdict_end(quoted) is None and verdict_end("</answer>") is None
+    assert verdict_end(f"{BARE} And more.") == len(BARE)
+
+
+def said(text: str, reason: str = "stop", retokenised: bool = False) -> Completion:
+    ids = tuple(map(ord, text))
+    assert reason in ("stop", "length")
+    stop = "length" if reason == "length" else "stop"
+    return Completion(text, stop, ids, (-0.5,) * len(ids), retokenised=retokenised)  # type: ignore[arg-type]
+
+
+def test_samples_of_a_pair_are_normalised_together_and_one_cut_off_is_in_no_baseline():
+    texts = [said(BARE), said(BARE), said("no verdict"), said(BARE, "length")]
+    samples = tuple(sample_of(one, "A", "no-rubric", "answer") for one in texts)
+    found = judge_rows(SampledPair(SHOWN, (1, 2, 3), samples, "v1"), "g")
+    # Rewards 1, 1, -1: the mean is 1/3, the population's standard deviation sqrt(8)/3.
+    expected = [2 / math.sqrt(8), 2 / math.sqrt(8), -4 / math.sqrt(8)]
+    assert [row.advantages[-1] for row in found.rows] == pytest.approx(expected, abs=1e-5)
+    assert dict(found.dropped) == {CUT_OFF: 1}
+    row = found.rows[2]
+    assert row.ids == (1, 2, 3, *map(ord, "no verdict")) and row.prompt_tokens == 3
+    assert row.loss_mask == (0,) * 3 + (1,) * 10 and row.objective == "judge"
+    assert row.behaviour_logprobs[:4] == (0, 0, 0, -0.5) and {r.group for r in found.rows} == {"g"}
+
+
+def test_a_sample_whose_ids_are_not_its_own_forms_no_row_but_is_in_the_baseline():
+    texts = [said(BARE, retokenised=True), said("no verdict")]
+    samples = tuple(sample_of(one, "A", "no-rubric", "answer") for one in texts)
+    found = judge_rows(SampledPair(SHOWN, (1,), samples, "v1"), "g")
+    assert [row.advantages[-1] for row in found.rows] == pytest.approx([-1], abs=1e-5)
+    assert sum(found.dropped.values()) == 1
+
+
+def test_orders_are_drawn_by_the_seed_and_the_better_reply_goes_along():
+    pairs = [pair(f"{n}", "second", first="bad", second="good") for n in range(40)]
+    shown = shown_once(pairs, seed=3)
+    assert all((s.first if s.better == "A" else s.second) == "good" for s in shown)
+    assert 8 < sum(s.better == "A" for s in shown) < 32
+    assert shown == shown_once(pairs, seed=3) != shown_once(pairs, seed=4)
+
+
+def test_rounds_go_through_all_pairs_before_any_comes_again():
+    pairs = [pair(f"{n}") for n in range(6)]
+    rounds = [batch_of(pairs, 2, number, seed=1) for number in range(6)]
+    first = [p.id for batch in rounds[:3] for p in batch]
+    again = [p.id for batch in rounds[3:] for p in batch]
+    assert sorted(first) == sorted(again) == [p.id for p in pairs] and first != again
+    assert len(batch_of(pairs, 100, 0, seed=1)) == 6
+    assert [p.id for p in apart_from(pairs, pairs[:4])] == ["4", "5"]
+
+
+def test_a_pair_is_held_out_however_its_request_is_spaced_and_written():
+    asked = {"a": "Which is  the \ufb01rst of\n them?", "b": "Which is the second of them?"}
+    pairs = [pair(name).model_copy(update={"prompt": text}) for name, text in asked.items()]
+    held = pair("c").model_copy(update={"prompt": " which is THE first of them?"})
+    assert [p.id for p in apart_from(pairs, [held])] == ["b"]
+
+
+async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
+    model = WritingModel([f"{BARE} And more.", "No end is in sight."])
+    comparer = ChainComparer(model, "no-rubric", max_tokens=64)
+    read = await comparer.prefer("Which?", "one", "two")
+    assert (read.winner, read.text, read.reason) == ("A", BARE, "The first.")
+    assert "rubric" not in model.asked[0].lower()
+    nothing = await comparer.prefer("Which?", "one", "two")
+    assert nothing.winner is None and "cut off without a verdict" in nothing.reason
+
+
+async def test_a_pair_too_long_for_the_model_names_no_winner():
+    read = await ChainComparer(WritingModel([], 100), max_tokens=64).prefer("q", "x", "y")
+    assert read.winner is None and "fills the judge's context" in read.reason
+
+
+async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
+    judge = collecting_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
+                             chain="no-rubric")  # fmt: skip
+    group = TrajectoryGroup(question="Which?", trajectories=answers_alone("Which?", "one", "two"))
+    judged = await judge.judge(group, RubricBuffer(question="Which?"))
+    scores = [judgement.stages[-1].score for judgement in judged.judgements]
+    assert scores == [1.0, 0.0], "A in the given order and B in the other are the first answer"
+
+
+def test_pairs_are_written_about_only_by_a_local_model_that_was_trained_to():
+    model = WritingModel([])
+    assert isinstance(pair_comparer(model, "full"), ChainComparer)
+    assert isinstance(pair_comparer(model), ChoiceComparer)
+    assert group_judge(model, Wanted("pairwise", chain="no-types")).name == "writing"

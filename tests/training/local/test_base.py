@@ -1,0 +1,320 @@
+"""What can be trained: folders of other architectures on torch alone, adapters as peft's.
+
+Bad input to the local engine: one sentence and a remedy each, and no weight is lost.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rubricem.agent.weights.resolve import resolve_files
+from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
+from rubricem.training.local.base import check_packing, find_base, load_base, memory_told
+from rubricem.training.local.checkpoints import read_weights
+from rubricem.training.local.fit import train
+from rubricem.training.local.load import load_learner
+from rubricem.training.local.local_config import EngineConfig, Method, read_rows, select
+from rubricem.training.local.ranks import ALONE, check_gpu, joined
+from rubricem.training.local.session import open_session
+from rubricem.training.rows.row import TrainRow
+from tests.support.rows import config_of, policy_rows, quiet, row, window_loss, written
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def folder_of(path: Path, kind: str, **settings: Any) -> Path:
+    """A tiny random model of a kind, as transformers saves it."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 131, "hidden_size": 32, "num_hidden_layers": 2, **settings}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 48}
+    config = AutoConfig.for_model(kind, **(heads | sizes))
+    AutoModelForCausalLM.from_config(config).save_pretrained(path)
+    return path
+
+
+def engine(**settings: Any) -> EngineConfig:
+    return EngineConfig(out=Path("unused"), dtype="float32", device="cpu", **settings)
+
+
+async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path) -> None:
+    folder_of(tmp_path / "base", "llama")
+    told: list[str] = []
+    config = config_of(tmp_path, Path("base"), [row(0)], epochs=2)
+    trained = await train(config, "sft", told.append)
+    assert trained.canary is None
+    assert any("llama.cpp cannot serve what was trained of base" in line for line in told)
+    with pytest.raises(WeightsError, match="cannot answer with the checkpoint"):
+        await resolve_files(str(trained.checkpoint))
+
+
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
+async def test_peft_reads_the_adapter(tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    base = folder_of(tmp_path / "base", "llama")
+    config = config_of(tmp_path, Path("base"), [row(0)], epochs=3)
+    trained = await train(config, "sft", quiet)
+    learner = load_learner(engine(rank=4, alpha=8.0), base, ALONE)
+    learner.weights.load(read_weights(trained.checkpoint, "lora"))
+    model = PeftModel.from_pretrained(load_base(base), trained.checkpoint)
+    ids = torch.tensor([row(0).ids])
+    with torch.no_grad():
+        ours, theirs = learner.model(ids).logits, model(ids).logits
+        bare = load_base(base)(ids).logits
+    torch.testing.assert_close(theirs, ours, rtol=1e-4, atol=1e-5)
+    assert float((bare - ours).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "opt", "phi"])
+def test_other_architectures_learn(tmp_path: Path, kind: str) -> None:
+    more = {"word_embed_proj_dim": 32, "ffn_dim": 48} if kind == "opt" else {}
+    base = folder_of(tmp_path / "base", kind, **more)
+    for settings in ({"rank": 4}, {"adaptation": "full"}):
+        learner = load_learner(engine(**settings), base, ALONE)
+        first = learner.sft_step([row(0)], 0.01)["loss"]
+        assert learner.sft_step([row(0)], 0.01)["loss"] < first
+
+
+def test_a_model_without_linear_layers_is_trained_whole(tmp_path: Path) -> None:
+    sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4}
+    base = folder_of(tmp_path / "base", "gpt2", **sizes)
+    with pytest.raises(SettingsError, match="no linear layer"):
+        load_learner(engine(), base, ALONE)
+    learner = load_learner(engine(adaptation="full"), base, ALONE)
+    first = learner.sft_step([row(0)], 0.01)["loss"]
+    assert learner.sft_step([row(0)], 0.01)["loss"] < first
+
+
+def test_a_model_that_caps_its_logits_is_refused(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "gemma2", head_dim=8, final_logit_softcapping=0.1)
+    with pytest.raises(SettingsError, match="scales or caps its logits"):
+        load_learner(engine(), base, ALONE)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("opt", {"word_embed_proj_dim": 32, "ffn_dim": 48}),
+        ("mamba", {}),
+        ("bloom", {"n_head": 4, "initializer_range": 0.2}),
+    ],
+)
+def test_a_model_that_mixes_packed_rows_is_refused(
+    tmp_path: Path, kind: str, sizes: dict[str, Any]
+) -> None:
+    base = folder_of(tmp_path / "base", kind, **sizes)
+    load_learner(engine(rank=4, micro_batch=2), base, ALONE)
+    with pytest.raises(SettingsError, match=f"{kind} model mixes rows") as told:
+        load_learner(engine(rank=4, pack_tokens=64), base, ALONE)
+    assert "set micro_batch" in told.value.remedy
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "qwen3", "llama", "mistral", "phi", "granite"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_model_that_keeps_packed_rows_apart_is_packed(
+    tmp_path: Path, kind: str, dtype: str
+) -> None:
+    base = folder_of(tmp_path / "base", kind, initializer_range=0.2)
+    check_packing(load_base(base, dtype))
+
+
+def test_checkpointed_activations_change_no_gradient_and_no_dropout_comes_back(
+    tmp_path: Path,
+) -> None:
+    more = {"word_embed_proj_dim": 32, "ffn_dim": 48, "dropout": 0.5}
+    base = folder_of(tmp_path / "base", "opt", **more)
+    losses = []
+    for checkpointed in (False, True):
+        config = engine(adaptation="full", gradient_checkpointing=checkpointed)
+        learner = load_learner(config, base, ALONE)
+        losses.append([learner.ss_grpo_step(policy_rows(2), 0.01) for _ in range(2)])
+    for plain, again in zip(*losses, strict=True):
+        assert window_loss(plain) == window_loss(again)
+
+
+def test_activations_are_computed_again_where_they_are_checkpointed(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "llama")
+    counts = []
+    for checkpointed in (False, True):
+        config = engine(adaptation="full", gradient_checkpointing=checkpointed)
+        learner = load_learner(config, base, ALONE)
+        calls: list[int] = []
+        layer = learner.model.model.layers[0].mlp
+        layer.register_forward_pre_hook(lambda *_, calls=calls: calls.append(1))
+        learner.sft_step([row(0)], 0.01)
+        counts.append(len(calls))
+    assert counts == [1, 2]
+
+
+def test_bfloat16_leaves_the_rotary_frequencies_exact(tiny: Path) -> None:
+    exact, rounded = (load_base(tiny, dtype) for dtype in ("float32", "bfloat16"))
+    assert rounded.lm_head.weight.dtype == torch.bfloat16
+    frequencies = (model.model.rotary_emb.inv_freq for model in (exact, rounded))
+    assert torch.equal(*frequencies)
+
+
+async def test_a_folder_is_known_by_its_weights(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "llama")
+    first = await find_base(str(base))
+    folder_of(base, "llama", num_hidden_layers=1)
+    assert first.gguf is None and (await find_base(str(base))).sha256 != first.sha256
+    (base / "model.safetensors").write_bytes(b"short")
+    with pytest.raises(WeightsError, match=r"reading .* for training failed"):
+        load_base(base)
+
+
+@pytest.mark.parametrize(
+    ("rows", "method", "sentence"),
+    [
+        ([], "sft", "the files are empty"),
+        ([row(0)], "ss-grpo", "1 sft rows"),
+        ([row(0, ratio_allowed=False, objective="policy")], "ss-grpo", "retokenised or forced"),
+        ([row(0, loss_mask=(0,) * 24)], "sft", "1 without a trained token"),
+        ([row(0, "policy", 0.0)], "ss-grpo", "none of the 1 rows has an advantage other than 0"),
+    ],
+)
+async def test_rows_with_nothing_to_learn_are_told_before_anything_is_loaded(
+    tmp_path: Path, rows: list[TrainRow], method: Method, sentence: str
+) -> None:
+    config = config_of(tmp_path, Path("no model is read.gguf"), rows)
+    with pytest.raises(SettingsError, match=sentence) as told:
+        await train(config, method, quiet)
+    assert told.value.remedy
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("field", ["advantages", "behaviour_logprobs"])
+async def test_a_row_with_a_number_that_is_not_finite_is_left_out_and_counted(
+    tmp_path: Path, field: str, number: str
+) -> None:
+    config = config_of(tmp_path, Path("unused"), policy_rows(2))
+    bad = json.loads(policy_rows(3)[2].model_dump_json())
+    bad[field][-1] = "?"
+    with config.rows[0].open("a", encoding="utf-8") as file:
+        file.write(json.dumps(bad).replace('"?"', number) + "\n")
+    found = select(read_rows(config.rows), "ss-grpo", 100)
+    assert found.dropped == {"with an advantage or a log-probability that is not finite": 1}
+    assert [kept.id for kept in found.rows] == ["row0", "row1"]
+
+
+def test_a_weight_that_is_not_finite_is_refused_by_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "rows.jsonl", [row(0), row(1)])
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text.replace('"weight":1.0', '"weight":NaN'), encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"line 1 of .* finite number"):
+        read_rows([path])
+
+
+async def test_ids_beyond_the_vocabulary_are_told_by_row_and_number(tmp_path: Path) -> None:
+    folder_of(tmp_path / "base", "qwen2")
+    wrong = row(0, ids=(*range(20), 5000, 1, 2, 3))
+    with pytest.raises(SettingsError, match=r"row0 has the token id 5000.*knows 131 tokens"):
+        await train(config_of(tmp_path, Path("base"), [wrong]), "sft", quiet)
+
+
+async def test_rows_beyond_the_model_s_context_are_told(tmp_path: Path) -> None:
+    folder_of(tmp_path / "base", "qwen2", max_position_embeddings=16)
+    with pytest.raises(SettingsError, match="has 24 tokens, and the model reads 16") as told:
+        await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
+    assert "max_row_tokens to 16" in told.value.remedy
+
+
+async def test_rows_that_another_model_sampled_change_no_weight(tiny: Path, tmp_path: Path) -> None:
+    sure = {"behaviour_logprobs": tuple(-0.01 * on for on in row(0).loss_mask)}
+    config = config_of(tmp_path, tiny, policy_rows(2))
+    async with open_session(config, "ss-grpo", quiet) as session:
+        before = session.learner.weights.state()
+        with pytest.raises(PolicyError, match="were not sampled from this model"):
+            session.step([row(0, "policy", 1.0, **sure)], 0.01)
+        after = session.learner.weights.state()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+async def test_a_loss_that_is_no_number_stops_and_says_where_the_last_good_weights_are(
+    tiny: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, tiny, [row(0)])
+    async with open_session(config, "sft", quiet) as session:
+        session.step([row(0)], 0.01)
+        session.save()
+        good = session.learner.weights.state()
+        with pytest.raises(PolicyError, match="step 2 was not made: the loss is") as told:
+            session.step([row(1, weight=1e300)], 0.01)
+        assert f"The weights of step 1 are kept in {config.out / 'last'}" in told.value.remedy
+        kept = session.learner.weights.state()
+        assert all(torch.equal(good[name], kept[name]) for name in good)
+        assert session.step([row(1)], 0.01)["loss"] > 0, "it can go on with other rows"
+        assert session.done == 2
+
+
+async def test_a_step_that_fails_in_a_later_pass_says_how_far_it_came(
+    tiny: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, tiny, policy_rows(2), passes=2)
+    async with open_session(config, "ss-grpo", quiet) as session:
+        with pytest.raises(PolicyError, match="step 1 was left after 1 of 2 updates: the loss is"):
+            session.step(policy_rows(2), 1e30)
+        with pytest.raises(PolicyError, match="step 1 was not made: the loss is"):
+            session.step(policy_rows(2), 0.01)
+        assert (session.done, session.folder.step()) == (0, 0)
+
+
+def test_too_little_memory_is_told_with_the_remedy() -> None:
+    with (
+        pytest.raises(PolicyError, match="the memory is not enough") as told,
+        memory_told(torch.device("cpu")),
+    ):
+        torch.empty(1 << 50)
+    for key in ("pack_tokens", "gradient_checkpointing", "micro_batch", "max_row_tokens"):
+        assert key in told.value.remedy
+    with pytest.raises(RuntimeError, match="shapes"), memory_told(torch.device("cpu")):
+        torch.ones(2, 3) @ torch.ones(2, 3)
+
+
+def test_weights_too_large_for_the_memory_are_told_with_the_remedy(tmp_path: Path) -> None:
+    base = folder_of(tmp_path / "base", "llama")
+    config = json.loads((base / "config.json").read_text(encoding="utf-8"))
+    # Tensors that the file lacks are made anew, of the size that the configuration asks for.
+    huge = config | {"vocab_size": 1 << 44}
+    (base / "config.json").write_text(json.dumps(huge), encoding="utf-8")
+    weights = load_file(base / "model.safetensors")
+    kept = {name: w for name, w in weights.items() if len(w) != config["vocab_size"]}
+    save_file(kept, base / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(PolicyError, match="the memory is not enough") as told:
+        load_base(base)
+    assert "max_row_tokens" in told.value.remedy
+
+
+async def test_an_unknown_metric_for_the_best_checkpoint_is_told_with_those_there_are(
+    tmp_path: Path,
+) -> None:
+    folder_of(tmp_path / "base", "qwen2")
+    config = config_of(tmp_path, Path("base"), [row(0)], best_by="accuracy")
+    with pytest.raises(SettingsError, match="no metric 'accuracy'") as told:
+        await train(config, "sft", quiet)
+    assert "negative_log_likelihood" in told.value.remedy
+
+
+async def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(WeightsError, match="There is no file"):
+        await train(config_of(tmp_path, Path("none.gguf"), [row(0)]), "sft", quiet)
+
+
+def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SettingsError, match="no GPU"), joined("cuda"):
+        pass
+
+
+def test_more_processes_than_gpus_are_told() -> None:
+    check_gpu(1, 2)
+    with pytest.raises(SettingsError, match=r"process 3 of its machine, .* finds 2 GPUs") as told:
+        check_gpu(2, 2)
+    assert "--nproc-per-node=2" in told.value.remedy

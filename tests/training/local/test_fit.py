@@ -1,0 +1,295 @@
+"""The local engine on a tiny random model: steps, resume, export, and llama.cpp beside torch.
+
+Imitation, SS-GRPO with reflections, RuscaRL, RULER and RM-R1 train from one file of rows.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.weights.checkpoints import is_checkpoint, note_of, read_checkpoint
+from rubricem.agent.weights.resolve import resolve_files
+from rubricem.judge.relative import RelativeGroups, RelativeJudge
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import PolicyError, SettingsError, StoreError, WeightsError
+from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
+from rubricem.training.judge_training.pairs import SampledPair, judge_rows, sample_of
+from rubricem.training.local.checkpoints import TrainingFolder
+from rubricem.training.local.fit import train
+from rubricem.training.local.gguf import tensor_name
+from rubricem.training.local.local_config import build_config
+from rubricem.training.local.session import Canary, Compared, canary
+from rubricem.training.local.weights import Adapter
+from rubricem.training.rows.compile import policy_rows as compile_policy_rows
+from rubricem.training.rows.compile import reflection_rows
+from rubricem.training.rows.row import TrainRow
+from tests.conftest import ROOT
+from tests.judge.test_relative import BUFFER, MarkReader
+from tests.support.bank_cli import reflection
+from tests.support.collected import candidate, judgement
+from tests.support.rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
+from tests.support.waiting import Process
+from tests.training.judge_training.test_pairs import BARE, SHOWN, said
+from tests.training.local.test_base import folder_of
+from tests.training.rows.test_compile import ONE, TWO, group, rollout
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+async def test_llama_samples_from_the_exported_adapter(tiny: Path, tmp_path: Path) -> None:
+    trained = await train(config_of(tmp_path, tiny, [row(0)], epochs=8), "sft", quiet)
+    found = trained.canary
+    assert found.mean < 0.01 and found.base_mean < 0.01, found
+    assert found.moved > 10 * found.mean, "the adapter is at work on both sides"
+    assert found.without_adapter > 10 * found.mean
+    assert found.sound
+
+
+async def test_an_adapter_that_is_not_the_trained_one_is_found(tiny: Path, tmp_path: Path) -> None:
+    config = config_of(tmp_path, tiny, [row(0)], epochs=8)
+    trained = await train(config, "sft", quiet)
+    untrained = learner(tiny)
+    exported, adapter = trained.checkpoint / "adapter.gguf", untrained.weights
+    assert isinstance(adapter, Adapter)
+    sides = Compared(untrained.model, adapter.switched_off(), tiny, exported)
+    found = await canary(sides, row(0), 1)
+    assert found.mean > 0.1
+    assert not Canary(0.3, 1.0, 0.3, 0.02, 0.01, 32).sound, "the sampler has no adapter"
+    assert not Canary(0.8, 1.0, 0.9, 0.9, 0.01, 32).sound, "the gap is too wide"
+    assert Canary(0.02, 0.1, 0.001, 0.02, 0.02, 32).sound, "an adapter that moved nothing yet"
+
+
+async def test_a_checkpoint_is_the_name_of_a_model(tiny: Path, tmp_path: Path) -> None:
+    trained = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
+    assert is_checkpoint(str(trained.checkpoint)) and not is_checkpoint(str(tmp_path))
+    files = await resolve_files(str(trained.checkpoint))
+    assert files.path == tiny and files.adapter and files.adapter.name == "adapter.gguf"
+    note = read_checkpoint(trained.checkpoint)
+    assert (note.step, note.method, note.lineage) == (1, "sft", ())
+    assert note.version in files.version
+    (trained.checkpoint / "adapter.gguf").write_bytes(b"GGUF and no more")
+    with pytest.raises(WeightsError, match="hash differs"):
+        read_checkpoint(trained.checkpoint)
+
+
+async def test_training_goes_on_from_an_adapter_and_remembers_it(
+    tiny: Path, tmp_path: Path
+) -> None:
+    warm = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
+    first = read_checkpoint(warm.checkpoint)
+    start = {"start_adapter": str(warm.checkpoint), "out": "second"}
+    config = config_of(tmp_path, tiny, policy_rows(2), **start)
+    trained = await train(config, "ss-grpo", quiet)
+    assert read_checkpoint(trained.checkpoint).lineage == (first.version,)
+    other = config_of(tmp_path, tiny, policy_rows(2), **start, rank=2)
+    with pytest.raises(SettingsError, match="another rank"):
+        await train(other, "ss-grpo", quiet)
+
+
+async def test_training_goes_on_from_an_adapter_that_llama_cannot_answer_with(
+    tmp_path: Path,
+) -> None:
+    folder_of(tmp_path / "base", "qwen2")
+    warm = await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
+    start = {"start_adapter": str(warm.checkpoint), "out": "second"}
+    trained = await train(
+        config_of(tmp_path, Path("base"), policy_rows(2), **start), "ss-grpo", quiet
+    )
+    assert note_of(trained.checkpoint).lineage == (note_of(warm.checkpoint).version,)
+
+
+async def test_an_adapter_altered_since_it_was_written_is_no_start(
+    tiny: Path, tmp_path: Path
+) -> None:
+    warm = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
+    start = {"start_adapter": str(warm.checkpoint), "out": "second"}
+    config = config_of(tmp_path, tiny, policy_rows(2), **start)
+    weights = warm.checkpoint / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"\0\0\0\1")
+    with pytest.raises(WeightsError, match=r"adapter_model.safetensors is not what was written"):
+        await train(config, "ss-grpo", quiet)
+    (warm.checkpoint / "files.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(WeightsError, match=r"files.json does not list"):
+        await train(config, "ss-grpo", quiet)
+
+
+async def test_a_finished_run_trains_nothing_again(tiny: Path, tmp_path: Path) -> None:
+    config = config_of(tmp_path, tiny, policy_rows(4), batch=1)
+    first = await train(config, "ss-grpo", quiet)
+    told: list[str] = []
+    assert await train(config, "ss-grpo", told.append) == first
+    assert told == [] and [line["step"] for line in first.steps] == [1, 2]
+    with pytest.raises(SettingsError, match="another learning_rate"):
+        await train(config.model_copy(update={"learning_rate": 0.1}), "ss-grpo", quiet)
+
+
+async def test_a_run_that_goes_on_has_the_bank_of_its_checkpoint(
+    tiny: Path, tmp_path: Path
+) -> None:
+    bank = RubricBank(tmp_path / "data")
+    await bank.put(reflection("a"))
+    config = config_of(tmp_path, tiny, policy_rows(4), batch=1, bank="data")
+
+    def interrupt(line: str) -> None:
+        if line.startswith("step 2 of 2: row 1"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await train(config, "ss-grpo", interrupt)
+    await bank.put(reflection("b", "Of a step that a kill took back?"))
+    trained = await train(config, "ss-grpo", quiet)
+    assert [item.reflection.id for item in await bank.items()] == ["a"]
+    assert (trained.checkpoint / "bank" / "snapshot.json").exists()
+    await bank.put(reflection("c", "After the end?"))
+    await train(config, "ss-grpo", quiet)
+    assert len(await bank.items()) == 2, "a finished run takes nothing back"
+
+
+async def test_a_second_process_cannot_train_in_the_same_folder(tiny: Path, tmp_path: Path) -> None:
+    config = config_of(tmp_path, tiny, [row(0)])
+    with (
+        TrainingFolder(config.out).begun({"seed": 0}),
+        pytest.raises(StoreError, match="another process"),
+        TrainingFolder(config.out).begun({"seed": 0}),
+    ):
+        pass
+
+
+def trained_in_pieces(folder: Path, config: Path, kills: int) -> None:
+    """Run the command, kill it as soon as another step is saved, and at last let it end."""
+    command = (
+        sys.executable,
+        "-c",
+        "from rubricem.agent.cli import main; main()",
+        "train",
+        "ss-grpo",
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for wanted in range(1, kills + 1):
+        process = Process((*command, config), env=environment, stderr=subprocess.DEVNULL)
+        while TrainingFolder(folder).step() < wanted and process.poll() is None:
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    subprocess.run((*command, config), env=environment, check=True, capture_output=True)
+
+
+@pytest.mark.slow
+async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path) -> None:
+    rows = written(tmp_path / "rows.jsonl", policy_rows(8))
+    settings = {"rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 2, "rank": 4}
+    settings |= {"threads": 1, "dtype": "float32", "alpha": 8.0, "schedule": "cosine"}
+    whole = await train(build_config({**settings, "out": "whole"}, tmp_path), "ss-grpo", quiet)
+    text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
+    (tmp_path / "train.toml").write_text(f'out = "pieces"\n{text}', encoding="utf-8")
+    trained_in_pieces(tmp_path / "pieces", tmp_path / "train.toml", kills=3)
+    pieces = TrainingFolder(tmp_path / "pieces")
+    assert pieces.step() == 8
+    for name in ("adapter.gguf", "adapter_model.safetensors"):
+        theirs = (whole.checkpoint / name).read_bytes()
+        assert (pieces.newest / name).read_bytes() == theirs
+    assert [lasting(line) for line in pieces.metrics()] == [lasting(m) for m in whole.steps]
+
+
+async def test_a_gradient_that_is_not_finite_ends_the_run_in_a_sentence(
+    tiny: Path, tmp_path: Path
+) -> None:
+    bad = row(0, weight=1e300)
+    with pytest.raises(PolicyError, match="training step 1 was not made: the loss is nan"):
+        await train(config_of(tmp_path, tiny, [bad]), "sft", quiet)
+
+
+def test_names_of_tensors_are_those_of_llama() -> None:
+    name = "base_model.model.model.layers.3.mlp.up_proj.lora_A.weight"
+    assert tensor_name(name) == "blk.3.ffn_up.weight.lora_a"
+    with pytest.raises(ValueError, match="lm_head"):
+        tensor_name("base_model.model.lm_head.lora_A.weight")
+
+
+@pytest.mark.model
+@pytest.mark.slow
+async def test_the_real_model_learns_a_row_and_llama_follows(
+    weights_05b: Path, tmp_path: Path
+) -> None:
+    """One step on some 40 tokens in bfloat16: the quantised sampler and the trainer agree."""
+    ids = tuple(1000 + 17 * place for place in range(LENGTH))
+    settings = {"model": str(weights_05b), "rank": 16, "alpha": 32.0, "dtype": "bfloat16"}
+    config = config_of(tmp_path, weights_05b, [row(0, ids=ids)], **settings, epochs=2)
+    trained = await train(config.model_copy(update={"learning_rate": 3e-4}), "sft", quiet)
+    first, second = trained.steps
+    assert second["negative_log_likelihood"] < first["negative_log_likelihood"] - 0.1
+    found = trained.canary
+    assert found.mean < 0.2 and found.base_mean < 0.2, "quantised activations, bfloat16 weights"
+    assert found.sound
+
+
+SCORES = [[1.0, 0.2, 0.0, 0.9], [0.0, 0.6, 1.0, 0.1]]
+
+
+def ss_grpo() -> tuple[TrainRow, ...]:
+    judged = [judgement(one, scores) for one, scores in zip((ONE, TWO), SCORES, strict=True)]
+    reflected = reflection_rows([candidate(ONE, 0.2), candidate(ONE, 0.8)])
+    return compile_policy_rows(group(ONE, TWO), judged, name="ss-grpo").rows + reflected.rows
+
+
+def under_scaffold(name: str) -> Trajectory:
+    """The same rollout by a policy that was shown a rubric: `!` and the token 2."""
+    prompt = Segment(author=Author.PROMPT, text="question!", token_ids=(1, 2))
+    shown = ScaffoldedPrompt(text="!", shown=1, bare_ids=(1,))
+    plain = rollout(name)
+    segments = (prompt, *plain.segments[1:])
+    return plain.model_copy(update={"segments": segments, "scaffold": shown, "system": "s!"})
+
+
+def ruscarl() -> tuple[TrainRow, ...]:
+    pair = under_scaffold("shown"), rollout("bare")
+    judged = [judgement(one, scores) for one, scores in zip(pair, SCORES, strict=True)]
+    return compile_policy_rows(group(*pair), judged, name="ruscarl").rows
+
+
+async def ruler() -> tuple[TrainRow, ...]:
+    answers = [Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=2, text=text,
+                       token_ids=(80 + n,), logprobs=(-0.5,))
+               for n, text in enumerate(("0.9", "0.3"))]  # fmt: skip
+    pair = group(*(rollout(f"ruler{n}", answer) for n, answer in enumerate(answers)))
+    judged = await RelativeGroups(RelativeJudge(MarkReader())).judge(pair, BUFFER)
+    return compile_policy_rows(pair, judged.judgements, name="ruler").rows
+
+
+def rm_r1() -> tuple[TrainRow, ...]:
+    texts = [said(BARE), said("no verdict")]
+    samples = tuple(sample_of(one, "A", "no-rubric", "answer") for one in texts)
+    return judge_rows(SampledPair(SHOWN, (1, 2, 3), samples, "v1"), "rm-r1").rows
+
+
+def sampled(one: TrainRow) -> TrainRow:
+    """As if the tiny model had written it, which knows nothing: each of its tokens is as likely."""
+    return one.model_copy(update={"behaviour_logprobs": tuple(-4.8 * on for on in one.loss_mask)})
+
+
+@pytest.mark.parametrize("aggregation", ["token-mean", "stage-mean", "sequence-mean"])
+async def test_one_file_of_rows_trains_by_every_method(
+    tiny: Path, tmp_path: Path, aggregation: str
+) -> None:
+    kinds = {"ss-grpo": ss_grpo(), "ruscarl": ruscarl(), "ruler": await ruler(), "rm-r1": rm_r1()}
+    assert {name: len(rows) for name, rows in kinds.items()} == {
+        "ss-grpo": 4, "ruscarl": 2, "ruler": 2, "rm-r1": 2,
+    }  # fmt: skip
+    imitated = [row(n) for n in range(2)]
+    every = [*imitated, *(sampled(one) for rows in kinds.values() for one in rows)]
+    settings: dict[str, Any] = {"batch": 100, "objective": {"aggregation": aggregation}}
+    config = config_of(tmp_path, tiny, every, **settings)
+    gradient = await train(config, "ss-grpo", quiet)
+    (step,) = gradient.steps
+    assert step["rows"] == 10 and gradient.dropped == {"sft rows": 2}
+    assert {"policy_loss", "reflect_loss", "judge_loss"} <= step.keys() and step["grad_norm"] > 0
+    assert step["scaffold_gap"] > 0, "the old policy is computed again without the scaffold"
+    imitation = await train(config.model_copy(update={"out": tmp_path / "sft"}), "sft", quiet)
+    assert imitation.steps[0]["rows"] == 2 and imitation.steps[0]["loss"] > 0

@@ -1,0 +1,151 @@
+"""The learner on a tiny random model: log-probabilities, gradients, windows, the reference."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rubricem.training.local.learner import Learner, batch_logprobs
+from rubricem.training.objective.batch import collate
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.row import TrainRow
+from tests.support.rows import adapter_of, learner, logprobs, policy_rows, row
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_a_fresh_adapter_changes_nothing_and_a_trained_one_does(tiny: Path) -> None:
+    one, rows = learner(tiny), [row(0), row(1)]
+    fresh = logprobs(one, rows)
+    with adapter_of(one).switched_off():
+        torch.testing.assert_close(logprobs(one, rows), fresh)
+    one.sft_step(rows, 0.01)
+    trained = logprobs(one, rows)
+    assert float((trained - fresh).sum()) > 0.1, "imitated tokens are likelier"
+    with adapter_of(one).switched_off():
+        torch.testing.assert_close(logprobs(one, rows), fresh, msg="the base is frozen")
+
+
+def test_logprobs_are_those_of_the_whole_softmax_and_zero_where_not_trained(tiny: Path) -> None:
+    none = (0.0,) * 3
+    short = {"advantages": none, "behaviour_logprobs": none, "stages": (-1,) * 3}
+    one = learner(tiny)
+    rows = [row(0), row(1, ids=(5, 9, 7), loss_mask=(0, 1, 1), **short)]
+    found = logprobs(one, rows)
+    for line, one_row in zip(found, rows, strict=True):
+        with torch.no_grad():
+            whole = torch.log_softmax(one.model(torch.tensor([one_row.ids])).logits[0], -1)
+        for place, token in enumerate(one_row.ids):
+            wanted = float(whole[place - 1, token]) if one_row.loss_mask[place] else 0.0
+            assert float(line[place]) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_the_gradient_of_an_adapter_is_that_of_plain_matrices(tiny: Path) -> None:
+    one = learner(tiny)
+    layer = next(iter(adapter_of(one).layers.values()))
+    torch.nn.init.normal_(layer.lora_b)
+    x = torch.randn(2, 3, layer.linear.in_features, requires_grad=True)
+    plain = layer.linear(x) + layer.scale * (x @ layer.lora_a.T) @ layer.lora_b.T
+    torch.testing.assert_close(layer(x), plain)
+    inputs = (x, layer.lora_a, layer.lora_b)
+    ours = torch.autograd.grad(layer(x).square().sum(), inputs)
+    for mine, theirs in zip(ours, torch.autograd.grad(plain.square().sum(), inputs), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def test_the_policy_gradient_raises_good_tokens_and_lowers_bad_ones(tiny: Path) -> None:
+    one, rows = learner(tiny), policy_rows(2)
+    before = logprobs(one, rows).sum(1)
+    metrics = one.ss_grpo_step(rows, 0.01)
+    after = logprobs(one, rows).sum(1)
+    assert after[1] > before[1] and after[0] < before[0]
+    assert metrics["ratio"] == pytest.approx(1.0), "old and new are one policy in the first pass"
+    assert metrics["tokens"] == 22
+
+
+def test_a_window_gives_one_gradient_however_its_rows_lie(tiny: Path) -> None:
+    rows = policy_rows(4)
+    states = []
+    for order in (rows, rows[::-1]):
+        one = learner(tiny)
+        one.ss_grpo_step(order, 0.01)
+        states.append(one.weights.state())
+    one = learner(tiny)
+    batch = collate(rows)
+    loss = -(batch_logprobs(one.model, batch) * batch.advantages * _weights(one, rows)).sum() / 44
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(one.weights.parameters(), 1.0)
+    for group in one.optimizer.param_groups:
+        group["lr"] = 0.01
+    one.optimizer.step()
+    for state in states:
+        for name, value in one.weights.state().items():
+            torch.testing.assert_close(state[name], value, rtol=1e-3, atol=1e-5)
+
+
+def _weights(one: Learner, rows: list[TrainRow]) -> torch.Tensor:
+    """min(exp(old - behaviour), 2), the truncated correction for the sampler."""
+    return (logprobs(one, rows) - collate(rows).behaviour).exp().clamp(max=2.0)
+
+
+def test_rows_without_advantage_cost_nothing_and_are_counted(tiny: Path) -> None:
+    one = learner(tiny)
+    before = one.weights.state()
+    metrics = one.ss_grpo_step([row(0, "policy", 0.0), row(1, "policy", 0.0)], 0.01)
+    assert metrics["rows_without_gradient"] == 2
+    assert all(torch.equal(before[n], value) for n, value in one.weights.state().items())
+
+
+def test_what_a_tool_wrote_has_no_gradient(tiny: Path) -> None:
+    """Other advantages and log-probabilities on masked tokens change nothing."""
+    states = []
+    for noise in (0.0, 9.0):
+        one, rows = learner(tiny), []
+        for r in policy_rows(2):
+            loud = tuple(a if m else noise for a, m in zip(r.advantages, r.loss_mask, strict=True))
+            rows.append(r.model_copy(update={"advantages": loud, "behaviour_logprobs": loud}))
+        one.ss_grpo_step(rows, 0.01)
+        states.append(one.weights.state())
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_further_passes_keep_the_first_policy_as_the_old_one(tiny: Path) -> None:
+    one = learner(tiny, passes=3)
+    metrics = one.ss_grpo_step(policy_rows(2), 0.01)
+    assert metrics["ratio_max"] > 1.01 and metrics["kl_old"] > 0
+
+
+def test_the_reference_is_the_adapter_at_the_start(tiny: Path) -> None:
+    one = learner(tiny, objective=ObjectiveConfig(beta=0.5))
+    first = one.ss_grpo_step(policy_rows(2), 0.01)
+    second = one.ss_grpo_step(policy_rows(2), 0.01)
+    assert first["kl_reference"] == pytest.approx(0.0, abs=1e-6)
+    assert second["kl_reference"] > 1e-3
+    fresh = learner(tiny, objective=ObjectiveConfig(beta=0.5))
+    fresh.start_from(one.weights.state())
+    again = fresh.ss_grpo_step(policy_rows(2), 0.01)
+    assert again["kl_reference"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_the_novelty_is_measured_without_a_divergence_where_it_is_asked_for(tiny: Path) -> None:
+    plain, one, rows = learner(tiny), learner(tiny, novelty=True), policy_rows(2)
+    start = logprobs(one, rows)
+    for each in (plain, one):
+        each.ss_grpo_step(rows, 0.01)
+    moved = (logprobs(one, rows) - start).sum(1) / 11
+    bare, told = (each.ss_grpo_step(rows, 0.01) for each in (plain, one))
+    assert told["novelty_median"] == pytest.approx(float(moved.mean().exp()), rel=1e-4)
+    assert told["kl_reference"] > 1e-3 and told["reference_seconds"] > 0
+    assert told["loss"] == bare["loss"] and not {"novelty_median", "reference_seconds"} & {*bare}
+    states = [each.weights.state() for each in (plain, one)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_row_sampled_under_a_scaffold_is_not_corrected_for_another_prompt(tiny: Path) -> None:
+    rows = policy_rows(2)
+    far = [r.model_copy(update={"behaviour_logprobs": tuple(-30.0 * m for m in r.loss_mask)})
+           for r in rows]  # fmt: skip
+    shown = [r.model_copy(update={"scaffolded_prompt": (1,), "recompute_logprobs": True})
+             for r in far]  # fmt: skip
+    assert learner(tiny).ss_grpo_step(far, 0.0)["importance"] == 2.0
+    assert learner(tiny).ss_grpo_step(shown, 0.0)["importance"] == 1.0

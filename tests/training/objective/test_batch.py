@@ -1,0 +1,418 @@
+"""Rows laid side by side: alignment, padding, what a batch says of itself, and what is refused.
+
+Rows packed by their position ids alone say the same as each by itself; nothing leaks.
+
+What a token counts in its window: by hand, and however the window is cut.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from rubricem.memory.errors import SettingsError
+from rubricem.training.local.learner import batch_logprobs
+from rubricem.training.objective.batch import (
+    Batch,
+    WindowWeights,
+    bins,
+    collate,
+    pack,
+    window_weights,
+)
+from rubricem.training.objective.objective import LossMetrics, clipped_objective
+from rubricem.training.objective.objective_config import Aggregation, ObjectiveConfig
+from rubricem.training.rows.credit import PAPER, stage_advantages, stage_returns
+from rubricem.training.rows.row import Objective, TrainRow
+from tests.support.objective import Bigrams, row
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+LONG = row((2.0, 7.0, -1.0), name="long", behaviour=(-0.5, -9.0, -0.25), mask=(1, 0, 1),
+           stages=(0, 1, 1), ids=(5, 6, 7, 8))  # fmt: skip
+SHORT = row((3.0,), name="short", behaviour=(-0.5,), objective="reflect", ids=(3, 4))
+NAN, INFINITE = float("nan"), float("inf")
+
+
+def test_shorter_row_is_padded_on_the_right() -> None:
+    batch = collate([LONG, SHORT], pad=99)
+    assert batch.ids.tolist() == [[5, 6, 7, 8], [3, 4, 99, 99]]
+    assert batch.mask.tolist() == [[False, True, False, True], [False, True, False, False]]
+    assert batch.advantages.tolist() == [[0, 2, 0, -1], [0, 3, 0, 0]]
+    assert batch.behaviour.tolist() == [[0, -0.5, 0, -0.25], [0, -0.5, 0, 0]]
+    assert batch.stages.tolist() == [[-1, 0, 1, 1], [-1, -1, -1, -1]]
+    assert batch.objectives.tolist() == [[-1, 0, -1, 0], [-1, 1, -1, -1]]
+    assert batch.weights.tolist() == [[0, 0.5, 0, 0.5], [0, 1, 0, 0]]
+    assert batch.shares[batch.mask].tolist() == pytest.approx([1 / 3] * 3)
+    assert batch.position.tolist() == [[0, 1, 2, 3]] * 2
+    assert batch.lengths.tolist() == [4, 2]
+    assert (batch.tokens, batch.padding) == (3, 0.25)
+
+
+def test_split_gives_each_row_its_part_without_padding() -> None:
+    for batch in (collate([LONG, SHORT]), pack([LONG, SHORT])):
+        assert [part.tolist() for part in batch.split(batch.ids)] == [[5, 6, 7, 8], [3, 4]]
+
+
+def test_only_behaviour_of_these_very_ids_is_called_sampled() -> None:
+    shown = SHORT.model_copy(update={"scaffolded_prompt": (1,), "recompute_logprobs": True})
+    batch = collate([LONG, shown])
+    assert batch.sampled.tolist() == [[False, True, False, True], [False] * 4]
+
+
+def test_every_tensor_goes_to_the_device_but_the_lengths() -> None:
+    there = collate([LONG, SHORT]).to("meta")
+    devices = {name: getattr(there, name).device.type for name in Batch.__dataclass_fields__}
+    assert devices.pop("lengths") == "cpu"
+    assert set(devices.values()) == {"meta"}
+
+
+def test_what_stands_on_an_untrained_token_is_left_behind() -> None:
+    batch = collate([row((NAN, 2.0, 7.0), behaviour=(NAN, -1.0, 5.0), mask=(0, 1, 0))])
+    assert batch.advantages.tolist() == [[0, 0, 2, 0]]
+    assert batch.behaviour.tolist() == [[0, 0, -1, 0]]
+
+
+@pytest.mark.parametrize("fault", [{"advantages": (NAN,)}, {"behaviour": (-INFINITE,)}])
+def test_what_is_not_finite_on_a_trained_token_is_refused(fault: dict[str, tuple[float]]) -> None:
+    with pytest.raises(SettingsError, match=r"row bad has .* not finite"):
+        collate([row(**{"advantages": (1.0,), **fault}, name="bad")])
+
+
+def test_row_without_its_sampled_tokens_may_imitate_but_not_form_a_ratio() -> None:
+    with pytest.raises(SettingsError, match=r"r .* no ratio") as refused:
+        collate([row(ratio_allowed=False)])
+    assert "sft" in refused.value.remedy
+    assert collate([row(objective="sft", ratio_allowed=False)]).tokens == 1
+
+
+def test_imitation_is_not_mixed_with_ratios_and_nothing_is_not_a_batch() -> None:
+    with pytest.raises(SettingsError, match="mixes"):
+        collate([row(), row(objective="sft")])
+    for lay in (collate, pack):
+        with pytest.raises(SettingsError, match="no token"):
+            lay([])
+
+
+def test_judge_rows_are_rows_and_a_weight_below_zero_is_none() -> None:
+    batch = collate([row(objective="judge")])
+    assert batch.objectives[batch.mask].tolist() == [2]
+    with pytest.raises(ValueError, match="greater than or equal to 0"):
+        row(weight=-1.0)
+    assert torch.isfinite(batch.weights).all()
+
+
+COUNTS = (7, 3, 12, 1)
+
+
+def qwen2(attention: str) -> Any:
+    """Random weights, large enough that what a token sees changes what it predicts."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=16,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.4,
+        attn_implementation=attention,
+    )
+    return Qwen2ForCausalLM(config).eval()
+
+
+def rows() -> list[TrainRow]:
+    made = []
+    for name, count in zip("klmn", COUNTS, strict=True):
+        mask = tuple(int(place % 4 != 2) for place in range(count))
+        made.append(row((1.0, -0.5, 2.0, 0.3)[:1] * count, name=name, mask=mask))
+    return made
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_packed_logprobs_and_gradients_are_those_of_each_row_alone(attention: str) -> None:
+    model, window = qwen2(attention), window_weights(rows())
+    packed = pack(rows(), window)
+    alone = [batch_logprobs(model, collate([one], window)) for one in rows()]
+    together = batch_logprobs(model, packed)
+    for mine, part in zip(alone, packed.split(together), strict=True):
+        torch.testing.assert_close(part, mine[0], rtol=0, atol=1e-5)
+    weights = list(model.parameters())
+    torch.autograd.backward(clipped_objective(packed, together).loss)
+    found = [weight.grad.clone() for weight in weights]
+    model.zero_grad()
+    for one, logprobs in zip(rows(), alone, strict=True):
+        clipped_objective(collate([one], window), logprobs).loss.backward()
+    for weight, gradient in zip(weights, found, strict=True):
+        torch.testing.assert_close(gradient, weight.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_padded_logprobs_are_those_of_each_row_alone(attention: str) -> None:
+    model, batch = qwen2(attention), collate(rows())
+    parts = batch.split(batch_logprobs(model, batch))
+    for one, part in zip(rows(), parts, strict=True):
+        alone = batch_logprobs(model, collate([one]))[0]
+        torch.testing.assert_close(part, alone, rtol=0, atol=1e-5)
+
+
+def test_a_mask_of_ones_beside_packed_positions_would_mix_the_rows() -> None:
+    """What the packing must not do: should this fail, the mask has become harmless."""
+    model, packed = qwen2("sdpa"), pack(rows())
+    inputs = {"input_ids": packed.ids, "position_ids": packed.position, "use_cache": False}
+    with torch.no_grad():
+        apart = model(**inputs).logits
+        mixed = model(**inputs, attention_mask=torch.ones_like(packed.ids)).logits
+    first = COUNTS[0] + 1
+    torch.testing.assert_close(mixed[:, :first], apart[:, :first], rtol=0, atol=1e-5)
+    assert (mixed[:, first:] - apart[:, first:]).abs().max() > 0.1
+
+
+def test_another_row_in_the_pack_changes_nothing_for_this_one() -> None:
+    model, (first, second, *_) = qwen2("sdpa"), rows()
+    other = second.model_copy(update={"ids": tuple(15 - token for token in second.ids)})
+    with torch.no_grad():
+        packs = [pack([one, first]) for one in (second, other)]
+        mine = [batch.split(batch_logprobs(model, batch))[1] for batch in packs]
+    torch.testing.assert_close(mine[0], mine[1], rtol=0, atol=1e-6)
+
+
+def test_packed_batch_by_hand() -> None:
+    short, long = row((3.0,), name="s", ids=(3, 4)), row((1.0, 2.0), name="l", ids=(5, 6, 7))
+    batch = pack([short, long])
+    assert batch.ids.tolist() == [[3, 4, 5, 6, 7]]
+    assert batch.position.tolist() == [[0, 1, 0, 1, 2]]
+    assert batch.mask.tolist() == [[False, True, False, True, True]]
+    assert batch.advantages.tolist() == [[0, 3, 0, 1, 2]]
+    assert batch.lengths.tolist() == [2, 3]
+    assert (batch.tokens, batch.padding) == (3, 0.0)
+
+
+def test_batch_without_a_trained_token_gives_every_weight_a_gradient_of_zero() -> None:
+    model = qwen2("sdpa")
+    silent = row((1.0, 1.0, 1.0), name="s", mask=(0, 0, 0))
+    logprobs = batch_logprobs(model, collate([silent]))
+    clipped_objective(collate([silent]), logprobs).loss.backward()
+    assert logprobs.tolist() == [[0.0] * 4]
+    gradients = [weight.grad for weight in model.parameters()]
+    assert all(gradient is not None and not gradient.any() for gradient in gradients)
+
+
+def lengths(parts: list[list[TrainRow]]) -> list[list[int]]:
+    return [[len(one.ids) for one in part] for part in parts]
+
+
+def of_lengths(*counts: int) -> list[TrainRow]:
+    return [row((0.0,) * (n - 1), name=str(i)) for i, n in enumerate(counts)]
+
+
+def test_bins_are_filled_longest_first_by_the_first_that_fits() -> None:
+    found = bins(of_lengths(3, 6, 4, 7, 2, 5), 10)
+    assert lengths(found) == [[7, 3], [6, 4], [5, 2]]
+    assert [one.id for one in bins(of_lengths(4, 4, 4), 8)[0]] == ["0", "1"]
+
+
+def test_a_row_too_long_for_any_bin_has_its_own() -> None:
+    assert lengths(bins(of_lengths(12, 3), 10)) == [[12], [3]]
+    assert bins([], 10) == []
+
+
+def test_packing_refuses_what_padding_refuses() -> None:
+    with pytest.raises(SettingsError, match="no ratio"):
+        pack([row(ratio_allowed=False)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(2, 30), min_size=1, max_size=30))
+def test_bins_hold_every_row_once_within_the_bound(counts: list[int]) -> None:
+    found = bins(of_lengths(*counts), 30)
+    names = sorted(int(one.id) for part in found for one in part)
+    assert names == list(range(len(counts)))
+    assert all(sum(part) <= 30 for part in lengths(found))
+    # two bins that are half empty would have been one
+    assert sum(2 * sum(part) <= 30 for part in lengths(found)) <= 1
+
+
+# Trained tokens: a: plan, research, research, research; b: plan, answer; c: a lone one.
+A = row((1.0, 1.0, 1.0, 1.0), name="a", stages=(0, 1, 1, 1))
+B = row((1.0, 9.0, 1.0), name="b", stages=(0, 1, 3), mask=(1, 0, 1))
+C = row((1.0,), name="c", objective="reflect")
+CONFIGS = {
+    "token-mean": ObjectiveConfig(),
+    "stage-mean": ObjectiveConfig(aggregation="stage-mean"),
+    "sequence-mean": ObjectiveConfig(aggregation="sequence-mean"),
+    "token-sum": ObjectiveConfig(aggregation="token-sum", token_budget=10),
+}
+
+
+def trained(values: Tensor, of: TrainRow) -> list[float]:
+    assert not values[torch.tensor(of.loss_mask) == 0].any()
+    return values[torch.tensor(of.loss_mask) == 1].tolist()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "of_a", "of_b"),
+    [
+        ("token-mean", [1 / 6] * 4, [1 / 6] * 2),
+        # plan has two tokens, research three, answer one; each stage counts a third
+        ("stage-mean", [1 / 6, 1 / 9, 1 / 9, 1 / 9], [1 / 6, 1 / 3]),
+        ("sequence-mean", [1 / 8] * 4, [1 / 4] * 2),
+        ("token-sum", [1 / 20] * 4, [1 / 20] * 2),
+    ],
+)
+def test_weights_by_hand(aggregation: Aggregation, of_a: list[float], of_b: list[float]) -> None:
+    window = window_weights([A, B], CONFIGS[aggregation])
+    assert trained(window.weights(A), A) == pytest.approx(of_a)
+    assert trained(window.weights(B), B) == pytest.approx(of_b)
+    assert window.shares(A).equal(window.weights(A)), "one objective is the whole window"
+
+
+def test_each_objective_has_its_own_normaliser_and_the_divergence_one_for_all() -> None:
+    judged = row((1.0, 1.0), name="d", objective="judge", weight=0.5)
+    config = ObjectiveConfig(reflect_weight=3.0, judge_weight=4.0)
+    window = window_weights([A, B, C, judged], config)
+    assert trained(window.weights(A), A) == pytest.approx([1 / 6] * 4)
+    assert trained(window.weights(C), C) == pytest.approx([3.0])
+    assert trained(window.weights(judged), judged) == pytest.approx([4.0 * 0.5 / 2] * 2)
+    for one in (A, B, C, judged):
+        assert trained(window.shares(one), one) == pytest.approx([1 / 9] * sum(one.loss_mask))
+
+
+def test_divergence_is_one_mean_over_the_tokens_of_all_objectives() -> None:
+    rows = [row((0.0,), name="p"), row((0.0, 0.0, 0.0), name="q", objective="reflect")]
+    config = ObjectiveConfig(beta=0.1, reflect_weight=5.0)
+    batch = collate(rows, window_weights(rows, config))
+    new = torch.zeros(2, 4)
+    half = new + math.log(0.5)
+    half[0] = 0.0  # the policy's one token has not moved; the reflection's three have
+    k3 = 0.5 - math.log(0.5) - 1
+    loss = clipped_objective(batch, new, new, half, config).loss
+    assert loss.item() == pytest.approx(0.1 * 3 * k3 / 4)
+
+
+def test_token_mean_is_what_engines_with_one_normaliser_make_of_scaled_advantages() -> None:
+    window = window_weights([A, B, C], ObjectiveConfig(reflect_weight=2.0))
+    # 7 tokens, 6 of the policy and 1 of reflections: 7/6 and 2 * 7/1
+    assert (window.weights(A) * 7)[1].item() == pytest.approx(7 / 6)
+    assert (window.weights(C) * 7)[1].item() == pytest.approx(14.0)
+
+
+def test_rows_without_a_trained_token_count_nowhere() -> None:
+    silent = A.model_copy(update={"id": "s", "loss_mask": (0,) * 5})
+    for config in CONFIGS.values():
+        with_it, without = window_weights([A, B, silent], config), window_weights([A, B], config)
+        assert with_it.weights(A).equal(without.weights(A))
+        assert not with_it.weights(silent).any() and not with_it.shares(silent).any()
+
+
+def mixed() -> list[TrainRow]:
+    """Eight rows of three objectives, of several lengths, with tool tokens between."""
+    kinds: tuple[Objective, ...] = ("policy", "policy", "reflect", "judge")
+    found = []
+    for number in range(8):
+        count, kind = 2 + number * 5 % 7, kinds[number % 4]
+        stages = tuple(place * 4 // count for place in range(count)) if kind == "policy" else None
+        found.append(
+            row(
+                tuple((-1.0) ** (number + place) * (0.5 + place) for place in range(count)),
+                name="abcdefgh"[number],
+                objective=kind,
+                behaviour=tuple(-1.0 - 0.3 * place for place in range(count)),
+                stages=stages,
+                mask=(1, 1, *(int(place % 3 > 0) for place in range(2, count))),
+                weight=1.0 + number % 2,
+            )
+        )
+    return found
+
+
+CUTS: dict[str, Callable[[Sequence[TrainRow], WindowWeights], list[Batch]]] = {
+    "one by one": lambda rows, window: [collate([one], window) for one in rows],
+    "padded pairs": lambda rows, window: [
+        collate([rows[i], rows[-1 - i]], window) for i in range(4)
+    ],
+    "packed": lambda rows, window: [pack(part, window) for part in bins(rows, 14)],
+}
+
+
+def computed(
+    batches: list[Batch], config: ObjectiveConfig
+) -> tuple[Tensor, Tensor, dict[str, float]]:
+    """The loss, the gradient and the metrics of a window that was cut so."""
+    policy, old, reference = Bigrams(1), Bigrams(2), Bigrams(3)
+    losses, metrics = torch.zeros(()), LossMetrics()
+    for batch in batches:
+        result = clipped_objective(batch, policy(batch), old(batch), reference(batch), config)
+        losses, metrics = losses + result.loss, metrics + result.metrics
+    (gradient,) = torch.autograd.grad(losses, policy.table)
+    return losses.detach(), gradient, metrics.report()
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("aggregation", CONFIGS)
+def test_how_a_window_is_cut_changes_neither_loss_nor_gradient_nor_metrics(
+    aggregation: Aggregation, cut: str
+) -> None:
+    config = CONFIGS[aggregation].model_copy(update={"beta": 0.1, "dual_clip": 3.0})
+    rows = mixed()
+    window = window_weights(rows, config)
+    loss, gradient, metrics = computed([collate(rows, window)], config)
+    parts = CUTS[cut](rows, window)
+    assert len(parts) > 2
+    loss_cut, gradient_cut, metrics_cut = computed(parts, config)
+    torch.testing.assert_close(loss_cut, loss)
+    torch.testing.assert_close(gradient_cut, gradient, rtol=1e-4, atol=1e-6)
+    assert metrics_cut == pytest.approx(metrics, rel=1e-5)
+    assert {"policy_loss", "reflect_loss", "judge_loss", "plan_loss", "answer_loss"} <= set(metrics)
+
+
+def test_the_aggregations_are_four_different_losses() -> None:
+    losses = {
+        name: computed([collate(mixed(), window_weights(mixed(), config))], config)[0].item()
+        for name, config in CONFIGS.items()
+    }
+    assert len({round(loss, 4) for loss in losses.values()}) == 4
+
+
+def test_reflection_rows_touch_no_policy_term() -> None:
+    """Whatever the reflections' advantages are, the policy rows' gradient and loss stay."""
+    quiet, loud = [A, B, C], [A, B, row((50.0,), name="c", objective="reflect")]
+    found = []
+    for rows in (quiet, loud):
+        window, policy = window_weights(rows), Bigrams(1)
+        of_policy = collate(rows[:2], window)
+        result = clipped_objective(of_policy, policy(of_policy))
+        (gradient,) = torch.autograd.grad(result.loss, policy.table)
+        whole = collate(rows, window)
+        told = clipped_objective(whole, policy(whole)).metrics.report()
+        found.append((result.loss.item(), gradient, told["policy_loss"], told["reflect_loss"]))
+    (loss, gradient, policy_loss, reflect_loss), again = found
+    assert loss == again[0] and gradient.equal(again[1]) and policy_loss == again[2]
+    assert again[3] == pytest.approx(50 * reflect_loss)
+
+
+def test_a_token_counts_alike_whether_or_not_reflections_are_trained_beside_it() -> None:
+    alone, beside = window_weights([A, B]), window_weights([A, B, C])
+    assert alone.weights(A).equal(beside.weights(A))
+
+
+def test_scale_and_shift_of_the_judges_scores_change_no_gradient() -> None:
+    scores = np.random.default_rng(0).random((4, 4))
+    gradients = []
+    for judged in (scores, 0.25 * scores + 0.5, 100 * scores - 3):
+        advantages = stage_advantages(stage_returns(judged, PAPER), eps=0.0).values
+        rows = [
+            row(tuple(map(float, values)), name=name, stages=(0, 1, 2, 3))
+            for name, values in zip("abcd", advantages, strict=True)
+        ]
+        gradients.append(computed([collate(rows)], ObjectiveConfig(importance="none"))[1])
+    assert gradients[0].abs().max() > 1e-3
+    for gradient in gradients[1:]:
+        torch.testing.assert_close(gradient, gradients[0], rtol=1e-4, atol=1e-6)

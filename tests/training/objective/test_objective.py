@@ -1,0 +1,475 @@
+"""The objective worked by hand; what masked positions hold reaches neither loss nor gradient.
+
+Settings of the objective: what contradicts itself is refused in a sentence.
+
+The numbers of a loss, worked by hand, and how those of a window come from its parts.
+
+The three ratios of a rollout under a rubric scaffold, each by hand from rows to the loss.
+
+Ratios of whole sequences: their medians and tails, by hand, however a window is cut.
+"""
+
+import math
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
+from rubricem.training.objective.batch import collate, pack, window_weights
+from rubricem.training.objective.objective import (
+    Ledger,
+    LossMetrics,
+    ObjectiveResult,
+    clipped_objective,
+    imitation_objective,
+    token_logprobs,
+)
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.compile import policy_rows
+from rubricem.training.rows.credit import row_rule
+from rubricem.training.rows.row import TrainRow
+from tests.support.collected import judgement
+from tests.support.objective import Bigrams, logs, row
+from tests.training.rows.test_compile import group, rollout
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+NAN = float("nan")
+
+
+def objective(
+    of: TrainRow, new: Tensor, old: Tensor | None, ref: Tensor | None = None, **settings: Any
+) -> ObjectiveResult:
+    config = ObjectiveConfig(**settings)
+    return clipped_objective(collate([of], window_weights([of], config)), new, old, ref, config)
+
+
+def alike(*advantages: float, p: tuple[float, ...]) -> TrainRow:
+    """A row whose sampler had the probabilities p."""
+    return row(advantages, behaviour=tuple(map(math.log, p)))
+
+
+def gradient(result: ObjectiveResult, of: Tensor) -> list[float]:
+    result.loss.backward()
+    assert of.grad is not None and of.grad[0, 0] == 0.0
+    return of.grad[0, 1:].tolist()  # type: ignore[no-any-return]
+
+
+def test_clipped_objective_by_hand() -> None:
+    p = (0.5, 0.5, 0.4, 0.4)
+    # ratios 1, 1.8, 0.5, 0.5; a rise is clipped at 1.2, a fall only for a negative advantage
+    result = objective(alike(1, 2, 1, -1, p=p), logs(0.5, 0.9, 0.2, 0.2), logs(*p))
+    assert result.loss.item() == pytest.approx(-(1.0 + 1.2 * 2.0 + 0.5 * 1.0 - 0.8) / 4)
+    told = result.metrics.report()
+    assert (told["clipped_high"], told["clipped_low"], told["tokens"]) == (0.25, 0.25, 4)
+    assert told["ratio"] == pytest.approx((1 + 1.8 + 0.5 + 0.5) / 4)
+    assert told["ratio_max"] == pytest.approx(1.8)
+    assert told["policy_loss"] == pytest.approx(result.loss.item())
+
+
+def test_clip_bounds_are_not_bound_to_be_alike() -> None:
+    p = (0.5, 0.5)
+    result = objective(alike(1, -1, p=p), logs(0.9, 0.1), logs(*p), clip=(0.5, 0.3))
+    assert result.loss.item() == pytest.approx(-(1.3 - 0.5) / 2)
+
+
+def test_gradient_at_the_old_policy_is_the_advantage_and_clipped_tokens_have_none() -> None:
+    new, p = logs(0.5, 0.9, 0.2).requires_grad_(), (0.5, 0.5, 0.4)
+    result = objective(alike(3, 2, -1, p=p), new, logs(*p))
+    assert gradient(result, new) == pytest.approx([-3.0 / 3, 0.0, 0.0])
+
+
+def test_first_pass_needs_no_old_policy() -> None:
+    new = logs(0.5, 0.9).requires_grad_()
+    result = objective(alike(3, 2, p=(0.5, 0.9)), new, None)
+    assert result.loss.item() == pytest.approx(-2.5)
+    assert gradient(result, new) == pytest.approx([-1.5, -1.0])
+
+
+def test_dual_clip_bounds_what_a_bad_token_that_grew_likely_costs() -> None:
+    # ratios 4 and 2, advantages below 0: -4 without it; held at 3 * A with it, and then flat
+    p = (0.2, 0.4)
+    without = objective(alike(-1, -1, p=p), logs(0.8, 0.8), logs(*p))
+    assert without.loss.item() == pytest.approx((4.0 + 2.0) / 2)
+    new = logs(0.8, 0.8).requires_grad_()
+    held = objective(alike(-1, -1, p=p), new, logs(*p), dual_clip=3.0)
+    assert held.loss.item() == pytest.approx((3.0 + 2.0) / 2)
+    assert held.metrics.report()["clipped_dual"] == 0.5
+    assert gradient(held, new) == pytest.approx([0.0, 2.0 / 2])
+    good = objective(alike(1, 1, p=p), logs(0.8, 0.8), logs(*p), dual_clip=3.0)
+    assert good.loss.item() == pytest.approx(-1.2), "a positive advantage is clipped as ever"
+
+
+def test_truncated_importance_is_held_at_its_cap_and_constant() -> None:
+    new = logs(0.4, 0.4).requires_grad_()
+    # old / behaviour = 0.5 and 4, of which the second is held at 2
+    result = objective(alike(1, 1, p=(0.8, 0.1)), new, logs(0.4, 0.4))
+    told = result.metrics.report()
+    assert result.loss.item() == pytest.approx(-(0.5 + 2.0) / 2)
+    assert told["importance_truncated"] == 0.5
+    assert told["sampler_gap_max"] == pytest.approx(math.log(4))
+    assert told["ess"] == pytest.approx(2.5**2 / (2 * (0.25 + 4)))
+    assert gradient(result, new) == pytest.approx([-0.25, -1.0])
+
+
+def test_masked_importance_drops_what_lies_outside_its_band_and_keeps_the_rest_whole() -> None:
+    new = logs(0.4, 0.4, 0.4).requires_grad_()
+    # old / behaviour = 0.5, 4 and 0.4; the normaliser stays at three tokens
+    of = alike(1, 1, 1, p=(0.8, 0.1, 1.0))
+    result = objective(of, new, logs(0.4, 0.4, 0.4), importance="mask", band=(0.45, 5.0))
+    told = result.metrics.report()
+    assert result.loss.item() == pytest.approx(-(0.5 + 4.0 + 0.0) / 3)
+    assert told["importance_masked"] == pytest.approx(1 / 3)
+    assert "importance_truncated" not in told
+    assert gradient(result, new) == pytest.approx([-0.5 / 3, -4.0 / 3, 0.0])
+
+
+def test_without_importance_the_sampler_is_measured_and_not_corrected() -> None:
+    result = objective(alike(1, 1, p=(0.8, 0.1)), logs(0.4, 0.4), None, importance="none")
+    told = result.metrics.report()
+    assert result.loss.item() == pytest.approx(-1.0)
+    assert (told["importance"], told["ess"]) == (1.0, 1.0)
+    assert told["sampler_gap"] == pytest.approx((math.log(2) + math.log(4)) / 2)
+
+
+def test_bypass_forms_the_ratio_to_the_sampler_and_clips_there() -> None:
+    new = logs(0.44, 0.9).requires_grad_()
+    result = objective(
+        alike(1, 1, p=(0.4, 0.5)), new, logs(0.9, 0.9), correction="bypass", importance="none"
+    )
+    assert result.loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
+    assert gradient(result, new) == pytest.approx([-1.1 / 2, 0.0])
+
+
+def test_row_sampled_under_another_prompt_is_corrected_for_no_gap() -> None:
+    of = alike(1, 1, p=(0.8, 0.1)).model_copy(
+        update={"scaffolded_prompt": (1,), "recompute_logprobs": True}
+    )
+    result = objective(of, logs(0.4, 0.4), logs(0.4, 0.2))
+    told = result.metrics.report()
+    assert result.loss.item() == pytest.approx(-(1.0 + 1.2) / 2)
+    assert told["importance"] == 1.0
+    assert told["scaffold_gap"] == pytest.approx((math.log(2) + math.log(2)) / 2)
+    assert "sampler_gap" not in told and "kl_behaviour" not in told
+    with pytest.raises(SettingsError, match=r"row r was sampled under another prompt"):
+        objective(of, logs(0.4, 0.4), None, correction="bypass", importance="none")
+
+
+def test_divergence_from_the_reference_by_hand() -> None:
+    p, new = (0.5, 0.25), logs(0.5, 0.25).requires_grad_()
+    result = objective(alike(0, 0, p=p), new, logs(*p), logs(0.25, 0.25), beta=0.1)
+    k3 = 0.5 - math.log(0.5) - 1
+    assert result.loss.item() == pytest.approx(0.1 * k3 / 2)
+    assert result.metrics.report()["kl_reference"] == pytest.approx(k3 / 2)
+    # d k3 / d logprob = 1 - ref / new
+    assert gradient(result, new) == pytest.approx([0.1 * 0.5 / 2, 0.0])
+
+
+def test_beta_needs_a_reference() -> None:
+    with pytest.raises(SettingsError, match="no reference") as refused:
+        objective(alike(1, p=(0.5,)), logs(0.5), None, beta=0.1)
+    assert "set beta to 0" in refused.value.remedy
+
+
+def test_untrained_tokens_get_a_gradient_of_exactly_zero_whatever_stands_there() -> None:
+    of = row((NAN, 2.0, 5.0), behaviour=(NAN, -0.5, -NAN), mask=(0, 1, 0))
+    new = torch.tensor([[NAN, NAN, -0.5, 1e9]], requires_grad=True)
+    junk = torch.tensor([[-NAN, 1e9, -0.5, -1e9]])
+    result = objective(of, new, junk, junk, beta=0.5)
+    assert gradient(result, new) == [0.0, -2.0, 0.0]
+    assert result.loss.item() == -2.0
+    assert all(math.isfinite(value) for value in result.metrics.report().values())
+
+
+def test_tool_tokens_move_no_weight_of_a_policy() -> None:
+    """The ids are 6, 2, 7, 3, of which 7 alone is trained: it is predicted from the 2 before."""
+    of, policy = row((9.0, 1.0, 9.0), mask=(0, 1, 0)), Bigrams(0)
+    batch = collate([of])
+    assert batch.ids.tolist() == [[6, 2, 7, 3]]
+    clipped_objective(batch, policy(batch)).loss.backward()
+    assert policy.table.grad is not None
+    assert policy.table.grad.abs().sum(dim=1).nonzero().flatten().tolist() == [2]
+
+
+def test_far_off_token_stays_finite() -> None:
+    new = torch.tensor([[0.0, -1.0, -900.0]], requires_grad=True)
+    old = torch.tensor([[0.0, -900.0, -1.0]])
+    result = objective(row((-1.0, 1.0)), new, old, old, beta=0.1)
+    assert all(map(math.isfinite, gradient(result, new))) and result.loss.isfinite()
+
+
+def test_imitation_is_the_mean_negative_log_likelihood() -> None:
+    new = logs(0.5, 0.25).requires_grad_()
+    result = imitation_objective(collate([row((1.0, 1.0), objective="sft")]), new)
+    assert result.loss.item() == pytest.approx((math.log(2) + math.log(4)) / 2)
+    assert gradient(result, new) == [-0.5, -0.5]
+    half = collate([row((1.0, 1.0), objective="sft", weight=0.5)])
+    assert imitation_objective(half, logs(0.5, 0.5)).loss.item() == pytest.approx(math.log(2) / 2)
+
+
+def test_token_logprobs_equal_the_log_softmax_in_value_and_gradient() -> None:
+    torch.manual_seed(2)
+    logits = torch.randn(2, 5, 11, requires_grad=True)
+    ids = torch.randint(0, 11, (2, 5))
+    expected = torch.log_softmax(logits, dim=-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
+    found = token_logprobs(logits, ids, rows=3)
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(2, 5)
+    (wanted,) = torch.autograd.grad((expected * weights).sum(), logits)
+    (got,) = torch.autograd.grad((found * weights).sum(), logits)
+    torch.testing.assert_close(got, wanted)
+
+
+def test_token_logprobs_of_nothing_are_nothing() -> None:
+    assert token_logprobs(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64)).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"clip": (1.0, 0.2)}, "how far the ratio may fall"),
+        ({"clip": (0.2, 0.0)}, "how far the ratio may fall"),
+        ({"importance": "mask", "band": (2.0, 0.5)}, "1 has to lie inside it"),
+        ({"importance": "mask", "band": (1.5, 3.0)}, "1 has to lie inside it"),
+        ({"band": (0.1, 9.0)}, "band goes with the importance mask"),
+        ({"importance": "none", "cap": 3.0}, "cap goes with the importance truncate"),
+        ({"dual_clip": 1.0}, "greater than 1"),
+        ({"cap": 0.5}, "greater than or equal to 1"),
+        ({"beta": float("nan")}, "finite number"),
+        ({"judge_weight": -1.0}, "greater than or equal to 0"),
+        ({"aggregation": "token-sum"}, "token_budget goes with the aggregation token-sum"),
+        ({"token_budget": 100}, "token_budget goes with the aggregation token-sum"),
+        ({"correction": "bypass"}, 'set importance to "none"'),
+        ({"clip_high": 0.3}, "Extra inputs are not permitted"),
+    ],
+)
+def test_settings_that_contradict_or_are_unknown_are_refused(
+    settings: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValidationError, match=sentence):
+        ObjectiveConfig(**settings)
+
+
+def test_every_objective_has_its_weight_and_imitation_has_none() -> None:
+    config = ObjectiveConfig(policy_weight=2.0, reflect_weight=3.0, judge_weight=4.0)
+    weights = [config.weight_of(kind) for kind in ("policy", "reflect", "judge", "sft")]
+    assert weights == [2.0, 3.0, 4.0, 1.0]
+
+
+def test_reading_them_loads_no_torch() -> None:
+    code = (
+        "import sys, rubricem.training.objective.objective_config; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_each_stage_tells_its_own_mean_advantage_and_loss() -> None:
+    p = tuple(map(math.log, (0.5, 0.5, 0.5)))
+    of = row((1.0, -2.0, -4.0), behaviour=p, stages=(0, 1, 1))
+    told = clipped_objective(collate([of]), logs(0.5, 0.5, 0.5)).metrics.report()
+    assert (told["plan_advantage_size"], told["research_advantage_size"]) == (1.0, 3.0)
+    assert (told["plan_loss"], told["research_loss"]) == pytest.approx((-1.0, 3.0))
+    assert told["advantage_size"] == pytest.approx(7 / 3)
+    assert "answer_loss" not in told, "no token of it was measured"
+
+
+def test_an_objective_tells_its_own_clipping_and_what_it_adds_to_the_loss() -> None:
+    p = (math.log(0.5), math.log(0.5))
+    rows = [row((1.0, 1.0), name=n, objective=o, behaviour=p) for n, o in
+            (("a", "policy"), ("b", "judge"))]  # fmt: skip
+    new = torch.cat([logs(0.5, 0.5), logs(0.9, 0.5)])
+    old = torch.cat([logs(0.5, 0.5), logs(0.5, 0.5)])
+    result = clipped_objective(collate(rows), new, old)
+    told = result.metrics.report()
+    assert (told["policy_clipped_high"], told["judge_clipped_high"]) == (0.0, 0.5)
+    assert told["clipped_high"] == 0.25
+    assert (told["policy_loss"], told["judge_loss"]) == pytest.approx((-1.0, -1.1))
+    assert told["policy_loss"] + told["judge_loss"] == pytest.approx(result.loss.item())
+    k3 = 0.5 / 0.9 - math.log(0.5 / 0.9) - 1
+    assert told["judge_kl_old"] == pytest.approx(k3 / 2, rel=1e-4)
+    assert told["kl_old"] == pytest.approx(k3 / 4, rel=1e-4)
+    assert told["surprise"] == pytest.approx(-(3 * math.log(0.5) + math.log(0.9)) / 4)
+
+
+def test_divergence_from_the_sampler_is_measured_at_the_new_policy() -> None:
+    of = row((1.0,), behaviour=(math.log(0.5),))
+    told = clipped_objective(collate([of]), logs(0.25), logs(0.5)).metrics.report()
+    assert told["sampler_gap"] == pytest.approx(0.0, abs=1e-6)
+    assert told["kl_behaviour"] == pytest.approx(2 - math.log(2) - 1)
+
+
+def test_parts_add_up_to_means_by_tokens_sums_and_peaks() -> None:
+    one = LossMetrics({"tokens": 1.0, "x": 4.0, "s": 2.0}, {"x": 1.0}, {"x": 4.0})
+    other = LossMetrics({"tokens": 3.0, "x": 2.0, "y": 6.0}, {"x": 3.0, "y": 3.0}, {"x": 1.0})
+    told = (one + other).report()
+    assert told == {"tokens": 4.0, "s": 2.0, "x": 1.5, "y": 2.0, "x_max": 4.0}
+    assert (LossMetrics() + one).report() == one.report()
+
+
+def test_effective_samples_are_counted_over_the_window_and_not_averaged() -> None:
+    parts = [
+        LossMetrics({"importance": w, "importance_square": w * w},
+                    {"importance": 1.0, "importance_square": 1.0})
+        for w in (1.0, 3.0)
+    ]  # fmt: skip
+    assert [part.report()["ess"] for part in parts] == [1.0, 1.0]
+    assert (parts[0] + parts[1]).report()["ess"] == pytest.approx(16 / (2 * 10))
+
+
+def test_batch_without_a_trained_token_has_no_loss_and_adds_nothing() -> None:
+    silent = collate([row((1.0, 1.0), mask=(0, 0)), row((1.0, 1.0), name="s", mask=(0, 0))])
+    new = torch.zeros(2, 3, requires_grad=True)
+    for result in (clipped_objective(silent, new), imitation_objective(silent, new)):
+        result.loss.backward()
+        assert result.loss.item() == 0.0
+        assert set(result.metrics.report().values()) == {0.0}
+    assert new.grad is not None and not new.grad.any()
+
+
+def test_a_ledger_reads_nothing_outside_its_tokens() -> None:
+    ledger = Ledger()
+    where = torch.tensor([[True, False]])
+    ledger.mean("x", torch.tensor([[2.0, math.nan]]), where)
+    ledger.peak("x", torch.tensor([[2.0, math.inf]]), where)
+    assert ledger.closed().report() == {"tokens": 0.0, "x": 2.0, "x_max": 2.0}
+
+
+BYPASS = {"correction": "bypass", "importance": "none"}
+UNDER_SCAFFOLD, WITHOUT, AFTER = 0.8, 0.4, 0.44
+"""probabilities of the one token: the sampler's, the old policy's without scaffold, the new"""
+
+
+def one_token(name: str, scaffold: bool) -> Trajectory:
+    """An answer of one token after the prompt 1 2, in which 2 is the scaffold."""
+    token = Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=1, text="d", token_ids=(5,),
+                    logprobs=(math.log(UNDER_SCAFFOLD),))  # fmt: skip
+    shown = ScaffoldedPrompt(text="!", shown=1, bare_ids=(1,)) if scaffold else None
+    prompt = Segment(author=Author.PROMPT, text="q", token_ids=(1, 2) if scaffold else (1,))
+    return rollout(name, segments=(prompt, token), scaffold=shown, system="s!")
+
+
+SHOWN, BARE = one_token("shown", True), one_token("bare", False)
+
+
+def rows(ratio: str) -> tuple[TrainRow, TrainRow]:
+    judged = [judgement(SHOWN, [0.0, 0.0, 0.0, 1.0]), judgement(BARE, [0.0] * 4)]
+    found = policy_rows(group(SHOWN, BARE), judged, row_rule("answer-only", ratio)).rows
+    return found[0], found[1]
+
+
+def loss(of: TrainRow, new: torch.Tensor, old: torch.Tensor, **config: Any) -> ObjectiveResult:
+    settings = ObjectiveConfig(**config)
+    return clipped_objective(
+        collate([of], window_weights([of], settings)), new, old, None, settings
+    )
+
+
+def test_unscaffolded_is_formed_to_the_old_policy_computed_without_the_scaffold():
+    row, _ = rows("unscaffolded")
+    assert row.ids == (1, 5) and row.scaffolded_prompt == (1, 2)
+    assert row.recompute_logprobs and not row.across_prompts
+    told = loss(row, logs(AFTER), logs(WITHOUT))
+    # pi(o|q) / pi_old(o|q) = 0.44 / 0.4, and the gap to the sampler weighs nothing.
+    assert told.loss.item() == pytest.approx(-1.1, rel=1e-4)
+    assert told.metrics.report()["scaffold_gap"] == pytest.approx(math.log(2))
+
+
+def test_behaviour_is_formed_to_what_the_sampler_computed_under_the_scaffold():
+    row, _ = rows("behaviour")
+    assert row.ids == (1, 5) and row.scaffolded_prompt == (1, 2)
+    assert row.across_prompts and not row.recompute_logprobs
+    told = loss(row, logs(AFTER), logs(WITHOUT), **BYPASS)
+    # pi(o|q) / pi_old(o|q_S) = 0.44 / 0.8: below the clip, which a positive advantage lets be.
+    assert told.loss.item() == pytest.approx(-0.55, rel=1e-4)
+    assert told.metrics.report()["scaffold_gap"] == pytest.approx(math.log(2))
+    held = loss(row, logs(0.99), logs(WITHOUT), **BYPASS)
+    assert held.loss.item() == pytest.approx(-1.2, rel=1e-4), "0.99 / 0.8 is clipped at 1.2"
+
+
+def test_scaffolded_keeps_the_scaffold_in_the_row_and_in_both_policies():
+    row, _ = rows("scaffolded")
+    assert row.ids == (1, 2, 5) and row.prompt_tokens == 2 and row.scaffolded_prompt == ()
+    assert not row.recompute_logprobs and not row.across_prompts
+    # The trainer sees the ids with the scaffold: pi(o|q_S) / pi_old(o|q_S) = 0.88 / 0.8.
+    nowhere = torch.tensor([[math.nan]])
+    new, old = (torch.cat([nowhere, logs(p)], dim=1) for p in (0.88, UNDER_SCAFFOLD))
+    told = loss(row, new, old)
+    assert told.loss.item() == pytest.approx(-1.1, rel=1e-4)
+    assert told.metrics.report()["sampler_gap"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("ratio", ["unscaffolded", "behaviour", "scaffolded"])
+def test_a_rollout_without_scaffold_is_the_same_row_by_every_ratio(ratio: str):
+    _, row = rows(ratio)
+    assert row == rows("unscaffolded")[1]
+    assert row.ids == (1, 5) and row.scaffolded_prompt == () and not row.recompute_logprobs
+
+
+def test_a_ratio_across_prompts_is_refused_where_it_would_not_be_formed():
+    with pytest.raises(SettingsError, match="computed under another prompt") as told:
+        loss(rows("behaviour")[0], logs(AFTER), logs(WITHOUT))
+    assert "correction to bypass" in told.value.remedy
+    with pytest.raises(SettingsError, match="was sampled under another prompt") as told:
+        loss(rows("unscaffolded")[0], logs(AFTER), logs(WITHOUT), **BYPASS)
+    assert "scaffold_ratio behaviour" in told.value.remedy
+
+
+def test_a_row_cannot_form_its_ratio_to_two_policies():
+    row, _ = rows("behaviour")
+    with pytest.raises(ValueError, match="two policies"):
+        TrainRow(**{**row.model_dump(), "recompute_logprobs": True})
+
+
+HALF = math.log(0.5)
+
+
+def test_a_sequence_ratio_is_the_product_of_its_tokens_ratios() -> None:
+    rows = [row((1.0, 1.0), name=name, behaviour=(HALF, HALF)) for name in "ab"]
+    rows.append(row((1.0, 1.0), name="c", behaviour=(math.log(0.1), math.log(0.01))))
+    new = torch.cat([logs(0.5, 0.25), logs(1.0, 1.0), logs(1.0, 1.0)])
+    told = clipped_objective(collate(rows), new).metrics.report()
+    # Products 1/2, 4 and 1000.
+    assert told["sequence_ratio_median"] == pytest.approx(4.0, rel=1e-5)
+    counts = [told[f"sequence_ratio_above_{bound}"] for bound in (2, 10, 100)]
+    assert counts == [2, 1, 1]
+
+
+def test_packed_rows_have_the_ratios_of_padded_ones() -> None:
+    rows = [row((1.0,), name="a", behaviour=(HALF,)), row((1.0, 1.0), behaviour=(HALF, HALF))]
+    padded = torch.cat([torch.cat([logs(1.0), torch.zeros(1, 1)], dim=1), logs(1.0, 1.0)])
+    packed = torch.cat([logs(1.0), logs(1.0, 1.0)], dim=1)
+    one = clipped_objective(collate(rows), padded).metrics
+    other = clipped_objective(pack(rows), packed).metrics
+    assert one.rows["sequence_ratio"] == pytest.approx((math.log(2), math.log(4)))
+    assert other.rows["sequence_ratio"] == pytest.approx(one.rows["sequence_ratio"])
+
+
+def test_novelty_is_the_mean_token_ratio_to_the_reference() -> None:
+    of = row((1.0, 1.0), behaviour=(HALF, HALF))
+    config = ObjectiveConfig(beta=0.1)
+    told = clipped_objective(collate([of]), logs(0.5, 0.8), None, logs(0.25, 0.1), config)
+    # Ratios 2 and 8: their geometric mean is 4.
+    assert told.metrics.report()["novelty_median"] == pytest.approx(4.0, rel=1e-5)
+    assert "novelty_median" not in clipped_objective(collate([of]), logs(0.5, 0.8)).metrics.report()
+
+
+def test_only_trained_policy_rows_have_a_sequence_ratio() -> None:
+    rows = [
+        row((1.0,), name="reflects", objective="reflect", behaviour=(math.log(0.01),)),
+        row((1.0,), name="silent", mask=(0,)),
+        row((1.0,), name="policy", behaviour=(HALF,)),
+    ]
+    found = clipped_objective(collate(rows), torch.cat([logs(0.5)] * 3)).metrics
+    assert found.rows["sequence_ratio"] == pytest.approx((0.0,), abs=1e-6)
+
+
+def test_medians_are_of_all_parts_of_a_window_and_stay_finite() -> None:
+    parts = [LossMetrics(rows={"x": values}) for values in ((0.0, 1e6), (1e6,))]
+    told = (parts[0] + parts[1]).report()
+    assert told["x_median"] == math.exp(700.0) < math.inf
+    assert told["x_above_100"] == 2.0

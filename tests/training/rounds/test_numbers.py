@@ -1,0 +1,112 @@
+"""One round in numbers: values worked by hand."""
+
+import pytest
+
+from rubricem.memory.schema import Status, TrajectoryGroup
+from rubricem.training.collect.groups import Reflected
+from rubricem.training.rounds.numbers import (
+    both_updates,
+    numbers_of,
+    reflection_numbers,
+    rows_numbers,
+)
+from rubricem.training.rounds.update import RoundGroup, RoundRows, lag, usable
+from rubricem.training.rows.compile import Compiled
+from rubricem.training.rows.credit import CREDITS
+from tests.support.collected import candidate, judgement
+from tests.support.rows import row
+from tests.support.values import run_of
+
+IDENTITY = CREDITS["identity"]
+
+
+def group(*scores: list[float | None], failures: tuple[str, ...] = ()) -> RoundGroup:
+    runs = tuple(run_of(name=f"t{number}") for number in range(len(scores)))
+    return RoundGroup(
+        name="g",
+        group=TrajectoryGroup(question="q", trajectories=runs, failures=failures),
+        judgements=tuple(judgement(t, s) for t, s in zip(runs, scores, strict=True)),
+        reflected=Reflected(
+            trajectory_id="t0",
+            candidates=(candidate(runs[0], 0.8), candidate(runs[0], None, fault="no form")),
+        ),
+    )
+
+
+def test_rewards_are_means_over_what_is_scored_and_the_rest_is_counted():
+    found = numbers_of([group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])], IDENTITY)
+    assert found["reward/plan/mean"] == pytest.approx(0.4)
+    assert found["reward/plan/std"] == pytest.approx(0.2)
+    assert (found["reward/plan/min"], found["reward/plan/max"]) == (0.2, 0.6)
+    assert found["reward/answer/mean"] == 1.0, "the unscored one is in no mean"
+    assert found["unscored_share"] == 1 / 8
+
+
+def test_a_stage_that_no_member_differs_at_has_no_spread():
+    groups = [group([0.2, 0.5, 0.5, 1.0], [0.6, 0.5, 0.5, 0.0]), group([0.1] * 4, [0.1] * 4)]
+    found = numbers_of(groups, IDENTITY)
+    shares = [found[f"groups_without_spread/{s}"] for s in ("plan", "research", "answer")]
+    assert shares == [0.5, 1.0, 0.5]
+
+
+def test_failures_and_form_are_shares_of_what_was_sampled():
+    one = group([0.2] * 4, failures=("the server was away",))
+    cut = one.group.trajectories[0].model_copy(update={"status": Status.PARTIAL})
+    one = RoundGroup("g", one.group.model_copy(update={"trajectories": (cut,)}),
+                      one.judgements, one.reflected)  # fmt: skip
+    found = numbers_of([one], IDENTITY)
+    assert (found["rollouts"], found["failed_share"], found["cut_off_share"]) == (2, 0.5, 1.0)
+    assert found["malformed_share"] == 1.0, "it has no structured plan"
+    reflected = reflection_numbers([one])
+    assert reflected["reflection/score/mean"] == pytest.approx(0.8)
+    assert reflected["reflection/malformed_share"] == 0.5
+
+
+def test_a_round_of_which_nothing_is_known_has_no_means():
+    found = numbers_of([], IDENTITY)
+    assert found == {"groups": 0.0, "rollouts": 0.0, "failed_share": 0.0}
+
+
+def test_rows_that_are_too_old_too_long_or_form_no_ratio_are_dropped_and_counted():
+    rows = tuple(row(n, "policy") for n in range(3))
+    bad = row(3, "policy", ratio_allowed=False)
+    found = Compiled((*rows, bad), {"it was not judged": 2})
+    kept = usable(found, 1, 1, 100)
+    assert kept.rows == rows and kept.staleness == 1
+    assert kept.dropped == {"it was not judged": 2, "retokenised or forced": 1}
+    assert usable(found, 2, 1, 100).dropped["older than 1 updates"] == 4
+    assert usable(found, 0, 1, 10).dropped["longer than 10 tokens"] == 3
+
+
+def test_the_lag_goes_by_the_version_that_the_policy_names():
+    sampled = [0, 0, 1, 2]
+    assert lag(["a", "a", "b", "c"], sampled, 3, 3) == 1
+    assert lag(["a", "a", "b", "b"], sampled, 3, 3) == 2, "it still is the one after one update"
+    assert lag(["a", "a", "a", "a"], sampled, 3, 4) == 4
+
+
+def test_advantages_and_staleness_are_of_the_rows_that_are_trained():
+    trained = [
+        row(n, "policy", advantage, stages=(-1,) * 10 + (0,) * 6 + (-1,) * 3 + (3,) * 5)
+        for n, advantage in enumerate((1.5, -0.5))
+    ]
+    reflections = RoundRows((row(2, "reflect"),), {"older than 2 updates": 3}, 2)
+    found = rows_numbers(RoundRows(tuple(trained), {}, 1), reflections)
+    assert (found["rows/policy"], found["rows/reflect"]) == (2, 1)
+    assert found["advantage/plan/mean"] == 0.5 and found["advantage/answer/size/max"] == 1.5
+    assert found["advantage/plan/positive_share"] == 0.5
+    assert found["staleness/mean"] == pytest.approx(4 / 3) and found["staleness/max"] == 2
+    assert found["dropped"] == 3 == found["dropped/older than 2 updates"]
+    assert "advantage/research/mean" not in found
+
+
+def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():
+    reflected = {"loss": 0.1, "reflect_loss": 0.1, "reflect_kl_old": 0.0, "grad_norm": 2.0,
+                 "tokens": 30.0, "seconds": 1.5, "ratio": 1.0}  # fmt: skip
+    trained = {"loss": 0.4, "policy_loss": 0.4, "grad_norm": 1.0, "tokens": 90.0, "seconds": 4.0}
+    found = both_updates(reflected, trained)
+    assert (found["loss"], found["grad_norm"], found["tokens"]) == (0.4, 1.0, 90.0)
+    assert (found["reflect_loss"], found["reflect_kl_old"]) == (0.1, 0.0)
+    beside = [found[f"reflect_{name}"] for name in ("grad_norm", "tokens", "seconds")]
+    assert beside == [2.0, 30.0, 1.5] and "ratio" not in found
+    assert both_updates({}, trained) == trained and both_updates(reflected, {}) == reflected

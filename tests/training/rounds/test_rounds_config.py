@@ -1,0 +1,426 @@
+"""What `rubricem train` is told: rows of files and of collected runs, and rounds that agree.
+
+Rounds under a rubric scaffold: what each one shows, and settings that contradict it.
+"""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.schema import Decoding, ScaffoldedPrompt, Status, Trajectory, TrajectoryGroup
+from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
+from rubricem.training.collect.scaffolding import criteria_shown
+from rubricem.training.local.fit import train
+from rubricem.training.local.local_config import TrainConfig, read_rows
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rounds.numbers import numbers_of
+from rubricem.training.rounds.rounds_config import (
+    RoundsConfig,
+    RoundsJob,
+    build_job,
+    build_rounds,
+    with_rows,
+)
+from rubricem.training.rounds.update import RoundFolders, RoundGroup
+from rubricem.training.rows.credit import SS_GRPO, RowRule
+from rubricem.training.rows.sequences import vocabulary_of
+from tests.support.collected import LengthJudge, Opened, judgement, manifest
+from tests.support.rows import policy_rows, written
+from tests.support.tiny import vocabulary, write_tokenizer
+from tests.support.values import run_of
+from tests.training.local.test_base import folder_of
+from tests.training.rounds.test_trained import metrics, on_server, server
+from tests.training.rounds.test_trained import train as test_trained_train
+from tests.training.rows.test_imitate import traced
+
+ROUNDS = {"questions": "q.jsonl", "rounds": 2}
+
+
+def rounds_of(folder: Path, **changed: Any) -> RoundsConfig:
+    return build_rounds({**ROUNDS, **changed}, folder)
+
+
+def test_paths_of_rounds_are_relative_and_names_of_sources_stay(tmp_path: Path):
+    (tmp_path / "documents").mkdir()
+    config = rounds_of(tmp_path, held_out="h.jsonl", source=["python", "documents"])
+    assert config.questions == str(tmp_path / "q.jsonl")
+    assert config.held_out == str(tmp_path / "h.jsonl")
+    assert config.source == ("python", str(tmp_path / "documents"))
+    assert rounds_of(tmp_path, questions="hf:org/name").questions == "hf:org/name"
+
+
+def test_the_defaults_are_those_of_the_paper_where_it_names_them(tmp_path: Path):
+    config = rounds_of(tmp_path)
+    assert (config.reflections, config.ahead, config.lag, config.max_staleness) == (8, 1, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"rounds": 0}, "rounds: .*greater than or equal to 1"),
+        ({"group_size": 1}, "group_size: .*greater than or equal to 2"),
+        ({"lr": 1.0}, "lr: Extra inputs"),
+        ({"judge": "none"}, "nothing to learn from"),
+        ({"max_staleness": 1}, "would drop what lags by 2 updates"),
+        ({"max_staleness": 0, "reflections": 0}, "would drop what lags by 1 updates"),
+        ({"ahead": 2}, "ahead: .*less than or equal to 1"),
+        ({"windows": 3, "reflections": 0}, "replay what reflections taught"),
+        ({"base_url": "http://localhost:1/v1"}, "needs base_url, model and refresh"),
+        ({"refresh": ["true"]}, "needs base_url, model and refresh"),
+        ({"held_out_every": 2}, "held_out_every needs held_out"),
+        (
+            {"reflections": 0, "least_reflection_score": 0.2},
+            "about reflections, and there are none",
+        ),
+    ],
+)
+def test_rounds_that_cannot_be_meant_are_told_by_name(
+    tmp_path: Path, changed: dict[str, Any], fault: str
+):
+    with pytest.raises(SettingsError, match=fault) as told:
+        rounds_of(tmp_path, **changed)
+    assert "It may set questions, held_out" in told.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("values", "method", "fault"),
+    [
+        ({"rounds": ROUNDS, "rows": ["r"]}, "ss-grpo", "makes rows of its own"),
+        ({"rounds": ROUNDS}, "sft", "makes rows of its own"),
+        ({"rounds": ROUNDS, "save_every": 2}, "ss-grpo", "saves a checkpoint after every round"),
+        ({"rows": ["r.jsonl"], "credit": "flat"}, "ss-grpo", "no credit 'flat'"),
+        (
+            {"rows": ["r.jsonl"], "credit": "ss-grpo"},
+            "ss-grpo",
+            "rows were made with theirs",
+        ),
+        ({"rounds": ROUNDS, "epochs": 2}, "ss-grpo", "epochs: Extra inputs"),
+        (
+            {"rows": ["r.jsonl"], "rules": ["citation"]},
+            "sft",
+            "exported rows were made with theirs",
+        ),
+        ({"rounds": ROUNDS, "rules": ["support"]}, "ss-grpo", "chooses among the runs that are im"),
+        ({"rows": ["r"], "rules": ["no_answer"]}, "sft", r"no rejection rules \['no_answer'\]"),
+        ({"rows": ["r"], "rules": "support"}, "sft", "no rejection rules 'support'"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(
+    tmp_path: Path, values: dict[str, Any], method: Any, fault: str
+):
+    with pytest.raises(SettingsError, match=fault):
+        build_job({"out": "run", **values}, tmp_path, method)
+
+
+async def collected(folder: Path, judge: LengthJudge | None = None) -> Path:
+    opened = Opened(folder, reflections=0)
+    judge = judge or LengthJudge()
+    await opened.collector(judge=judge, reflecting=None, memory=None).collect()
+    opened.close()
+    return opened.run.folder
+
+
+def config_of(folder: Path, rows: list[str], **more: Any) -> tuple[TrainConfig, RowRule]:
+    job = build_job({"out": "out", "rows": rows, **more}, folder, "ss-grpo")
+    assert isinstance(job.config, TrainConfig) and job.rounds is None
+    return job.config, job.rule
+
+
+async def test_collected_runs_are_compiled_beside_files_and_their_groups_stay_apart(
+    tmp_path: Path,
+):
+    for name in ("a", "b"):
+        await collected(tmp_path / name)
+    written(tmp_path / "more.jsonl", policy_rows(2))
+    config, rule = config_of(tmp_path, ["a/run", "b/run", "more.jsonl"])
+    told: list[str] = []
+    found = await with_rows(config, rule, "ss-grpo", told.append)
+    assert [path.name for path in found.rows] == ["0.jsonl", "1.jsonl", "more.jsonl"]
+    rows = read_rows(found.rows)
+    groups = {row.group for row in rows}
+    assert len(rows) == 14 and len(groups) == 7, "three groups of two of each run, one of the file"
+    assert told == [f"{tmp_path / name / 'run'}: 6 rows" for name in ("a", "b")]
+    again = await with_rows(config, rule, "ss-grpo", told.append)
+    assert read_rows(again.rows) == rows, "a run that goes on finds the same"
+
+
+class OpposedJudge(LengthJudge):
+    """The second rollout plans well and answers badly."""
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        judged = await super().judge(group, buffer, step)
+        scores = [[float(n), 0.5, 0.5, 1.0 - n] for n in range(2)]
+        given = zip(group.trajectories, scores, strict=True)
+        told = tuple(judgement(trajectory, own) for trajectory, own in given)
+        return judged.model_copy(update={"judgements": told})
+
+
+@pytest.mark.parametrize(
+    ("credit", "plan", "research"),
+    [
+        ("ss-grpo", 1.0, -1.0),
+        ("answer-only", -1.0, -1.0),
+        ("identity", 1.0, 0.0),
+        ("dr-grpo", -0.5, -0.5),
+        ([[1, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1]], 0.0, -1.0),
+    ],
+)
+async def test_the_credit_shapes_the_rows_of_a_collected_run(
+    tmp_path: Path, credit: Any, plan: float, research: float
+):
+    # The plan's returns by the paper: 0.2 + 0.3 + 0.8 of the first, 1 + 0.2 + 0.3 of the second.
+    run = await collected(tmp_path, OpposedJudge())
+    config, named = config_of(tmp_path, [str(run)], credit=credit)
+    second = read_rows((await with_rows(config, named, "ss-grpo", print)).rows)[1]
+    stages = zip(second.stages, second.advantages, second.loss_mask, strict=True)
+    of_stage = {stage: advantage for stage, advantage, on in stages if on}
+    assert (of_stage[0], of_stage[1]) == pytest.approx((plan, research), abs=1e-4)
+
+
+async def test_a_folder_that_was_exported_is_taken_as_exported(tmp_path: Path):
+    run = await collected(tmp_path)
+    written(run / "rows.jsonl", policy_rows(2))
+    config, rule = config_of(tmp_path, [str(run)])
+    assert await with_rows(config, rule, "ss-grpo", print) == config
+
+
+def forced(folder: Path, traces: list[Trajectory]) -> RunDirectory:
+    """A run of one step that holds these traces."""
+    asked = traces[0].question
+    questions, run = [Question(id="0", question=asked)], RunDirectory(folder)
+    run.begin(manifest(questions, decoding=Decoding.FORCED, step_size=1), questions)
+    record = GroupRecord(id="g", step=0, question_id="0", question=asked,
+                         trajectories=tuple(t.id for t in traces))  # fmt: skip
+    run.commit(0, {"trajectories": traces, "groups": [record]})
+    return run
+
+
+async def test_imitation_takes_accepted_traces_and_counts_the_others_by_reason(
+    tmp_path: Path, tiny: Path
+):
+    trace = await traced(tmp_path / "fakes")
+    unanswered = tuple(s for s in trace.segments if s.stage is None or s.stage != "answer")
+    bad = {
+        "partial": trace.model_copy(update={"id": "p", "status": Status.PARTIAL}),
+        "unanswered": trace.model_copy(update={"id": "u", "segments": unanswered}),
+        "again": trace.model_copy(update={"id": "v", "segments": unanswered}),
+    }
+    forced(tmp_path / "traces", [trace, *bad.values()])
+    config, rule = config_of(tmp_path, ["traces"], model=str(tiny))
+    told: list[str] = []
+    found = await with_rows(config, rule, "sft", told.append)
+    (row,) = read_rows(found.rows)
+    assert row.objective == "sft" and not row.ratio_allowed
+    assert told == [
+        f"{tmp_path / 'traces'}: 1 rows; 2 left out, rejected by the rule no_answer; "
+        "1 left out, it is partial, not finished"
+    ]
+
+
+async def test_imitation_goes_by_the_rules_that_are_switched_on(tmp_path: Path, tiny: Path):
+    trace = await traced(tmp_path / "fakes")
+    other = tuple(s.model_copy(update={"text": "Nothing of it."}) for s in trace.sources)
+    unfounded = trace.model_copy(update={"id": "u", "sources": other})
+    unknown = trace.model_copy(update={"id": "v", "sources": ()})
+    forced(tmp_path / "traces", [trace, unfounded, unknown])
+    values = {"out": "out", "rows": ["traces"], "model": str(tiny)}
+    for rules, left in (
+        ([], "3 rows"),
+        (["citation"], "2 rows; 1 left out, rejected by the rule citation"),
+        (["support"], "1 rows; 2 left out, rejected by the rule support"),
+    ):
+        job, told = build_job({**values, "rules": rules}, tmp_path, "sft"), list[str]()
+        assert isinstance(job.config, TrainConfig)
+        await with_rows(job.config, job.rule, "sft", told.append, job.rules)
+        assert told == [f"{tmp_path / 'traces'}: {left}"]
+
+
+async def test_the_commands_take_the_rules(tmp_path: Path, tiny: Path):
+    trace = await traced(tmp_path / "fakes")
+    run = forced(tmp_path / "traces", [trace.model_copy(update={"sources": ()})])
+    path, left = tmp_path / "sft.toml", "rejected by the rule citation"
+    told = {"out": "out", "rows": ["traces"], "model": str(tiny), "rules": ["citation"]}
+    path.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in told.items()))
+    refused = await asyncio.to_thread(invoked, "train", "sft", str(path))
+    assert refused.exit_code == 2 and f"1 left out, {left}" in refused.stderr
+    flags = ("--model", str(tiny), "--rule", "citation")
+    done = await asyncio.to_thread(invoked, "export", str(run.folder), *flags)
+    assert f"1 dropped: {left}" in done.stdout.splitlines()
+
+
+def invoked(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+async def test_free_runs_are_imitated_with_their_tool_output_masked(tmp_path: Path, tiny: Path):
+    run = await collected(tmp_path)
+    config, rule = config_of(tmp_path, [str(run)], model=str(tiny))
+    rows = read_rows((await with_rows(config, rule, "sft", print)).rows)
+    assert len(rows) == 6
+    text = "".join(
+        chr(i) for i, on in zip(rows[0].ids, rows[0].loss_mask, strict=True) if on and i < 128
+    )
+    assert "<answer>" in text and "<tool_output" not in text
+    whole = "".join(chr(i) for i in rows[0].ids if i < 128)
+    assert "<tool_output" in whole
+
+
+async def test_a_folder_is_trained_to_imitate_a_run_in_its_own_tokens(tmp_path: Path, tiny: Path):
+    run = await collected(tmp_path)
+    folder_of(tmp_path / "base", "qwen2", vocab_size=132)
+    config, rule = config_of(tmp_path, [str(run)], model="base", max_steps=1, threads=1)
+    with pytest.raises(SettingsError, match="has no tokenizer"):
+        await with_rows(config, rule, "sft", print)
+    write_tokenizer(tmp_path / "base")
+    compiled = await with_rows(config, rule, "sft", print)
+    by_llama = config.model_copy(update={"model": str(tiny), "out": tmp_path / "other"})
+    rows = read_rows(compiled.rows)
+    assert rows == read_rows((await with_rows(by_llama, rule, "sft", print)).rows)
+    assert len(rows) == 6 and {row.tokenizer for row in rows} == {vocabulary_of(tiny)}
+    assert len((await train(compiled, "sft", print)).steps) == 1
+    words = vocabulary()
+    write_tokenizer(tmp_path / "base", [words[1], words[0], *words[2:]])
+    other = compiled.model_copy(update={"out": tmp_path / "again"})
+    with pytest.raises(SettingsError, match="are of another tokenizer than the model's") as told:
+        await train(other, "sft", print)
+    assert "--model" in told.value.remedy
+
+
+__all__ = ["server"]
+
+
+def shown(folder: Path, number: int, size: int = 4, **changed: Any) -> list[int]:
+    """Of ten criteria, how many each member sees in a round of five, counted from 0."""
+    rule = rounds_of(folder, rounds=5, scaffold="linear", **changed).scaffold_of(number)
+    assert rule is not None
+    return [criteria_shown(rule, member, size, 10) for member in range(size)]
+
+
+def job(folder: Path, **values: Any) -> RoundsJob:
+    return build_job({"out": "run", "rounds": ROUNDS, **values}, folder, "ss-grpo")
+
+
+def test_the_scaffold_fades_with_the_rounds_of_the_run(tmp_path: Path):
+    # (G - i) / (G - 1) of ten: 10, 6.67, 3.33, 0; a quarter of the run later 3/4 of that is left.
+    assert shown(tmp_path, 0, scaffold_decay="linear") == [10, 7, 3, 0]
+    assert shown(tmp_path, 1, scaffold_decay="linear") == [8, 5, 2, 0]
+    assert shown(tmp_path, 4, scaffold_decay="linear") == [0, 0, 0, 0]
+    # The paper's: all of it at the beginning, and nothing once a fifth of the run is over.
+    assert [shown(tmp_path, n)[0] for n in (0, 1)] == [10, 0]
+
+
+def test_ablations_show_all_to_the_end_all_to_everyone_or_nothing(tmp_path: Path):
+    no_decay = {"scaffold_decay": "constant"}
+    assert shown(tmp_path, 4, **no_decay) == [10, 7, 3, 0]
+    full = rounds_of(tmp_path, rounds=5, scaffold="full", **no_decay).scaffold_of(4)
+    assert full is not None and [criteria_shown(full, m, 4, 10) for m in range(4)] == [10] * 4
+    assert criteria_shown(full, 0, 1, 10) == 10, "also in a group of one"
+    assert rounds_of(tmp_path).scaffold_of(0) is None
+    assert rounds_of(tmp_path, rounds=1, scaffold="linear").scaffold_of(0) is not None
+
+
+@pytest.mark.parametrize(
+    ("changed", "fault"),
+    [
+        ({"scaffold": "half"}, "There is no scaffold 'half'"),
+        ({"scaffold": "linear", "scaffold_decay": "slow"}, "There is no scaffold 'slow'"),
+        ({"scaffold": "binary:x"}, "full cannot be x"),
+        ({"scaffold_decay": "linear"}, "scaffold_decay needs a scaffold"),
+    ],
+)
+def test_a_scaffold_that_is_none_is_refused(tmp_path: Path, changed: dict[str, Any], fault: str):
+    with pytest.raises(SettingsError, match=fault):
+        rounds_of(tmp_path, **changed)
+
+
+def test_a_credit_or_ratio_brings_the_objective_it_is_defined_by(tmp_path: Path):
+    table = {**ROUNDS, "scaffold": "linear"}
+    dr_grpo = job(tmp_path, credit="dr-grpo", max_row_tokens=512).config.objective
+    assert (dr_grpo.aggregation, dr_grpo.token_budget) == ("token-sum", 512)
+    across = job(tmp_path, rounds=table, scaffold_ratio="behaviour", objective={"beta": 0.1})
+    assert across.config.objective == ObjectiveConfig(
+        correction="bypass", importance="none", beta=0.1
+    )
+    assert job(tmp_path, credit="identity").config.objective == ObjectiveConfig()
+    assert job(tmp_path, rounds=table).rule.ratio == "unscaffolded"
+    budget = {"aggregation": "token-sum", "token_budget": 99}
+    assert job(tmp_path, credit="dr-grpo", objective=budget).config.objective.token_budget == 99
+
+
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"credit": "dr-grpo", "objective": {"aggregation": "token-mean"}},
+         "credit dr-grpo goes with aggregation = 'token-sum'"),
+        ({"scaffold_ratio": "scaffolded"}, "scaffold_ratio is about rollouts under a scaffold"),
+        ({"rounds": {**ROUNDS, "scaffold": "linear"}, "scaffold_ratio": "behaviour",
+          "objective": {"correction": "decoupled"}}, "goes with correction = 'bypass'"),
+        ({"rounds": {**ROUNDS, "scaffold": "linear"},
+          "objective": {"correction": "bypass", "importance": "none"}},
+         "saw a scaffold that the rows have not"),
+    ],
+)  # fmt: skip
+def test_what_contradicts_the_ratio_or_credit_is_told(
+    tmp_path: Path, values: dict[str, Any], fault: str
+):
+    with pytest.raises(SettingsError, match=fault):
+        job(tmp_path, **values)
+
+
+def test_imitation_has_no_credit(tmp_path: Path):
+    with pytest.raises(SettingsError, match="credit: this acts on judged groups"):
+        build_job({"out": "run", "rows": ["r"], "credit": "identity"}, tmp_path, "sft")
+    kept = build_job({"out": "run", "rows": ["r"]}, tmp_path, "sft")
+    assert isinstance(kept.config, TrainConfig)
+
+
+def test_rewards_are_told_by_place_in_a_group_that_was_shown_its_rubric():
+    runs = [run_of(name=f"s000-q000-r{place}") for place in (0, 2)]
+    scaffold = ScaffoldedPrompt(text="!", shown=3, bare_ids=(1,))
+    runs[0] = runs[0].model_copy(update={"scaffold": scaffold})
+    group = TrajectoryGroup(question="q", trajectories=tuple(runs), failures=("away",))
+    told = tuple(judgement(r, [0.0, 0.0, 0.0, s]) for r, s in zip(runs, (0.9, 0.5), strict=True))
+    found = numbers_of([RoundGroup("g", group, told, None)], SS_GRPO)
+    assert (found["scaffold/0/reward/mean"], found["scaffold/2/reward/mean"]) == (0.9, 0.5)
+    assert (found["scaffold/0/shown/mean"], found["scaffold/2/shown/mean"]) == (3.0, 0.0)
+    assert "scaffold/1/reward/mean" not in found, "that rollout failed"
+    assert (found["best_of/1"], found["best_of/2"], found["best_of/groups"]) == (0.7, 0.9, 1)
+    bare = group.model_copy(update={"trajectories": (runs[1],)})
+    names = numbers_of([RoundGroup("g", bare, told[1:], None)], SS_GRPO)
+    assert not any("scaffold" in name or "best_of" in name for name in names)
+
+
+@pytest.mark.slow
+def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
+    tmp_path: Path, server: str
+):
+    shape = {"rounds": 2, "group_size": 4, "reflections": 0, "held_out": None, "ahead": 0,
+             "scaffold": "linear", "scaffold_decay": "linear"}  # fmt: skip
+    path = on_server(tmp_path, server, **{n: v for n, v in shape.items() if v is not None})
+    path.write_text(f'scaffold_ratio = "behaviour"\ncredit = "answer-only"\n{path.read_text()}')
+    done = test_trained_train(path)
+    assert done.exit_code == 0, done.output
+    out = tmp_path / "out"
+    rules = [RoundFolders(out, out).round(n).manifest().scaffold for n in range(2)]
+    assert [rule.progress for rule in rules if rule] == [0.0, 1.0]
+    first, second = metrics(out)
+    assert first["scaffold/0/shown/mean"] > first["scaffold/2/shown/mean"] > 0
+    assert first["scaffold/3/shown/mean"] == 0 and "scaffold/0/shown/mean" not in second
+    assert first["rows/policy"] > 0 and first["scaffold_gap"] > 0
+    assert first["sequence_ratio_median"] > 0 and 0 <= first["diversity/words"] <= 1
+    assert first["best_of/groups"] == 2
+    assert first["best_of/1"] == pytest.approx(first["reward/answer/mean"])
+    assert first["best_of/1"] <= first["best_of/4"] <= first["reward/answer/max"]
+    path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
+    longer = test_trained_train(path)
+    assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"

@@ -1,0 +1,386 @@
+"""`rubricem export` on a run: every form, read back, and what is told of it.
+
+Conversations for imitation: what is accepted, what each message holds, where no loss stands.
+
+Preference pairs: the best and the worst of a group, and the groups that have none.
+"""
+
+import asyncio
+import gc
+import json
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.research.scaffold import Rule
+from rubricem.memory.schema import (
+    Author,
+    Decoding,
+    Judgement,
+    ScaffoldedPrompt,
+    Segment,
+    Stage,
+    Status,
+    Trajectory,
+    read,
+)
+from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.training.local.local_config import read_rows
+from rubricem.training.rows.credit import PAPER
+from rubricem.training.rows.forms import (
+    OTHER_PROMPT,
+    TOO_FEW,
+    TOO_NEAR,
+    ExportedConversation,
+    JudgedGroup,
+    JudgedTrajectory,
+    PreferencePair,
+    best_and_worst,
+    compared,
+    conversation,
+    each_row,
+    judged_groups,
+    preference_pair,
+)
+from rubricem.training.rows.row import TrainRow
+from tests.conftest import ROOT
+from tests.support.collected import Opened, judgement, manifest
+from tests.support.policies import answer, plan
+from tests.support.values import BOUND, source, trajectory
+from tests.training.rows.test_compile import ONE, TWO, group, rollout
+
+OLD = ROOT / "tests" / "data" / "run_v1"
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A run of version 1, without the rows that were exported from it then."""
+    run = Path(shutil.copytree(OLD, tmp_path / "old"))
+    (run / "rows.jsonl").unlink()
+    return run
+
+
+def export(run: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["export", str(run), *arguments])
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8").split("\n")[:-1]
+
+
+def test_a_run_of_version_1_gives_the_rows_that_it_gave_then(old: Path):
+    done = export(old)
+    assert done.exit_code == 0, done.output
+    assert "2 rows (2 policy)" in done.stdout
+    assert read_rows([old / "rows.jsonl"]) == read_rows([OLD])
+
+
+def test_jsonl_is_every_trajectory_with_its_judgement_and_place(old: Path):
+    done = export(old, "--to", "jsonl")
+    assert done.exit_code == 0 and f"in {old / 'judged.jsonl'}" in done.stdout
+    judged = [read(line, JudgedTrajectory) for line in lines(old / "judged.jsonl")]
+    run = RunDirectory(OLD)
+    kept = list(run.trajectories())
+    assert [
+        JudgedTrajectory(**dict(t), **_place(j)) for t, j in zip(kept, judged, strict=True)
+    ] == judged
+    assert [one.judgement for one in judged] == list(run.judgements())
+    assert {(one.group, one.step, one.question_id) for one in judged} == {("s000-q000", 0, "0")}
+
+
+def _place(one: JudgedTrajectory) -> dict[str, object]:
+    return {name: getattr(one, name) for name in ("group", "step", "question_id", "judgement")}
+
+
+def test_sft_tells_how_many_were_left_out_for_which_reason(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    done = export(run, "--to", "sft")
+    assert done.stdout.splitlines()[:2] == [
+        "0 conversations", "3 dropped: rejected by the rule no_answer",
+    ]  # fmt: skip
+    assert lines(run / "sft.jsonl") == []
+
+
+def test_conversations_of_a_collected_run(tmp_path: Path):
+    opened = Opened(tmp_path)
+    asyncio.run(opened.collector().collect())
+    opened.close()
+    out = tmp_path / "c.jsonl"
+    done = export(opened.run.folder, "--to", "sft", "--rule", "citation", "--out", str(out))
+    assert "6 conversations" in done.stdout
+    made = [read(line, ExportedConversation) for line in lines(out)]
+    assert {c.trajectory for c in made} == {t.id for t in opened.run.trajectories()}
+
+
+def test_pairs_are_written_and_groups_without_one_counted(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    done = export(run, "--to", "pairs", "--by", "answer", "--margin", "0.3")
+    assert done.stdout.splitlines()[:2] == [
+        "1 pairs", "1 dropped: fewer than two of the group have what is compared",
+    ]  # fmt: skip
+    (pair,) = (read(line, PreferencePair) for line in lines(run / "pairs.jsonl"))
+    assert (pair.chosen_trajectory, pair.chosen_value) == ("two", 0.75)
+
+
+@pytest.mark.parametrize("of", ["rows", "trajectories"])
+def test_tables_are_called_after_what_is_in_them(old: Path, of: str):
+    pytest.importorskip("pyarrow", reason="the extra `data` is not installed")
+    from pyarrow.parquet import read_table
+
+    done = export(old, "--to", "parquet", "--of", of)
+    assert done.exit_code == 0, done.output
+    assert read_table(old / f"{of}.parquet").num_rows == 2
+
+
+def test_a_dataset_is_not_written_over(old: Path):
+    pytest.importorskip("datasets", reason="the extra `data` is not installed")
+    first, again = (export(old, "--to", "hf") for _ in range(2))
+    assert first.exit_code == 0, first.output
+    assert again.exit_code == 2 and "rows_hf exists already" in again.stderr
+
+
+@pytest.mark.parametrize("form", ["rows", "sft", "pairs", "jsonl", "parquet", "hf"])
+def test_a_folder_that_is_no_run_is_told(tmp_path: Path, form: str):
+    done = export(tmp_path, "--to", form)
+    assert done.exit_code == 2 and "is no collecting run" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_a_newer_rubricem_is_refused(old: Path):
+    path = old / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 7}))
+    done = export(old, "--to", "sft")
+    assert done.exit_code == 1
+    assert "This Manifest is of schema 7" in done.stderr and "newer rubricem" in done.stderr
+
+
+def test_a_group_that_names_what_is_not_there_is_told(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    path = run / "trajectories.jsonl"
+    path.write_text(path.read_text().replace('"id":"two"', '"id":"owt"'))
+    done = export(run, "--to", "jsonl")
+    assert done.exit_code == 1 and "lacks the trajectory two" in done.stderr
+
+
+def test_groups_are_read_one_after_another(tmp_path: Path):
+    groups = list(judged_groups(RunDirectory(committed(tmp_path / "run"))))
+    assert [[t.id for t in g.rollouts.trajectories] for g in groups] == [["one", "two"], ["three"]]
+    assert [[j is not None for j in g.judgements] for g in groups] == [[True, True], [False]]
+
+
+async def test_rows_are_made_with_one_group_in_memory(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    run.begin(manifest(), [])
+    names = [f"g{group}-{member}" for group in range(20) for member in range(2)]
+    scores = ([0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 0.75])
+    run.commit(
+        0,
+        {
+            "trajectories": (rollout(name) for name in names),
+            "groups": [
+                GroupRecord(id=a, step=0, question_id="0", question="q", trajectories=(a, b))
+                for a, b in zip(names[::2], names[1::2], strict=True)
+            ],
+            "judgements": [
+                judgement(rollout(name), scores[place % 2]) for place, name in enumerate(names)
+            ],
+        },
+    )
+    alive, made = 0, 0
+    async for found in each_row(run):
+        assert isinstance(found, TrainRow)
+        made += 1
+        alive = max(alive, sum(type(one) is Trajectory and one.id in names
+                               for one in gc.get_objects()))  # fmt: skip
+    assert made == 40 and 2 <= alive <= 6
+
+
+def test_an_export_that_breaks_off_leaves_the_one_before(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    assert export(run).exit_code == 0
+    rows = (run / "rows.jsonl").read_text()
+    assert rows.count("\n") == 2
+    path = run / "trajectories.jsonl"
+    path.write_text(path.read_text().replace('"id":"three"', '"id":"eerht"'))
+    before = set(run.iterdir())
+    done = export(run)
+    assert done.exit_code == 1 and "lacks the trajectory three" in done.stderr
+    assert (run / "rows.jsonl").read_text() == rows and set(run.iterdir()) == before
+
+
+def test_a_judgement_that_no_group_has_in_its_place_is_told(tmp_path: Path):
+    run = committed(tmp_path / "run")
+    path = run / "judgements.jsonl"
+    path.write_text(path.read_text().replace('"trajectory_id":"two"', '"trajectory_id":"owt"'))
+    done = export(run, "--to", "jsonl")
+    assert done.exit_code == 1 and "judges owt out of its group's place" in done.stderr
+
+
+def committed(folder: Path) -> Path:
+    """A judged group of two, and one of a single rollout that was not judged."""
+    run, three = RunDirectory(folder), rollout("three")
+    run.begin(manifest(), [])
+    records = [
+        GroupRecord(id="a", step=0, question_id="0", question="q", trajectories=("one", "two")),
+        GroupRecord(id="b", step=0, question_id="1", question="q", trajectories=("three",)),
+    ]
+    judgements = [judgement(ONE, [0.5, 0.5, 0.5, 0.25]), judgement(TWO, [0.5, 0.5, 0.5, 0.75])]
+    products = {"trajectories": [ONE, TWO, three], "groups": records, "judgements": judgements}
+    run.commit(0, products)  # type: ignore[arg-type]
+    return folder
+
+
+FOUND = '\n<tool_output>\n<snippet id="S1">so</snippet>\n</tool_output>\n'
+NOTE = "\n\nNo further search is possible.\n"
+
+
+def segment(author: Author, text: str, turn: int, **more: object) -> Segment:
+    stage = Stage.RESEARCH if turn else None
+    return Segment(author=author, stage=stage, turn=turn, text=text, **more)  # type: ignore[arg-type]
+
+
+def run(said: str = 'It <cite id="S1">grows without bound</cite>.', **more: object) -> Trajectory:
+    segments = (
+        segment(Author.PROMPT, "The question.", 0),
+        segment(Author.POLICY, plan(), 1),
+        segment(Author.TOOL, FOUND, 1),
+        segment(Author.PROMPT, NOTE, 1),
+        segment(Author.POLICY, "<answer>broken", 2, kept=False),
+        segment(Author.POLICY, answer(said), 2),
+    )
+    fields = {"segments": segments, "system": "Be good.", "sources": (source(1, BOUND),), **more}
+    return trajectory().model_copy(update=fields)
+
+
+def accepted(one: Trajectory, *rules: Rule) -> ExportedConversation:
+    made = conversation(one, rules)
+    assert isinstance(made, ExportedConversation), made
+    return made
+
+
+def test_a_conversation_is_the_system_prompt_the_question_and_one_long_turn():
+    made = accepted(run())
+    assert [m.role for m in made.messages] == ["system", "user", "assistant"]
+    assert [m.content for m in made.messages[:2]] == ["Be good.", "The question."]
+    assert made.messages[2].content == plan() + FOUND + NOTE + answer(
+        'It <cite id="S1">grows without bound</cite>.'
+    )
+
+
+def test_what_others_wrote_is_one_untrained_span():
+    made = accepted(run())
+    ((start, end),) = made.untrained
+    assert made.messages[2].content[start:end] == FOUND + NOTE
+
+
+def test_a_scaffold_is_not_in_what_is_imitated():
+    shown = ScaffoldedPrompt(text=" Say 1.", shown=1)
+    made = accepted(run(system="Be good. Say 1.", scaffold=shown))
+    assert made.messages[0].content == "Be good."
+
+
+def test_a_forced_trace_is_recast_as_free_mode_writes_it():
+    forced = run(decoding=Decoding.FORCED)
+    segments = [
+        s if s.author is not Author.PROMPT or not s.turn else s.model_copy(update={"text": ""})
+        for s in forced.segments
+    ]
+    made = accepted(forced.model_copy(update={"segments": tuple(segments)}))
+    system, user, written = (m.content for m in made.messages)
+    assert "at most 10" in system or "10" in system
+    assert user.startswith(forced.question)
+    assert "<think>The search brought nothing new.</think>" in written
+    ((start, end),) = made.untrained
+    assert written[start:end].strip() == FOUND.strip()
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"status": Status.PARTIAL}, "it is partial, not finished"),
+        ({"segments": run().segments[:-1]}, "rejected by the rule no_answer"),
+    ],
+)
+def test_what_breaks_a_rule_is_left_out_with_the_reason(changed: dict[str, object], reason: str):
+    assert conversation(run(**changed)) == reason
+
+
+def test_citations_are_looked_at_where_it_is_asked_for():
+    unknown = run('It <cite id="S7">grows without bound</cite>.')
+    assert isinstance(conversation(unknown), ExportedConversation)
+    assert conversation(unknown, [Rule.CITATION]) == "rejected by the rule citation"
+    wrong = run('It <cite id="S1">holds 999 calls by default</cite>.')
+    assert isinstance(conversation(wrong, [Rule.CITATION]), ExportedConversation)
+    assert conversation(wrong, [Rule.SUPPORT]) == "rejected by the rule support"
+    accepted(run('<cite id="S1">If maxsize is None the cache grows without bound.</cite>'),
+             Rule.SUPPORT, Rule.CITATION)  # fmt: skip
+
+
+MEMBERS = [rollout("one"), rollout("two"), rollout("three")]
+
+
+def judged(*scores: list[float | None], members: list[Trajectory] | None = None) -> JudgedGroup:
+    chosen = (members or MEMBERS)[: len(scores)]
+    record = GroupRecord(
+        id="s000-q000", step=2, question_id="q7", question="q", rubric_version="1-abc",
+        trajectories=tuple(t.id for t in chosen),
+    )  # fmt: skip
+    each: list[Judgement] = [judgement(t, s) for t, s in zip(chosen, scores, strict=True)]
+    return JudgedGroup(record, group(*chosen), tuple(each))
+
+
+def pair(*arguments: object, **more: object) -> PreferencePair:
+    made = preference_pair(*arguments, **more)  # type: ignore[arg-type]
+    assert isinstance(made, PreferencePair), made
+    return made
+
+
+def test_the_best_and_the_worst_by_the_return_of_their_first_stage():
+    # 0.5 + 0.4 * 0.5 + 0.6 * 0.5 + 0.8 * answer: 1.0 + 0.8 * answer
+    made = pair(judged([0.5, 0.5, 0.5, 0.25], [0.5, 0.5, 0.5, 1.0], [0.5, 0.5, 0.5, 0.5]))
+    assert (made.chosen_trajectory, made.rejected_trajectory) == ("two", "one")
+    assert (made.chosen_value, made.rejected_value) == (pytest.approx(1.8), pytest.approx(1.2))
+    assert (made.id, made.step, made.question_id, made.judge) == ("s000-q000", 2, "q7", "fake")
+    assert [m.content for m in made.prompt] == ["s", "question"]
+    assert made.chosen[0].role == "assistant" and made.chosen[0].content == "abtcd"
+    assert made.chosen_untrained == ((2, 3),)
+
+
+def test_by_one_stage_alone():
+    one = judged([0.9, 0.5, 0.5, 0.2], [0.1, 0.5, 0.5, 0.8])
+    assert pair(one, "plan").chosen_trajectory == "one"
+    assert pair(one, "answer").chosen_trajectory == "two"
+
+
+def test_who_lacks_what_is_compared_is_in_no_pair():
+    some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
+    assert math.isnan(compared(some, "return", PAPER)[0])
+    assert pair(some).rejected_trajectory == "two"
+    assert preference_pair(some, "plan") == TOO_NEAR
+    assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW
+    assert preference_pair(judged()) == TOO_FEW
+
+
+def test_a_margin_is_reached_or_there_is_no_pair():
+    near = judged([0.5] * 4, [0.5, 0.5, 0.5, 0.75])
+    assert preference_pair(near, "answer", 0.25) != TOO_NEAR
+    assert preference_pair(near, "answer", 0.26) == TOO_NEAR
+    assert preference_pair(judged([0.5] * 4, [0.5] * 4), "answer", 0.0) == TOO_NEAR
+
+
+def test_scaffolds_make_no_other_prompt_but_other_words_do():
+    shown = ScaffoldedPrompt(text=" Say 1.", shown=1)
+    members = [rollout("one", system="s Say 1.", scaffold=shown), rollout("two")]
+    assert [m.content for m in pair(judged([0.1] * 4, [0.9] * 4, members=members)).prompt] == [
+        "s", "question",
+    ]  # fmt: skip
+    other = [rollout("one", system="else"), rollout("two")]
+    assert preference_pair(judged([0.1] * 4, [0.9] * 4, members=other)) == OTHER_PROMPT
+
+
+def test_of_equal_ones_the_first_is_named():
+    assert best_and_worst([0.5, 0.9, math.nan, 0.9, 0.5]) == (1, 0)

@@ -1,0 +1,250 @@
+"""A teacher's rollouts: collected like others, marked, and good for imitation alone."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.research.forced import ForcedDecoder
+from rubricem.agent.research.graph import STEPS
+from rubricem.agent.research.question import Ask
+from rubricem.agent.research.run import Run
+from rubricem.agent.research.scaffold import Rule
+from rubricem.memory.interfaces import Sampling
+from rubricem.memory.journal import Journal
+from rubricem.memory.schema import (
+    AnswerFormat,
+    Author,
+    Decoding,
+    Segment,
+    Stage,
+    Status,
+    Trajectory,
+)
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.rows.forms import needs_tokeniser, run_rows
+from rubricem.training.rows.imitate import (
+    NOTHING_WRITTEN,
+    breaking,
+    faults,
+    free_turns,
+    imitation_rows,
+    sft_rows,
+)
+from rubricem.training.rows.sequences import Tokeniser
+from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
+from tests.support.scripted_server import Scripted, ScriptedServer
+from tests.support.token_servers import Json
+from tests.training.rows.test_compile import Characters
+
+PASSAGE = "Least-recently-used cache. If maxsize is None the cache can grow without bound."
+CLAIM = f'\n<cite id="S1">{PASSAGE}</cite>'
+
+
+def slots(before: str, sampling: Sampling) -> str:
+    """What a small model puts into each slot."""
+    if sampling.grammar:
+        return "" if "<cite" in before else CLAIM
+    if before.endswith("says:"):
+        return " the cache can grow without bound."
+    return " nothing." if before.endswith("Missing:") else " Some lru_cache words here."
+
+
+async def traced(tmp_path, *, question=QUESTION, search=None, **limits) -> Trajectory:
+    """A forced run through all its stages."""
+    journal = Journal(tmp_path / "journal.jsonl")
+    ask = Ask(question, **limits)
+    policy = ScriptedPolicy(slots, context_tokens=8192)
+    run = Run(ask, "t", Decoding.FORCED, policy, search or FixedSearch(), journal)
+    decoder, query = ForcedDecoder(), None
+    for name in ("recall", "plan", "tools", "research"):
+        query = await STEPS[name](run, decoder, query)
+    while query:
+        query = await STEPS["tools"](run, decoder, query)
+        query = await STEPS["research"](run, decoder, query)
+    for name in ("review", "answer"):
+        await STEPS[name](run, decoder, None)
+    journal.close()
+    return run.trajectory("trace")
+
+
+async def test_a_forced_trace_is_recast_into_turns_that_free_mode_takes(tmp_path):
+    trace = await traced(tmp_path)
+    assert trace.status is Status.FINISHED
+    first, last = free_turns(trace)
+    assert faults([first, last]) == []
+    assert first.text.endswith("</call_tool>") and first.tool_output.startswith("\n<tool_output>")
+    assert last.text.startswith("<think>New evidence: S1 (functools.lru_cache(maxsize=128)), S2")
+    assert "Question:" not in last.text and last.text.endswith("</answer>")
+    assert last.tool_output == ""
+
+
+async def test_the_loss_stands_on_all_the_policy_writes_and_on_no_tool_output(tmp_path):
+    trace = await traced(tmp_path)
+    compiled = await sft_rows([trace], Characters(), tool_calls=3)
+    (row,) = compiled.rows
+    text = "".join(map(chr, row.ids))
+    first, last = free_turns(trace)
+    trained = "".join(chr(i) for i, on in zip(row.ids, row.loss_mask, strict=True) if on)
+    assert trained == first.text + last.text
+    prompt = text[: text.index(first.text)]
+    assert "You may search 3 times at most." in prompt and trace.question in prompt
+    assert text == prompt + first.text + first.tool_output + last.text
+    assert (row.objective, row.ratio_allowed) == ("sft", False)
+    assert row.advantages == tuple(map(float, row.loss_mask))
+
+
+async def test_each_trained_token_knows_its_stage(tmp_path):
+    (row,) = (await sft_rows([await traced(tmp_path)], Characters())).rows
+
+    def of(stage: Stage) -> str:
+        number = list(Stage).index(stage)
+        chosen = zip(row.ids, row.stages, row.loss_mask, strict=True)
+        return "".join(chr(i) for i, s, on in chosen if on and s == number).strip()
+
+    assert of(Stage.PLAN).startswith("<think>") and of(Stage.PLAN).endswith("</structured_plan>")
+    assert of(Stage.RESEARCH).startswith("<call_tool")
+    assert of(Stage.RESEARCH).endswith("</call_tool>")
+    assert of(Stage.REVIEW).startswith("<think>New") and of(Stage.REVIEW).endswith("</review>")
+    assert of(Stage.ANSWER).startswith("<answer>") and of(Stage.ANSWER).endswith("</answer>")
+
+
+async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
+    question = "How do functools.lru_cache and itertools.batched differ?"
+    turns = free_turns(await traced(tmp_path, question=question))
+    assert len(turns) == 3 and faults(turns) == []
+    assert turns[1].text.endswith("</call_tool>") and "batched" in turns[1].text
+    assert turns[2].text.startswith("<think>The search brought nothing new.</think>")
+
+
+async def test_the_mark_before_an_exact_answer_goes(tmp_path):
+    trace = await traced(tmp_path, answer_format=AnswerFormat.EXACT)
+    assert "\nAnswer: " in trace.transcript()
+    last = free_turns(trace)[-1]
+    assert "Answer: " not in last.text and faults(free_turns(trace)) == []
+
+
+async def test_what_is_not_to_be_imitated_is_dropped_with_the_reason(tmp_path):
+    good = await traced(tmp_path)
+    unanswered = [s for s in good.segments if s.stage is not Stage.ANSWER]
+    unreviewed = [s for s in good.segments if s.stage is not Stage.REVIEW]
+    bad = [
+        good.model_copy(update={"decoding": Decoding.FREE}),
+        good.model_copy(update={"status": Status.PARTIAL}),
+        good.model_copy(update={"segments": tuple(unanswered)}),
+        good.model_copy(update={"segments": tuple(unreviewed)}),
+    ]
+    compiled = await sft_rows(bad, Characters())
+    assert compiled.rows == ()
+    assert list(compiled.dropped) == [
+        "it is not a forced trace",
+        "it is partial, not finished",
+        "rejected by the rule no_answer",
+        "free mode refuses it: turn 2: review is missing.",
+    ]
+
+
+@pytest.mark.parametrize("error", ["the index is gone"])
+async def test_a_failed_search_is_the_thought_of_the_next_turn(tmp_path, error):
+    trace = await traced(tmp_path, search=FixedSearch([], error))
+    assert free_turns(trace)[1].text.startswith("<think>The search failed.</think>")
+
+
+class Spelling:
+    """A tokeniser of one token a character."""
+
+    async def render(self, messages: object) -> tuple[int, ...]:
+        assert isinstance(messages, list)
+        return tuple(map(ord, "".join(message.content for message in messages)))
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(ord, text))
+
+
+STUDENT: Tokeniser = Spelling()
+
+
+def by_script(body: Json, number: int) -> Scripted:
+    if "tool_output" in body["messages"][-1]["content"]:
+        return answer('It is <cite id="S1">the oldest entry</cite>.')
+    return plan()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nIt evicts the oldest entry.\n")
+    (tmp_path / "questions.txt").write_text("What does functools.lru_cache evict?\n")
+    return tmp_path
+
+
+def collect(*arguments: str) -> Result:
+    shape = ["--source", "documents", "--group-size", "2", "--judge", "none"]
+    return CliRunner().invoke(
+        main, ["collect", "questions.txt", "--out", "run", *shape, *arguments]
+    )
+
+
+def test_a_teachers_traces_are_marked_and_become_rows_of_imitation(folder: Path):
+    with ScriptedServer(by_script) as server:
+        done = collect("--teacher", "scripted", "--teacher-base-url", server.base_url)
+    assert done.exit_code == 0, done.output
+    run = RunDirectory(folder / "run")
+    assert run.manifest().teacher.startswith("scripted@127.0.0.1:")
+    assert needs_tokeniser(run)
+    rows = asyncio.run(run_rows(run, STUDENT)).rows
+    assert [(row.objective, row.ratio_allowed) for row in rows] == [("sft", False)] * 2
+    (first, _), trace = rows, next(run.trajectories())
+    learnt = "".join(chr(i) for i, on in zip(first.ids, first.loss_mask, strict=True) if on)
+    assert learnt == "".join(s.text for s in trace.segments if s.author is Author.POLICY)
+    assert "tool_output" not in learnt and first.behaviour_logprobs == (0.0,) * len(first.ids)
+    assert asyncio.run(run_rows(run)).dropped == {"it has no token ids": 2}
+
+
+def test_a_teacher_takes_the_policys_place(folder: Path):
+    with ScriptedServer(by_script) as server:
+        both = collect("--teacher", "scripted", "--model", "0.5b", "--base-url", server.base_url)
+        assert both.exit_code == 2 and "A teacher writes the rollouts in place of" in both.stderr
+        only = collect("--teacher-base-url", server.base_url)
+        assert only.exit_code == 0, only.output
+        policy = collect("--base-url", server.base_url)
+    assert policy.exit_code == 2 and "holds a run with another teacher" in policy.stderr
+
+
+def test_what_is_not_accepted_is_dropped_with_the_reason(folder: Path):
+    with ScriptedServer(by_script) as server:
+        collect("--teacher", "scripted", "--teacher-base-url", server.base_url)
+    trace = next(RunDirectory(folder / "run").trajectories())
+    partial = trace.model_copy(update={"status": Status.PARTIAL})
+    broken = trace.model_copy(update={"segments": _with_answer(trace, "No.")})
+    made = asyncio.run(imitation_rows([trace, partial, broken], STUDENT))
+    assert len(made.rows) == 1
+    assert made.dropped["it is partial, not finished"] == 1
+    assert sum(count for why, count in made.dropped.items() if why.startswith("rejected")) == 1
+    unknown = trace.model_copy(update={"sources": ()})
+    made = asyncio.run(imitation_rows([unknown], STUDENT, breaking([Rule.CITATION])))
+    assert made.rows == () and made.dropped == {"rejected by the rule citation": 1}
+
+
+def test_a_trace_in_which_nothing_was_written_is_no_row(folder: Path):
+    with ScriptedServer(by_script) as server:
+        collect("--teacher", "scripted", "--teacher-base-url", server.base_url)
+    trace = next(RunDirectory(folder / "run").trajectories())
+
+    class Silent(Spelling):
+        async def encode(self, text: str) -> tuple[int, ...]:
+            return ()
+
+    made = asyncio.run(imitation_rows([trace], Silent()))
+    assert made.rows == () and made.dropped == {NOTHING_WRITTEN: 1}
+
+
+def _with_answer(trace: Trajectory, text: str) -> tuple[Segment, ...]:
+    return tuple(
+        s.model_copy(update={"text": text}) if s.stage is Stage.ANSWER else s
+        for s in trace.segments
+    )

@@ -1,0 +1,67 @@
+"""A folder's tokenizer: the ids that llama.cpp gives, and a sentence where it is missing."""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.interfaces import Message
+from rubricem.training.rows.sequences import (
+    gguf_vocabulary,
+    is_folder,
+    read_tokeniser,
+    vocabulary_of,
+)
+from tests.support.tiny import vocabulary, write_tokenizer
+from tests.training.local.test_base import folder_of
+
+MESSAGES = [Message("system", "Be brief."), Message("user", "What is the <|im_end|>?\nAnd then")]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    base = folder_of(tmp_path / "base", "qwen2", vocab_size=132)
+    write_tokenizer(base)
+    return base
+
+
+async def test_a_folder_encodes_as_llama_does_of_a_gguf_file(tiny: Path, folder: Path) -> None:
+    ours = read_tokeniser(folder)
+    theirs = await LlamaPolicy.load(tiny, "tiny", "1", LlamaConfig(256, 1))
+    try:
+        for text in ("then the thing\n\n  is", "no <|im_end|> at all", " ", ""):
+            assert await ours.encode(text) == await theirs.encode(text), text
+        assert await ours.render(MESSAGES) == await theirs.render(MESSAGES)
+    finally:
+        await theirs.aclose()
+
+
+def test_one_vocabulary_is_known_in_a_file_and_in_a_folder(tiny: Path, folder: Path) -> None:
+    found = vocabulary_of(folder)
+    assert len(found) == 16 and found == vocabulary_of(tiny) == gguf_vocabulary(tiny)
+    words = vocabulary()
+    write_tokenizer(folder, [*words, "<|more|>"])
+    assert vocabulary_of(folder) == found, "special tokens that a fine-tuning added"
+    write_tokenizer(folder, [words[1], words[0], *words[2:]])
+    assert vocabulary_of(folder) != found
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "llama", "opt"])
+def test_a_folder_without_a_tokenizer_is_told(tmp_path: Path, kind: str) -> None:
+    more = {"word_embed_proj_dim": 32, "ffn_dim": 48} if kind == "opt" else {}
+    base = folder_of(tmp_path / "base", kind, **more)
+    assert is_folder(str(base)) and vocabulary_of(base) == ""
+    with pytest.raises(SettingsError, match="has no tokenizer") as told:
+        read_tokeniser(base)
+    assert "tokenizer.json" in told.value.remedy
+
+
+async def test_a_chat_template_that_is_missing_or_refuses_is_told(folder: Path) -> None:
+    write_tokenizer(folder, template="{{ raise_exception('no system prompt') }}")
+    with pytest.raises(SettingsError, match=r"the chat template in .*no system prompt"):
+        await read_tokeniser(folder).render(MESSAGES)
+    (folder / "chat_template.jinja").unlink()
+    with pytest.raises(SettingsError, match="has no chat template") as told:
+        await read_tokeniser(folder).render(MESSAGES)
+    assert "chat_template.jinja" in told.value.remedy

@@ -1,0 +1,310 @@
+"""The page of a collected run: nothing is loaded, nothing runs, everything is escaped.
+
+The numbers of a collected run, worked by hand.
+
+What `runs show` tells of how answers differ within their groups.
+"""
+
+import json
+import re
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from rubricem.agent.cli import main
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import ScaffoldedPrompt, Stage
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.rows.forms import JudgedTrajectory
+from rubricem.training.show.collected import (
+    MOST,
+    RunNumbers,
+    RunVariety,
+    malformed_share,
+    numbers_of,
+    run_json,
+    run_numbers,
+    unscored_share,
+)
+from rubricem.training.show.collected_page import MOST_ROWS, page, print_run, scaffold_means
+from tests.support.collected import judgement, manifest
+from tests.support.run_pages import NASTY, change, written_run
+from tests.support.values import WHOLE, run_of
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return written_run(tmp_path / "run").folder
+
+
+def show(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["runs", "show", *arguments])
+
+
+class Tags(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_hostile_text_is_shown_and_does_nothing(folder: Path):
+    text = page(run_numbers(RunDirectory(folder)), f"run {NASTY}")
+    read = Tags(text)
+    assert "<script>alert(1)</script>" in read.text, "it is shown as it was written"
+    names = {tag for tag, _ in read.tags}
+    assert not names & {"script", "img", "iframe", "link", "object", "a", "form"}
+    assert not any(name.startswith("on") for _, attributes in read.tags for name in attributes)
+    assert "\x1b" not in text and "\u202e" not in text
+    # In question, reasons, notes, criteria, justifications, failures and the title.
+    assert read.text.count("alert(1)") >= 9
+
+
+def test_a_page_loads_nothing(folder: Path):
+    text = page(run_numbers(RunDirectory(folder)), "run")
+    attributes = {name for _, found in Tags(text).tags for name in found}
+    assert not attributes & {"src", "href", "srcset", "action", "style"}
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert "default-src 'none'" in text and "style-src 'sha256-" in text
+
+
+def test_a_page_tells_the_numbers(folder: Path):
+    told = " ".join(Tags(page(run_numbers(RunDirectory(folder)), "run")).text.split())
+    for fact in (
+        "Rollouts3 2 finished, 1 failed", "Unscored stages 12%", "Malformed rollouts 33%",
+        "1 criteria added, 1 retired", "answer score 1.00 against 0.25", "judge2", "1 accepted",
+        "step 1: answer score", "Best, plan 0.50", "Worst, review unscored",
+    ):  # fmt: skip
+        assert fact.replace(" ", "") in told.replace(" ", ""), fact
+    variety = run_numbers(RunDirectory(folder)).variety.told()
+    assert variety and all(line[1:] in told for line in variety)
+
+
+def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    run.begin(manifest(), [])
+    assert "No finished step has a rollout yet." in page(run_numbers(run), "run")
+    done = show(str(run.folder))
+    assert done.exit_code == 0 and "0 rollouts, 0 failed, in 0 groups" in done.stdout
+
+
+def test_the_command_writes_the_page_beside_the_run_or_where_it_is_told(folder: Path):
+    done = show(str(folder), "--html")
+    assert done.exit_code == 0 and f"in {folder / 'run.html'}" in done.stdout, done.output
+    other = folder.parent / "other.html"
+    assert show(str(folder), "--html", str(other)).exit_code == 0
+    assert other.read_text() == (folder / "run.html").read_text()
+
+
+def test_the_terminal_shows_steps_reasons_and_extremes(folder: Path):
+    told = show(str(folder)).stdout
+    assert "3 rollouts, 1 failed, in 2 groups and 2 steps of 2 questions; 1 min 45 s" in told
+    assert "1 failed: The server is down." in told
+    assert "1 stages unscored: the judge failed" in told
+    assert "step 1, answer 1.00 (best) against 0.25 (worst)" in told
+    assert "0.38" in told and "$1.3125" in told and "+1 -1" in told
+    assert "\x1b" not in told and "\u202e" not in told
+
+
+def test_reasons_that_differ_by_a_place_in_the_text_are_one(folder: Path):
+    run = run_numbers(RunDirectory(folder))
+    broken = run.steps[1].rollouts[0]
+    run.steps[1].rollouts[:] = [
+        replace(broken, reason=f"A tag at character {place} is {what}.")
+        for place, what in [
+            (3, "open"),
+            (14, "open"),
+            *((5, f"wrong {n}") for n in range(MOST_ROWS)),
+        ]
+    ]
+    assert run.early["A tag is open."] == 2
+    told = StringIO()
+    print_run(run, "run", Console(file=told))
+    assert "2 ended early: A tag is open." in told.getvalue()
+    assert "1 ended early for another reason" in told.getvalue()
+
+
+def test_json_and_page_at_once_leave_json_alone_on_stdout(folder: Path):
+    done = CliRunner().invoke(main, ["runs", "show", str(folder), "--json", "--html"])
+    assert done.stdout.startswith("{") and '"groups": 2' in done.stdout
+    assert "run.html" in done.stderr
+
+
+def test_a_thread_has_no_such_page_and_a_folder_needs_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
+    done = show("thread", "--html")
+    assert done.exit_code == 2 and "no folder of a collected run" in done.stderr
+    done = show(str(tmp_path))
+    assert done.exit_code == 2 and "is no collecting run" in done.stderr
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunNumbers:
+    return run_numbers(written_run(tmp_path / "run"))
+
+
+def test_scores_are_over_what_has_one(run: RunNumbers):
+    assert [run.scores(place) for place in range(len(Stage))] == [
+        [0.5, 0.5], [0.5, 0.25], [0.5], [1.0, 0.25],
+    ]  # fmt: skip
+    assert run.steps[1].scores(0) == []
+
+
+def test_shares_of_what_went_wrong(run: RunNumbers):
+    # Eight stages of two judged rollouts, one of them unscored; the third was not judged.
+    assert unscored_share(run.steps[0].rollouts) == 1 / 8
+    assert unscored_share(run.steps[1].rollouts) is None
+    assert [malformed_share(step.rollouts) for step in run.steps] == [0, 1]
+    assert dict(run.failures) == {f"The server is down. {NASTY}": 1}
+    assert dict(run.early) == {f"cut {NASTY}": 1}
+    assert dict(run.faults) == {"no closed answer with text in it": 1}
+    assert dict(run.unscored) == {f"the judge failed {NASTY}": 1}
+
+
+def test_members_of_a_group_are_apart_or_not(run: RunNumbers):
+    # Deviations of (0.5, 0.5), (0.5, 0.25), one score alone, (1, 0.25).
+    assert [run.spreads(place) for place in range(4)] == [[0.0], [0.125], [], [0.375]]
+
+
+def test_every_token_and_dollar_is_counted_once(run: RunNumbers):
+    usage = run.usage()
+    assert (usage["rollouts"].prompt_tokens, usage["rollouts"].cost) == (300, 0.75)
+    assert (usage["judge"].calls, usage["judge"].cost) == (2, 0.25)
+    assert (usage["failed rollouts"].prompt_tokens, usage["failed rollouts"].cost) == (50, 0.5)
+    assert (usage["reflections"].calls, usage["reflections"].cost) == (3, 0.0625)
+    assert run.steps[0].usage.cost == 0.5 + 0.25 + 0.5 + 0.0625
+    assert run.seconds == 105
+
+
+def test_changes_of_another_runs_step_are_not_this_ones(run: RunNumbers):
+    assert [c.criterion.title for _, c in run.steps[0].changes] == ["new", "of no use"]
+    assert (run.steps[0].changed("added"), run.steps[0].changed("retired")) == (1, 1)
+    assert run.steps[1].changes == []
+
+
+def test_changes_count_from_the_version_that_the_judge_was_handed(tmp_path: Path):
+    folder = written_run(tmp_path / "run").folder
+    path = folder / "steps" / "000" / "a-judged.json"
+    judged = json.loads(path.read_text())
+    for before, titles in ((4, []), (3, ["of no use"]), (2, ["new", "of no use"])):
+        path.write_text(json.dumps(judged | {"version_before": before}))
+        changes = run_numbers(RunDirectory(folder)).steps[0].changes
+        assert [change.criterion.title for _, change in changes] == titles
+
+
+def test_a_judge_that_leaves_rubrics_alone_changed_none(tmp_path: Path):
+    folder = written_run(tmp_path / "run").folder
+    groups = folder / "groups.jsonl"
+    kept = groups.read_text()
+    assert '"rubric_version":"3-' in kept
+    groups.write_text(kept.replace('"rubric_version":"3-', '"rubric_version":"r-'))
+    assert run_numbers(RunDirectory(folder)).steps[0].changes == []
+
+
+def test_the_best_and_worst_are_compared_by_what_both_have(run: RunNumbers):
+    # The worst has no review score, and so no return: the answers are compared.
+    (found,) = run.extremes
+    assert (found.by, found.values, found.gap) == ("answer", (1.0, 0.25), 0.75)
+    assert (found.best.id, found.worst.id) == ("best", "worst")
+
+
+def test_what_was_shown_of_the_rubric_stands_beside_the_score(run: RunNumbers):
+    assert scaffold_means(run) == [(3, 1, 1.0), (0, 2, 0.25)]
+
+
+def test_a_run_as_json(run: RunNumbers):
+    run.steps[1].changes.append(("Two?", change(5, 1, "pinned", "kept by a person")))
+    told = run_json(run)
+    assert (told["rollouts"], told["groups"], told["accepted"]) == (3, 2, 1)
+    first, second = told["steps"]
+    assert first["scores"] == {"plan": 0.5, "research": 0.375, "review": 0.5, "answer": 0.625}
+    assert (first["failed"], first["criteria_added"], first["criteria_retired"]) == (1, 1, 1)
+    assert second["scores"]["plan"] is None and second["tool_calls"] == 2
+    assert second["criteria_added"] == 1, "as on the page"
+    assert told["extremes"][0]["best"] == {"thread": "best", "value": 1.0}
+
+
+def test_a_folder_without_a_run_is_told(tmp_path: Path):
+    with pytest.raises(SettingsError, match="is no collecting run"):
+        run_numbers(RunDirectory(tmp_path))
+
+
+def filled(*answers: tuple[str, float | None], shown: int = 0, groups: int = 1) -> RunVariety:
+    """Groups of the same answers and scores; the first member is shown so many criteria."""
+    variety = RunVariety()
+    for _ in range(groups):
+        runs = [run_of({**WHOLE, Stage.ANSWER: text}, f"s000-q000-r{n}")
+                for n, (text, _) in enumerate(answers)]  # fmt: skip
+        if shown:
+            scaffold = ScaffoldedPrompt(text="!", shown=shown, bare_ids=(1,))
+            runs[0] = runs[0].model_copy(update={"scaffold": scaffold})
+        numbers = [
+            numbers_of(
+                JudgedTrajectory(**dict(run), group="g", step=0, question_id="0",
+                                 judgement=judgement(run, [0.0, 0.0, 0.0, score]))
+            )
+            for run, (_, score) in zip(runs, answers, strict=True)
+        ]  # fmt: skip
+        variety.add(runs, numbers)
+    return variety
+
+
+TWO = (("a b c d", 0.25), ("a b c e", 0.75))
+
+
+def test_a_group_in_numbers_by_hand():
+    told = filled(*TWO, shown=4).as_dict()
+    assert told["best_of"] == [0.5, 0.75]
+    assert told["words_apart"] == pytest.approx(1 - 0.125**0.25) and not told["words_apart_unknown"]
+    assert told["by_place"] == [
+        {"place": 0, "shown": 4.0, "reward": 0.25},
+        {"place": 1, "shown": 0.0, "reward": 0.75},
+    ]
+
+
+def test_places_mean_nothing_where_nobody_was_shown_anything():
+    assert filled(*TWO).by_place == []
+    lines = filled(*TWO).told()
+    assert lines == ["best answer of n, in 1 whole groups: 1: 0.50, 2: 0.75",
+                     "1 - Self-BLEU of the last 1 groups: 0.41"]  # fmt: skip
+
+
+def test_an_unscored_place_is_told_as_such():
+    lines = filled(("a b", None), ("c d", 0.5), shown=2).told()
+    assert "place 0: 2.0 criteria shown, answers unscored" in lines
+
+
+def test_only_the_last_groups_are_compared_word_by_word():
+    assert len(filled(*TWO, groups=MOST + 3).answers) == MOST
+
+
+def test_without_sacrebleu_the_reason_is_told(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    told = filled(*TWO).as_dict()
+    assert told["words_apart"] is None and "rubricem[metrics]" in told["words_apart_unknown"]
+    assert "not measured, This needs sacrebleu" in filled(*TWO).told()[-1]
+
+
+def test_a_collected_run_shows_them_on_the_terminal_and_as_json(tmp_path: Path):
+    written_run(tmp_path / "run")
+    shown = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "run")])
+    assert shown.exit_code == 0 and "in 1 whole groups: 1: 0.62, 2: 1.00" in shown.output
+    done = CliRunner().invoke(main, ["runs", "show", str(tmp_path / "run"), "--json"])
+    assert json.loads(done.stdout)["variety"]["best_of"] == [0.625, 1.0]

@@ -1,0 +1,149 @@
+"""Collected and trained runs over HTTP: which are found, their numbers, what cannot be read."""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from rubricem.training.show.routes import finite, router
+from tests.support.pages import served
+from tests.support.run_pages import written_run
+
+STEPS = (
+    {"step": 0, "loss": 0.5, "grad_norm": float("nan")},
+    {"step": 1, "loss": 0.25, "grad_norm": 1.5},
+)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    async with served(router(tmp_path / "data", [tmp_path / "elsewhere"])) as client:
+        yield client
+
+
+def train(folder: Path, steps: tuple[dict[str, Any], ...] = STEPS) -> Path:
+    folder.mkdir(parents=True)
+    record = {"method": "ss-grpo", "model": "/home/me/w.gguf", "bank": "/home/me/b", "rank": 8}
+    (folder / "run.json").write_text(json.dumps(record))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    return folder
+
+
+async def got(client: httpx.AsyncClient, path: str) -> Any:
+    reply = await client.get(f"/api/{path}")
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+async def names(client: httpx.AsyncClient, kind: str) -> list[str]:
+    return [one["name"] for one in (await got(client, kind))[kind]]
+
+
+async def test_without_any_the_lists_are_empty(client: httpx.AsyncClient):
+    assert await got(client, "collected") == {"collected": []}
+    assert await got(client, "trained") == {"trained": []}
+
+
+async def test_runs_are_found_under_the_data_directory_and_the_named_folders_alone(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    first = written_run(tmp_path / "data" / "collected" / "first").folder
+    written_run(tmp_path / "elsewhere")
+    written_run(tmp_path / "hidden" / "other")
+    (tmp_path / "data" / "link").symlink_to(tmp_path / "hidden")
+    os.utime(first, (1, 1))
+    assert await names(client, "collected") == ["elsewhere", "first"]
+    listed = (await got(client, "collected"))["collected"][1]
+    assert (listed["steps"], listed["questions"], listed["judge"]) == (2, 2, "fake")
+
+
+async def test_equal_names_are_told_apart(client: httpx.AsyncClient, tmp_path: Path):
+    train(tmp_path / "data" / "a" / "run", STEPS[:1])
+    train(tmp_path / "elsewhere" / "run")
+    os.utime(tmp_path / "data" / "a" / "run", (1, 1))
+    assert await names(client, "trained") == ["run", "run (2)"]
+    assert len((await got(client, "trained/run"))["steps"]) == 2
+    assert len((await got(client, "trained/run%20(2)"))["steps"]) == 1
+
+
+async def test_a_collected_run_is_told_in_the_numbers_of_its_page(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    written_run(tmp_path / "data" / "first")
+    run = await got(client, "collected/first")
+    assert (run["groups"], run["rollouts"], run["accepted"]) == (2, 3, 1)
+    # 0.5 and 0.25 of the research of two; nothing of the second step was judged.
+    assert [step["scores"]["research"] for step in run["steps"]] == [0.375, None]
+    assert run["steps"][0]["unscored_share"] == 1 / 8
+    assert "settings" not in run["manifest"]
+    assert await got(client, "collected/first") == run
+
+
+async def test_a_training_is_told_step_by_step_without_paths_or_nan(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    train(tmp_path / "data" / "trained")
+    run = await got(client, "trained/trained")
+    assert run["steps"] == [
+        {"step": 0, "loss": 0.5, "grad_norm": None},
+        {"step": 1, "loss": 0.25, "grad_norm": 1.5},
+    ]
+    assert (run["method"], run["model"], run["record"]["bank"]) == ("ss-grpo", "w.gguf", "b")
+    assert run["rounds"] == [] and "/home/me" not in json.dumps(run)
+    assert (await got(client, "trained"))["trained"] == [
+        {"name": "trained", "method": "ss-grpo", "model": "w.gguf", "steps": 2, "rounds": 0}
+    ]
+
+
+async def test_the_rounds_of_a_training_have_their_scores(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    folder = train(tmp_path / "data" / "out")
+    written_run(folder / "rounds" / "000")
+    written_run(folder / "held_out" / "001")
+    [told] = (await got(client, "trained/out"))["rounds"]
+    assert (told["round"], told["rollouts"]) == (0, 3)
+    assert told["scores"]["answer"] == pytest.approx(0.625)
+    assert sorted(await names(client, "collected")) == ["out, held out 001", "out, round 000"]
+    assert (await got(client, "collected/out%2C%20round%20000"))["rollouts"] == 3
+
+
+async def test_a_step_that_is_finished_in_the_meantime_is_seen(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    run = written_run(tmp_path / "data" / "first")
+    assert len((await got(client, "collected/first"))["steps"]) == 2
+    run.commit(2, {})
+    assert len((await got(client, "collected/first"))["steps"]) == 3
+
+
+@pytest.mark.parametrize("name", ["none", "..%2f..", "%2e%2e", "x" * 200])
+async def test_an_unknown_name_is_a_404(client: httpx.AsyncClient, tmp_path: Path, name: str):
+    written_run(tmp_path / "data" / "first")
+    for kind in ("collected", "trained"):
+        assert (await client.get(f"/api/{kind}/{name}")).status_code == 404
+
+
+async def test_what_is_damaged_is_told_and_holds_nothing_else_up(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    written_run(tmp_path / "data" / "good")
+    bad = written_run(tmp_path / "data" / "bad").folder
+    (bad / "manifest.json").write_text("{")
+    trained = train(tmp_path / "data" / "t")
+    (trained / "metrics.jsonl").write_text('{"step": 0}\n{"step"')
+    listed = {one["name"]: one for one in (await got(client, "collected"))["collected"]}
+    assert "cannot be read" in listed["bad"]["problem"] and listed["good"]["steps"] == 2
+    assert "cannot be read" in (await got(client, "trained"))["trained"][0]["problem"]
+    reply = await client.get("/api/trained/t")
+    assert reply.status_code == 500 and reply.json()["remedy"]
+    assert str(tmp_path) not in reply.text
+
+
+def test_what_is_no_finite_number_is_none():
+    found = finite({"a": [1.0, float("inf"), {"b": float("nan")}], "c": "NaN", "d": True})
+    assert found == {"a": [1.0, None, {"b": None}], "c": "NaN", "d": True}

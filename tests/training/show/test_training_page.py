@@ -1,0 +1,311 @@
+"""A training on its page and on the terminal: curves of what was measured, nothing that runs.
+
+The card of a checkpoint: what it says, of what, and what it never says.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.weights.catalogue import known
+from rubricem.agent.weights.checkpoints import Checkpoint
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.training.local.checkpoints import FILES, fault
+from rubricem.training.local.fit import train
+from rubricem.training.rows.credit import CREDITS, row_rule
+from rubricem.training.show.svg import BOTTOM, HEIGHT, TOP
+from rubricem.training.show.training import KeptNumbers, kept_numbers
+from rubricem.training.show.training_page import (
+    CARD,
+    CREDIT,
+    MOST,
+    REWARDS,
+    UPDATES,
+    WORK,
+    charts,
+    held_out_charts,
+    model_card,
+    training_page,
+)
+from tests.support.rows import config_of, policy_rows, quiet, row
+from tests.support.run_pages import NASTY
+from tests.training.show.test_collected import Tags
+
+ROUND = {"loss": -0.02, "grad_norm": 1.5, "kl_reference": 0.001, "clipped_low": 0.01,
+         "reward/plan/mean": 0.25, "reward/answer/mean": 0.75, "staleness/mean": 1.0,
+         "tokens/policy/mean": 900.0, "unscored_share": 0.5}  # fmt: skip
+
+
+def asking(mean: float, **more: float) -> dict[str, Any]:
+    ends = {"reward/answer/low": mean - 0.1, "reward/answer/high": mean + 0.1}
+    return {"rollouts": 24.0, "reward/answer/mean": mean, **ends, **more}
+
+
+@pytest.fixture
+def rounds(tmp_path: Path) -> Path:
+    """Three rounds, of which the second had nothing to train on, and two askings."""
+    out = tmp_path / "out"
+    record = {"method": "ss-grpo", "model": f"/home/me/{NASTY}", "adaptation": "lora", "rank": 8}
+    lines = [{**ROUND, "round": 1.0, "loss": 0.5}, {"round": 2.0}, {**ROUND, "round": 3.0}]
+    for path, text in {
+        "run.json": json.dumps(record),
+        "rounds.jsonl": "".join(json.dumps(line) + "\n" for line in lines),
+        "held_out/000/numbers.json": json.dumps(asking(0.4)),
+        "held_out/003/numbers.json": json.dumps(asking(0.6)),
+    }.items():
+        (out / path).parent.mkdir(parents=True, exist_ok=True)
+        (out / path).write_text(text)
+    return out
+
+
+def show(*arguments: object) -> Result:
+    return CliRunner().invoke(main, ["runs", "show", *map(str, arguments)])
+
+
+def test_the_page_has_a_curve_of_everything_measured_and_of_nothing_else(rounds: Path):
+    text = training_page(kept_numbers(rounds), "out")
+    heads = re.findall(r"<h3>(.*?)(?: <b>|</h3>)", text)
+    assert heads == [
+        "Answer", "Reward by stage", "Unscored and failed", "Loss", "Gradient norm", "Divergence",
+        "Clipped tokens", "Length of a rollout", "Staleness",
+    ]  # fmt: skip
+    assert "Loss by objective" not in text
+    assert "0.60 (0.50 to 0.70)" in text
+    assert "/home/me" not in text
+
+
+def test_the_page_loads_and_runs_nothing_and_shows_text_as_text(rounds: Path):
+    text = training_page(kept_numbers(rounds), f"out {NASTY}")
+    read = Tags(text)
+    assert "<script>alert(1)</script>" in read.text
+    names = {tag for tag, _ in read.tags}
+    assert not names & {"script", "img", "iframe", "link", "object", "a", "form"}
+    attributes = {name for _, found in read.tags for name in found}
+    assert not attributes & {"src", "href", "style", "srcset"}
+    assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"url\(|@import|https?://", text) and "\x1b" not in text
+
+
+def test_a_round_without_an_update_is_a_gap_in_the_line(rounds: Path):
+    [loss] = [c for c in charts(UPDATES, kept_numbers(rounds)) if c.title == "Loss"]
+    assert loss.svg.count("<polyline") == 2 and loss.last == "-0.02"
+    # From -0.5 to 0.5 in two steps: 0.5 is at the top, -0.02 just below the middle.
+    ys = [float(y) for y in re.findall(r'cy="(.*?)"', loss.svg)]
+    assert ys[0] == TOP and ys[1] == pytest.approx(TOP + 0.52 * (HEIGHT - TOP - BOTTOM), abs=0.1)
+
+
+def test_numbers_along_an_axis_are_short_and_work_is_drawn_from_0():
+    found = charts((UPDATES[-1], WORK[-1]), KeptNumbers(steps=[
+        (1, {"rate": 1e-4, "memory_peak": 4.8e9}), (2, {"rate": 5e-5, "memory_peak": 4.9e9}),
+    ]))  # fmt: skip
+    axes = [re.findall(r'text-anchor="end">(.*?)<', chart.svg) for chart in found]
+    assert axes == [["0", "5e-5", "1e-4"], ["0", "5", "10"]]
+    assert [chart.last for chart in found] == ["5e-05", "4.9"]
+
+
+def test_rewards_are_drawn_from_0_to_1_and_name_their_colours(rounds: Path):
+    reward = charts(REWARDS, kept_numbers(rounds))[0]
+    assert reward.keys == (("plan", "plan"), ("answer", "answer"))
+    middle = (TOP + HEIGHT - BOTTOM) / 2
+    assert f'cy="{(TOP + middle) / 2:.1f}"' in reward.svg, "0.75 is halfway above the middle"
+
+
+def test_held_out_figures_are_at_their_rounds_with_their_intervals(rounds: Path):
+    [answer] = held_out_charts(kept_numbers(rounds))
+    assert answer.last == "0.60" and "polygon" in answer.svg
+    assert re.findall(r'text-anchor="middle">(\d+)<', answer.svg) == ["0", "3"]
+    alone = KeptNumbers(held_out=[(0, {"reward/answer/mean": 0.5})])
+    assert "polygon" not in held_out_charts(alone)[0].svg, "without an interval there is no band"
+
+
+def test_a_long_training_is_drawn_by_the_means_of_neighbours():
+    steps = [(n, {"loss": float(n % 2)}) for n in range(1, 4 * MOST + 1)]
+    [loss] = charts(UPDATES[:1], KeptNumbers(steps=steps))
+    [points] = re.findall(r'points="(.*?)"', loss.svg)
+    assert len(points.split()) == MOST and len(set(re.findall(r",([\d.]+)", points))) == 1
+    assert f">{steps[-4][0]}<" in loss.svg, "the last bucket begins with its first step"
+
+
+def test_the_command_writes_the_page_or_one_object_or_a_table(rounds: Path):
+    assert "in " in show(rounds, "--html").stdout and (rounds / "run.html").exists()
+    told = json.loads(show(rounds, "--json").stdout)
+    assert [step["round"] for step in told["steps"]] == [1, 2, 3]
+    assert told["record"]["model"].startswith("<script>") is False and told["unit"] == "round"
+    assert told["held_out"][1]["reward/answer/mean"] == 0.6
+    table = show(f"{rounds}/").stdout
+    assert "0.75" in table and "held-out questions" in table and "staleness" not in table
+    assert "1.5" in table and "\x1b" not in table
+
+
+def test_what_is_no_training_or_damaged_is_refused_in_a_sentence(rounds: Path, tmp_path: Path):
+    nothing = show(f"{tmp_path}/")
+    assert nothing.exit_code == 2 and "Traceback" not in nothing.output
+    (rounds / "rounds.jsonl").write_text('{"round": 1}\n{"round"')
+    with pytest.raises(StoreError, match="cannot be read"):
+        kept_numbers(rounds)
+    assert show(rounds).exit_code != 0
+
+
+def test_a_training_that_has_only_begun_has_a_page(tmp_path: Path):
+    (tmp_path / "run.json").write_text('{"method": "sft", "adaptation": "full"}')
+    text = training_page(kept_numbers(tmp_path), "new")
+    assert "No step is finished yet" in text and "all weights" in text
+
+
+def note(**changed: Any) -> Checkpoint:
+    values: dict[str, Any] = {
+        "base": "0.5b", "base_sha256": "0" * 64, "adapter_sha256": "a" * 64, "method": "ss-grpo",
+        "step": 7, "rank": 16, "alpha": 32.0, "lineage": ("sft-9-abcdef",),
+    }  # fmt: skip
+    return Checkpoint(**{**values, **changed})
+
+
+def front_matter(card: str) -> dict[str, Any]:
+    """The head; each line is a key of YAML and a value as JSON writes it."""
+    head = card.split("---\n")[1]
+    pairs = (line.split(": ", 1) for line in head.splitlines())
+    return {name: json.loads(value) for name, value in pairs}
+
+
+def test_a_base_of_the_catalogue_is_named_with_its_licence_by_its_hash_alone():
+    weights = known("0.5b")
+    assert weights is not None
+    card = model_card(note(base="/home/me/my.gguf", base_sha256=weights.files[0].sha256),
+                      KeptNumbers(), {}, {})  # fmt: skip
+    assert front_matter(card) == {
+        "license": "apache-2.0", "base_model": weights.repo, "base_model_relation": "adapter",
+        "library_name": "peft", "pipeline_tag": "text-generation",
+        "tags": ["rubricem", "ss-grpo", "lora"],
+    }  # fmt: skip
+    assert weights.files[0].sha256 in card and "/home/me" not in card
+
+
+def test_an_unknown_base_has_an_unknown_licence_and_no_path():
+    card = model_card(note(base="/home/me/my.gguf"), KeptNumbers(), {}, {})
+    assert front_matter(card)["license"] == "unknown"
+    assert front_matter(card)["base_model"] == "my.gguf" and "/home" not in card
+    full = model_card(note(adaptation="full", served=False), KeptNumbers(), {}, {})
+    assert front_matter(full)["library_name"] == "transformers"
+    assert "rubricem ask" not in full and "all weights" in full
+
+
+def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
+    asked = {"rollouts": 24.0, "reward/answer/mean": 0.5, "reward/answer/low": 0.4,
+             "reward/answer/high": 0.6, "unscored_share": 0.125}  # fmt: skip
+    kept = KeptNumbers(
+        record={"learning_rate": 2e-5, "objective": {"clip": [0.2, 0.28]}, "rounds.bank": None},
+        held_out=[(3, asked)],
+        canary={"mean": 0.0125, "moved": 0.5},
+    )
+    told = {"rows": 12, "left out": {"too | long\nrows": 3}}
+    card = model_card(note(), kept, told, {"loss": 0.125, "bad": float("inf")})
+    for line in (
+        "| rows | 12 |", "| left out.too \\| long rows | 3 |", "| learning_rate | 2e-05 |",
+        "| objective.clip | [0.2, 0.28] |", "`sft-9-abcdef`", "| loss | 0.125 |",
+        "| 3 | 24 | none | none | none | 0.50 (0.40 to 0.60) | 12% | none |",
+        "differ by 0.0125 nats a token", "the training moved it by 0.5000",
+        "## Limits",
+    ):  # fmt: skip
+        assert line in card, line
+    assert "inf" not in card.split("## Numbers")[1].split("##")[0]
+
+
+def test_a_judge_is_no_model_to_ask():
+    card = model_card(note(method="judge-grpo", judge="no-types"), KeptNumbers(), {}, {})
+    assert "rubricem judge eval" in card and "rubricem ask" not in card
+    assert "| judges in the form | no-types |" in card and "four tagged stages" not in card
+    assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("reward", "told"),
+    [
+        ("answer", "+1 for the right verdict and -1 for the other one and for none (RM-R1"),
+        ("answer+format", "1 for the right verdict and 1 for a text of exactly the form asked for"),
+        (None, "GRPO on a judge's reasoning and verdict (RM-R1"),
+    ],
+)
+def test_a_judge_is_told_to_be_rewarded_as_it_was(reward: str | None, told: str):
+    kept = KeptNumbers(record={"grpo.reward": reward} if reward else {})
+    about = model_card(note(method="judge-grpo", judge="full"), kept, {}, {}).split("## Data")[0]
+    assert told in about and ("-1" in about) == (reward == "answer") and "{" not in about
+
+
+def test_a_judges_held_out_pairs_are_told_with_their_intervals():
+    share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
+    pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
+    card = model_card(note(method="judge-grpo", judge="full"), KeptNumbers(pairs=pairs), {}, {})
+    assert "## Held-out pairs" in card and "## Held-out questions" not in card
+    assert "| 2 | 0.75 of 4 (0.30 to 0.95) | none | 0.75 of 4 (0.30 to 0.95) |" in card
+
+
+def test_imitation_tells_no_setting_of_the_policy_gradient():
+    kept = KeptNumbers(record={"passes": 1, "objective": {"clip": [0.2], "aggregation": "token"}})
+    card = model_card(note(method="sft"), kept, {}, {})
+    assert "objective.aggregation" in card
+    assert "objective.clip" not in card and "passes" not in card
+    assert "objective.clip" in model_card(note(method="ss-grpo"), kept, {}, {})
+
+
+def test_rounding_is_told_as_0_and_large_numbers_whole():
+    card = model_card(note(), KeptNumbers(), {}, {"a": -5.5e-17, "b": 486355000.0, "saved_at": 1.0})
+    assert "| a | 0 |" in card and "| b | 486,355,000 |" in card and "saved_at" not in card
+
+
+def test_markup_of_a_name_stays_text():
+    card = model_card(note(base="<img src=x>|`.gguf"), KeptNumbers(), {}, {})
+    assert "<img" not in card.split("---\n", 2)[2]
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_each_checkpoint_has_a_card_and_the_last_one_tells_its_canary(
+    tiny: Path, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, tiny, [row(n) for n in range(2)], batch=1)
+    trained = await train(config, "sft", quiet)
+    first = (config.out / "checkpoints" / "000001" / CARD).read_text()
+    last = (trained.checkpoint / CARD).read_text()
+    assert "Not compared" in first and "# tiny" in first and "step 1" in first
+    assert trained.canary is not None
+    assert f"differ by {trained.canary.mean:.4f} nats" in last
+    assert "| rows | 2 |" in last and "| trained tokens | 22 |" in last
+    assert str(tmp_path) not in last and str(tiny.parent) not in last
+    assert f"| loss | {trained.steps[-1]['loss']:.6g} |" in last
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_a_card_that_was_altered_makes_no_checkpoint_unusable(
+    tiny: Path, tmp_path: Path
+) -> None:
+    trained = await train(config_of(tmp_path, tiny, policy_rows(2)), "ss-grpo", quiet)
+    assert CARD not in json.loads((trained.checkpoint / FILES).read_text())
+    (trained.checkpoint / CARD).write_text("mine")
+    assert fault(trained.checkpoint) == ""
+
+
+@pytest.mark.parametrize("credit", CREDITS)
+def test_the_credit_is_named_by_the_rule_that_made_the_rows(credit: str):
+    rule = CREDITS[credit].model_copy(update={"ratio": "behaviour"}).model_dump(mode="json")
+    card = model_card(note(), KeptNumbers(record={"rule": rule}), {}, {})
+    assert f"| credit | {CREDIT[credit]} |" in card
+    assert ("SS-GRPO" in card) == (credit == "ss-grpo")
+
+
+def test_a_credit_of_ones_own_is_a_matrix_and_that_of_exported_rows_is_not_known():
+    rule = row_rule([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    kept = KeptNumbers(record={"rule": rule.model_dump(mode="json")})
+    assert "a matrix of its own" in model_card(note(), kept, {}, {})
+    assert "which do not say it" in model_card(note(), KeptNumbers(), {}, {})
+
+
+async def test_a_run_under_another_credit_does_not_go_on(tiny: Path, tmp_path: Path):
+    config = config_of(tmp_path, tiny, policy_rows(2))
+    trained = await train(config, "ss-grpo", quiet, rule=CREDITS["identity"])
+    assert CREDIT["identity"] in (trained.checkpoint / CARD).read_text()
+    with pytest.raises(SettingsError, match="another rule"):
+        await train(config, "ss-grpo", quiet, rule=CREDITS["ss-grpo"])

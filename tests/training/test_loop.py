@@ -1,0 +1,136 @@
+"""The whole line on a tiny random model: it trains, collects, is judged, trains again, answers."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from rubricem.agent.weights.checkpoints import read_checkpoint
+from rubricem.memory.errors import SettingsError
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.loop import LoopPlan, LoopQuestion, Steps, default_plan, run_loop
+from tests.conftest import ENVIRONMENT, ROOT
+from tests.programs.tiny_loop import STEPS, begun, judging, plan_of
+from tests.support.scripted_server import ScriptedServer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+async def test_the_whole_line_runs_and_a_second_run_repeats_nothing(tmp_path: Path):
+    told: list[str] = []
+    folder = tmp_path / "loop"
+    with ScriptedServer(judging) as server:
+        plan = plan_of(tmp_path, server)
+        await begun(folder)
+        page = await run_loop(folder, plan, told.append)
+        asked = len(server.requests)
+        again = await run_loop(folder, plan, told.append)
+        assert len(server.requests) == asked
+    assert [line for line in told if "done before" in line] == [f"{s}: done before" for s in STEPS]
+    assert again == page
+    found = {step: json.loads((folder / "steps" / f"{step}.json").read_text()) for step in STEPS}
+    assert found["collect"]["rollouts"] == 4
+    assert any(score is not None for t in found["collect"]["groups"][0]["trajectories"]
+               for score in t["scores"])  # fmt: skip
+    assert found["train"]["steps"][-1]["grad_norm"] > 0
+    warm, trained = (read_checkpoint(Path(found[s]["checkpoint"])) for s in ("warm", "train"))
+    assert trained.lineage == (warm.version,)
+    text = page.read_text()
+    assert "What is asked?" in text and "<script" not in text
+
+
+async def test_another_plan_needs_another_folder(tmp_path: Path):
+    Steps(tmp_path, default_plan(), print)
+    with pytest.raises(SettingsError, match="another plan"):
+        Steps(tmp_path, default_plan().model_copy(update={"seed": 1}), print)
+
+
+KILLS = 5
+
+
+def go_on(folder: Path, seconds: float | None) -> bool:
+    """Run the loop in a process of its own; True if it came to its end before it was killed."""
+    environment = {**ENVIRONMENT, "HOME": os.environ["HOME"]}
+    command = [sys.executable, "-m", "tests.programs.tiny_loop", str(folder)]
+    with subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as process:
+        try:
+            said = process.communicate(timeout=seconds)[0].decode()
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return False
+    assert process.returncode == 0, said
+    return True
+
+
+@pytest.mark.slow
+async def test_a_loop_killed_at_random_points_repeats_nothing_finished(tmp_path: Path):
+    seed = random.randrange(2**32)
+    draw, kills = random.Random(seed), 0
+    with ScriptedServer(judging) as server:
+        plan = plan_of(tmp_path, server)
+        for name in ("whole", "killed"):
+            await begun(tmp_path / name)
+            Steps(tmp_path / name, plan, print)
+        began = time.monotonic()
+        assert go_on(tmp_path / "whole", None)
+        lasts = time.monotonic() - began
+        server.requests.clear()
+        folder = tmp_path / "killed"
+        for _ in range(KILLS):
+            kills += not go_on(folder, draw.uniform(1.0, lasts))
+        assert go_on(folder, None)
+        asked = Counter(json.dumps(request.body, sort_keys=True) for request in server.requests)
+    told = f"with the seed {seed}"
+    assert kills, "nothing was killed"
+    assert sum(asked.values()) - len(asked) <= kills, f"finished calls were repeated {told}"
+    for part in ("before", "after", "collect"):
+        ids = [t.thread for t in RunDirectory(folder / part).trajectories()]
+        assert ids == [t.thread for t in RunDirectory(tmp_path / "whole" / part).trajectories()]
+    for part in ("warm", "train"):
+        lines = (folder / part / "training" / "metrics.jsonl").read_text().splitlines()
+        steps = [json.loads(line)["step"] for line in lines]
+        assert steps == list(range(1, len(steps) + 1)), told
+    # What is sampled after a kill may differ in the last digits; what is trained on does not.
+    metrics = Path("warm", "training", "metrics.jsonl")
+    losses = [
+        [json.loads(line)["loss"] for line in (at / metrics).read_text().splitlines()]
+        for at in (folder, tmp_path / "whole")
+    ]
+    assert losses[0] == losses[1], told
+
+
+@pytest.mark.slow
+@pytest.mark.model
+async def test_the_line_runs_on_the_real_small_model(
+    tmp_path: Path, weights_05b: Path, monkeypatch: pytest.MonkeyPatch
+):
+    torch.set_num_threads(2)
+    uses = {"imitate": 3, "measure": 1, "collect": 1, "ask": 1}
+    questions = [
+        LoopQuestion(use=use, question=question)
+        for use, count in uses.items()
+        for question in default_plan().used_for(use)[:count]
+    ]
+    plan = LoopPlan(
+        model=str(weights_05b),
+        judge=str(weights_05b),
+        questions=tuple(questions),
+        group_size=2,
+        candidates=1,
+        imitation_epochs=1,
+    )
+    page = await run_loop(tmp_path / "loop", plan, print)
+    found = json.loads((tmp_path / "loop" / "steps" / "warm.json").read_text())
+    assert found["rows"] > 0 and found["canary"]["mean"] < 0.5
+    collected = json.loads((tmp_path / "loop" / "steps" / "collect.json").read_text())
+    assert collected["rollouts"] == 2
+    assert "Asked again" in page.read_text()

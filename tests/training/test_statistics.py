@@ -1,0 +1,133 @@
+"""How unlike answers are, by hand; and what is told where it cannot be measured.
+
+The curve of the best of n, by hand and against every draw there is.
+"""
+
+import math
+import sys
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import fmean
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from rubricem.memory.errors import SettingsError, WeightsError
+from rubricem.memory.interfaces import Embedder
+from rubricem.memory.schema import Stage, TrajectoryGroup
+from rubricem.training.rounds.numbers import Variety
+from rubricem.training.rounds.update import RoundGroup
+from rubricem.training.statistics import (
+    MeanBestOf,
+    answers_of,
+    best_of,
+    mean_best_of,
+    meaning_apart,
+    words_apart,
+)
+from tests.support.values import WHOLE, run_of
+
+
+class Plane:
+    """Embeds a text that is a number of degrees as that direction."""
+
+    name = "plane"
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        angles = [math.radians(float(text)) for text in texts]
+        return np.array([[math.cos(a), math.sin(a)] for a in angles], dtype=np.float32)
+
+
+async def plane() -> Embedder | None:
+    return Plane()
+
+
+def groups(*answers: Sequence[str]) -> list[RoundGroup]:
+    found = []
+    for texts in answers:
+        runs = [run_of({**WHOLE, Stage.ANSWER: f"<answer>{t}</answer>" if t else ""})
+                for t in texts]  # fmt: skip
+        group = TrajectoryGroup(question="q", trajectories=tuple(runs))
+        found.append(RoundGroup("g", group, (), None))
+    return found
+
+
+def test_self_bleu_by_hand():
+    # Of "a b c d" against "a b c e" 3 of 4 words, 2 of 3 pairs, 1 of 2 triples and none of one
+    # four agree; the last, smoothed, counts as 1 / 2: (3/4 * 2/3 * 1/2 * 1/2) ** (1/4).
+    found = words_apart(["a b c d", "a b c e"])
+    assert found == pytest.approx(1 - 0.125**0.25, abs=1e-6)
+    assert words_apart(["a b c d"] * 3) == pytest.approx(0.0, abs=1e-9)
+    assert words_apart(["a b c d", "e f g h"]) == 1.0
+    assert words_apart(["a b c d"]) is None
+
+
+def test_cosine_distance_is_the_mean_over_pairs():
+    # Pairs of 0, 90 and 180 degrees are 90, 180 and 90 apart: distances 1, 2 and 1.
+    assert meaning_apart(["0", "90", "180"], Plane()) == pytest.approx(4 / 3)
+    assert meaning_apart(["30", "30"], Plane()) == pytest.approx(0.0, abs=1e-6)
+    assert meaning_apart(["30"], Plane()) is None
+
+
+def test_answers_are_compared_without_their_tags_and_empty_ones_not_at_all():
+    (one,) = groups(['It is <cite id="S1">so</cite>.', ""])
+    assert answers_of(one.group.trajectories) == ["It is  so ."]
+
+
+async def test_a_round_tells_the_means_over_its_groups():
+    told: list[str] = []
+    found = await Variety(plane, told.append)(groups(["0", "90"], ["0", "0"], ["5"]))
+    assert found["diversity/meaning"] == pytest.approx(0.5)
+    assert found["diversity/words"] == pytest.approx(0.5)
+    assert told == [] and await Variety(plane)(groups(["5"])) == {}
+
+
+async def test_without_an_embedder_the_meaning_is_left_out():
+    assert set(await Variety()(groups(["0", "90"]))) == {"diversity/words"}
+
+
+async def test_what_cannot_be_measured_is_told_once_and_left_out(monkeypatch: pytest.MonkeyPatch):
+    async def away() -> Embedder | None:
+        raise WeightsError("The embedding model is not there.", "Fetch it.")
+
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    told: list[str] = []
+    variety = Variety(away, told.append)
+    assert await variety(groups(["0", "90"])) == {} == await variety(groups(["0", "90"]))
+    words, meaning = told
+    assert words.startswith("diversity/words is not measured: This needs sacrebleu")
+    assert "pip install 'rubricem[metrics]'" in words and "is not there. Fetch it." in meaning
+    with pytest.raises(SettingsError, match="needs sacrebleu"):
+        words_apart(["a", "b"])
+
+
+SCORES = st.lists(st.floats(-1, 1), min_size=1, max_size=7)
+
+
+def test_best_of_by_hand():
+    # Of the pairs of 0, 0.5 and 1 one has 0.5 for its best, and two have 1.
+    assert best_of([1.0, 0.0, 0.5]) == pytest.approx([0.5, 2.5 / 3, 1.0])
+    assert best_of([]) == []
+
+
+@settings(max_examples=40, deadline=None)
+@given(SCORES)
+def test_it_is_the_mean_of_the_maxima_of_all_draws(scores: list[float]):
+    every = [fmean(map(max, combinations(scores, n))) for n in range(1, len(scores) + 1)]
+    assert best_of(scores) == pytest.approx(every, abs=1e-9)
+
+
+def test_a_group_of_more_than_a_thousand_has_a_curve():
+    curve = best_of([float(number) for number in range(1100)])
+    assert curve[0] == pytest.approx(549.5) and curve[-1] == 1099
+    assert curve[1] == pytest.approx(1101 * 2 / 3 - 1), "the mean maximum of two of 1 ... N, less 1"
+
+
+def test_the_mean_curve_is_over_the_fullest_groups_at_every_n():
+    found = mean_best_of([[0.0, 1.0], [0.2, 0.4, 0.6], [0.9] * 3, []])
+    assert found.scores == pytest.approx(((0.4 + 0.9) / 2, (1.6 / 3 + 0.9) / 2, 0.75))
+    assert found.groups == 2, "of the others three were not scored"
+    assert mean_best_of([[]]) == mean_best_of([]) == MeanBestOf()

@@ -1,0 +1,1 @@
+"""The subcommands of `rubricem` that collect, export and train."""

@@ -1,0 +1,473 @@
+"""When the calls of a collecting run may begin: the one gate that all of them pass.
+
+A run ends before its end for three reasons: a person interrupts it, its money is spent, or a
+server serves nobody for long. Then no call begins any more, those in flight are finished and
+kept, and the same command goes on later. Money is kept to its limit by letting fewer calls begin
+the nearer it is: one more begins only where it and all in flight could each cost as much as the
+dearest one did, and still fit.
+
+Money that one run, or several at the same time, may spend, and the calls it pays for.
+
+Runs that share a purse are those of one training: its rounds and its held-out questions, whose
+rollouts, judgements and reflections overlap. What each has cost is in its own journal, so a
+training that goes on counts the journals of all that it did before.
+
+What a collecting run has spent: every finished call in its journal, of this process and before.
+
+Calls that cost something and brought nothing are kept in the journal as well, so that a run which
+goes on knows all of its cost.
+
+A policy whose calls pass the gate of a collecting run.
+
+What rubrics of one's own ask of models of their own: once, and through the run's gate.
+
+An `LLMJudge` in a composed judge knows nothing of a run. Its replies are kept in the journal all
+the same, so that a run that goes on does not ask again; a server that is away is waited for.
+
+How a collecting run goes, in one line for people: rates, cost, and the time that is left.
+
+From settings to the gate of a collecting run, and how much of it goes on at the same time.
+"""
+
+import asyncio
+import math
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
+
+from rubricem.agent.models.policy import BesidePolicy, JournaledCalls, MakeCall, Policy
+from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
+from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
+from rubricem.memory.interfaces import Completion, OnText, Sampling, StopPredicate
+from rubricem.memory.journal import CallKey, Journal
+from rubricem.memory.schema import NO_USAGE, Segment, Usage
+
+LOST = "lost"
+"""the journal's thread for what failed calls had cost"""
+
+
+class Meter:
+    """Sums usage: of the journal's replies as it is opened, then of each call."""
+
+    def __init__(self) -> None:
+        self.cost = 0.0
+        """in US dollars, of the calls whose price is known"""
+        self.largest = 0.0
+        """cost of the dearest call so far"""
+        self.priced = 0
+        """calls whose price is known"""
+        self.calls = 0
+        self.written = 0
+        """tokens"""
+
+    def hear(self, reply: Mapping[str, Any]) -> None:
+        """Count one reply of the journal."""
+        self.count(usage_of(reply))
+
+    def count(self, usage: Usage) -> None:
+        self.calls += usage.calls
+        self.written += usage.completion_tokens
+        if usage.cost is not None:
+            self.cost += usage.cost
+            self.largest = max(self.largest, usage.cost)
+            self.priced += usage.calls
+
+
+def usage_of(reply: Mapping[str, Any]) -> Usage:
+    """What a reply of the journal has cost; searches and choices have no usage."""
+    usage = reply.get("usage")
+    return Usage.model_validate(usage) if usage else NO_USAGE
+
+
+async def keep_lost(journal: Journal, usage: Usage) -> None:
+    """Keep what a call had cost that failed in the end."""
+    key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
+    await journal.append(key, {"usage": usage.model_dump(mode="json")})
+    journal.forget(LOST)
+
+
+@dataclass(eq=False)
+class Purse:
+    """What may be spent, is spent, and is about to be."""
+
+    most: float | None = None
+    """US dollars; None: no limit"""
+    limit: str = "--max-run-cost"
+    """what sets `most`, for whoever is told of it"""
+    empty: RubricemError | None = None
+    """why no run that shares it begins a call any more"""
+    in_flight: int = 0
+    """calls"""
+    waiting: set[asyncio.Future[None]] = field(default_factory=set)
+    """of all runs that share it, each set when something has changed"""
+    _meters: dict[Path, Meter] = field(default_factory=dict)
+
+    def share(self, journal: Path, meter: Meter) -> None:
+        """Count what is in a journal by its meter, and in place of an earlier meter of it."""
+        self._meters[journal] = meter
+
+    def count(self, journals: Iterable[Path]) -> None:
+        """Count journals that nobody has open. Raises StoreError where one cannot be read."""
+        for path in journals:
+            meter = Meter()
+            Journal(path, meter.hear, lambda thread: False).close()
+            self.share(path, meter)
+
+    @property
+    def spent(self) -> float:
+        """US dollars, of the calls whose price is known."""
+        return sum(meter.cost for meter in self._meters.values())
+
+    def affords(self) -> bool:
+        """Whether one more call fits, if it and all in flight cost as much as the dearest did."""
+        if self.most is None:
+            return True
+        # What a call costs is known from the first one on.
+        if not any(meter.calls for meter in self._meters.values()):
+            return not self.in_flight
+        dearest = max(meter.largest for meter in self._meters.values())
+        return self.spent + (self.in_flight + 1) * dearest <= self.most
+
+    def told(self) -> str:
+        return f"{self.spent:.2f} of {self.most or 0:g} US dollars"
+
+
+T = TypeVar("T")
+GO_ON = "The same command goes on; what is finished is not repeated."
+
+
+class RunStopped(RubricemError):
+    """The run was ended before its end, by a person or by its limit of money."""
+
+    by_person = False
+
+    @classmethod
+    def by_a_person(cls, sentence: str) -> "RunStopped":
+        """Of ^C, or of whoever else sets a run's event to stop."""
+        stopped = cls(sentence, GO_ON)
+        stopped.by_person = True
+        return stopped
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a server is waited for that serves nobody; in seconds."""
+
+    longest: float = 900.0
+    """then the run ends"""
+    alone: float = 60.0
+    """a call that fails for so long while others succeed has failed by itself"""
+    first: float = 5.0
+    """wait; each next one is twice as long"""
+    most: float = 60.0
+
+    def wait(self, tried: int) -> float:
+        return min(self.first * 2.0 ** (tried - 1), self.most)
+
+
+@dataclass
+class Flow:
+    """The gate of one run; `meter` has heard what `journal` held when it was opened."""
+
+    journal: Journal
+    meter: Meter
+    purse: Purse = field(default_factory=Purse)
+    """what the whole run may cost; runs that share one are ended together by it"""
+    patience: Patience = Patience()
+    tell: Callable[[str], None] = lambda line: None
+    in_flight: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._ended_by: RubricemError | None = None
+        self._rollouts = self._parked = 0
+        self.purse.share(self.journal.path, self.meter)
+        self._answered: dict[str, float] = {}
+        self._away: set[str] = set()
+
+    @property
+    def ended_by(self) -> RubricemError | None:
+        """Why no call begins any more."""
+        return self._ended_by or self.purse.empty
+
+    def end(self, why: RubricemError) -> None:
+        """Begin no call any more; the first reason stands."""
+        self._ended_by = self.ended_by or why
+        self._tell_change()
+
+    async def over(self) -> None:
+        """Return once the run was ended and all that was in flight is finished and kept."""
+        await self._until(
+            lambda: (
+                self.ended_by is not None and self.in_flight == 0 and self._parked == self._rollouts
+            )
+        )
+
+    @contextmanager
+    def rollout(self) -> Iterator[None]:
+        """A rollout goes on inside, until it ends or its next call may not begin."""
+        self._rollouts += 1
+        try:
+            yield
+        finally:
+            self._rollouts -= 1
+            self._tell_change()
+
+    @contextmanager
+    def parked(self) -> Iterator[None]:
+        """A rollout waits inside for a place; a run that is ended does not wait for it."""
+        self._parked += 1
+        self._tell_change()
+        try:
+            yield
+        finally:
+            self._parked -= 1
+
+    async def call(
+        self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
+    ) -> T:
+        """What `make` gives, once it may begin; never returns where the run has ended.
+
+        A completion, or a reply as the journal keeps it, is counted. A server that serves nobody
+        is waited for. Raises what `make` raises otherwise.
+        """
+        began, tried = 0.0, 0
+        while True:
+            await self._admitted(of_rollout)
+            # Waiting for money is no waiting for the server.
+            began = began or time.monotonic()
+            self._count(1)
+            try:
+                made = await self._made(server, make)
+                return made
+            except (PolicyError, JudgeError) as error:
+                tried += 1
+                self._bear(error, server, began)
+            finally:
+                self._count(-1)
+                self._tell_change()
+            await self._until(lambda: self.ended_by is not None, self.patience.wait(tried))
+
+    async def _admitted(self, of_rollout: bool) -> None:
+        """Return where one more call may begin."""
+        await self._until(lambda: self.ended_by is not None or self._affordable())
+        if self.ended_by is not None:
+            with self.parked() if of_rollout else nullcontext():
+                await _for_ever()
+
+    def _affordable(self) -> bool:
+        if self.purse.affords():
+            return True
+        if not self.purse.in_flight:
+            self.purse.empty = RunStopped(
+                f"The run's money is spent: {self.purse.told()}, and another call may cost more.",
+                f"Allow it more by {self.purse.limit}. {GO_ON}",
+            )
+            self._tell_change()
+        return False
+
+    def _count(self, calls: int) -> None:
+        self.in_flight += calls
+        self.purse.in_flight += calls
+
+    async def _made(self, server: str, make: Callable[[], Awaitable[T]]) -> T:
+        try:
+            made = await make()
+        except RubricemError as error:
+            if error.usage is not None and error.usage.calls:
+                self.meter.count(error.usage)
+                await keep_lost(self.journal, error.usage)
+            raise
+        if isinstance(made, Completion):
+            self.meter.count(made.usage)
+        elif isinstance(made, Mapping):
+            self.meter.hear(made)
+        self._answered[server] = time.monotonic()
+        if server in self._away:
+            self._away.remove(server)
+            self.tell(f"{server} answers again")
+        return made
+
+    def _bear(self, error: PolicyError | JudgeError, server: str, began: float) -> None:
+        """Raise the error, end the run by it, or return where the server is to be waited for."""
+        gone = time.monotonic() - began
+        answers = self._answered.get(server, began) > began
+        if not error.away or (answers and gone >= self.patience.alone):
+            raise error
+        if gone >= self.patience.longest:
+            minutes = f"{self.patience.longest / 60:g} minutes"
+            self.end(PolicyError(f"{error}; it was waited for {minutes}", GO_ON))
+        elif server not in self._away:
+            self._away.add(server)
+            self.tell(f"{error}; it is waited for, and what does not need it goes on")
+
+    async def _until(self, holds: Callable[[], bool], seconds: float | None = None) -> None:
+        """Return once it holds, or after so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not holds():
+                    change = asyncio.get_running_loop().create_future()
+                    self.purse.waiting.add(change)
+                    try:
+                        await change
+                    finally:
+                        self.purse.waiting.discard(change)
+
+    def _tell_change(self) -> None:
+        for change in self.purse.waiting:
+            if not change.done():
+                change.set_result(None)
+
+
+async def _for_ever() -> NoReturn:
+    """Wait to be cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("nobody ends it")
+
+
+class CallGate(Protocol):
+    """Makes a call when it may begin; a run's `Flow`, or what asks for it from elsewhere."""
+
+    async def call(
+        self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
+    ) -> T: ...
+
+
+class GatedPolicy(BesidePolicy):
+    """A `Policy` that writes rollouts: each of its turns begins when the gate lets it."""
+
+    def __init__(self, policy: Policy, gate: CallGate) -> None:
+        super().__init__(policy)
+        self._gate = gate
+
+    async def write(
+        self,
+        system: str,
+        transcript: Sequence[Segment],
+        sampling: Sampling,
+        stop: StopPredicate | None,
+        on_text: OnText | None,
+    ) -> Completion:
+        return await self._gate.call(
+            self.name,
+            lambda: self._policy.write(system, transcript, sampling, stop, on_text),
+            of_rollout=True,
+        )
+
+
+SERVER = "the model that a rubric asks"
+
+
+class RubricCalls:
+    """The calls of one run's rubrics, made in a scope of its journal."""
+
+    def __init__(self, flow: Flow) -> None:
+        self._flow = flow
+        self._calls = JournaledCalls(flow.journal, partial(flow.call, SERVER))
+
+    async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
+        """The reply. It ends the run where it cost an unknown amount of limited money."""
+        reply = await self._calls.once(call, ask)
+        purse = self._flow.purse
+        if purse.most is not None and usage_of(reply).cost is None:
+            self._flow.end(
+                SettingsError(
+                    f"{purse.limit} cannot be kept: a rubric asks a model of its own, whose price "
+                    "is not known.",
+                    f"Leave out {purse.limit}, or take another judge.",
+                )
+            )
+        return reply
+
+
+@dataclass
+class CollectProgress:
+    """Counts the rollouts of a run."""
+
+    rollouts: int
+    """of all steps"""
+    done: int
+    """that ended, in this process or before it"""
+    meter: Meter
+    _began: float = field(default_factory=time.monotonic)
+    _fresh: int = 0
+
+    def __post_init__(self) -> None:
+        self._written_before = self.meter.written
+
+    def ended(self) -> None:
+        """Another rollout has ended."""
+        self.done += 1
+        self._fresh += 1
+
+    def line(self) -> str:
+        """Counts and rates since this process began."""
+        seconds = max(time.monotonic() - self._began, 1e-3)
+        a_second = self._fresh / seconds
+        written = (self.meter.written - self._written_before) / seconds
+        parts = [
+            f"{self.done} of {self.rollouts} rollouts",
+            f"{a_second * 60:.1f} a minute",
+            f"{written:.0f} tokens/s",
+        ]
+        if self.meter.cost:
+            parts.append(f"{self.meter.cost:.2f} US dollars so far")
+        if self.done >= self.rollouts:
+            parts.append("the last are being judged")
+        elif a_second:
+            parts.append(f"about {_lasting((self.rollouts - self.done) / a_second)} left")
+        return ", ".join(parts)
+
+
+def _lasting(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+@runtime_checkable
+class Served(Protocol):
+    """A model on a server, which may cost money."""
+
+    name: str
+    price: object
+    """None: nobody knows it"""
+
+
+def at_once(settings: Settings, processes: int = 1) -> int:
+    """Runs in progress at the same time: more than an embedded model has slots would make it
+    read one run's transcript again after another's.
+    """
+    if isinstance(choose_policy(settings), EmbeddedChoice):
+        return settings.slots * processes
+    return settings.concurrency
+
+
+def judged_at_once(
+    settings: Settings, judged_by: Settings, group_size: int, *, apart: bool = False
+) -> int | None:
+    """Groups being judged at the same time; None: in the places of rollouts.
+
+    An embedded policy also writes the reflections, which belong to judging. A server's calls are
+    bounded by its limiter, so here are as many groups as could fill it. `apart`: rollouts are
+    written in other processes, by models of their own.
+    """
+    if isinstance(choose_policy(settings), EmbeddedChoice):
+        return settings.slots if apart else None
+    if isinstance(choose_policy(judged_by), EmbeddedChoice):
+        return judged_by.slots
+    return math.ceil(judged_by.concurrency / group_size)
+
+
+def check_priced(*models: object, limit: str = "--max-run-cost") -> None:
+    """Raise SettingsError where a limit of money could not be kept for want of a price."""
+    unknown = [m.name for m in models if isinstance(m, Served) and m.price is None]
+    if unknown:
+        raise SettingsError(
+            f"{limit} cannot be kept: the price of {unknown[0]} is not known.",
+            "Name it under prices in rubricem.toml: MODEL = [prompt, cached, completion], in US "
+            "dollars for a million tokens.",
+        )

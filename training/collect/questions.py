@@ -1,0 +1,442 @@
+"""Questions as they are read: from lines, JSONL, CSV, Parquet or a Hugging Face dataset.
+
+A row has the question in the column `question`, or in the one that is named, and may have an
+`id` and `criteria`, what a good answer says. Without an id a question is called by the number
+of its row, from 0. Which of them are asked is chosen afterwards (`questions_selecting`).
+
+A row of a table of questions, and what goes wrong with the file that it stands in.
+
+Which of the questions that were read are asked: filters, duplicates, a held-out split.
+
+Duplicates are told by their text alone, whatever its spaces, case and compatibility forms (Unicode
+NFKC); the first one stands. A question is held out by the hash of that text, so the same one is
+held out in every run with the same share, whichever file it came from, and one that is held out
+at a share is so at a larger.
+
+Questions from tables: CSV, Parquet and Hugging Face datasets.
+
+Parquet needs `pyarrow`, datasets need `datasets`; both come with the extra `data`. Only columns
+of text, numbers, truth values and lists of text are read: a picture says nothing here.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import logging
+import operator
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from rubricem.agent.research.question import checked
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.text import storable
+from rubricem.training.collect.directory import Question, Selection
+from rubricem.training.extras import needed
+
+COLUMN = "question"
+HUB = "hf:"
+SHOWN = 8
+"""column names told of a table that lacks one"""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one row says."""
+
+    number: int
+    """from 0, over the rows that are not blank"""
+    place: str
+    """for a person: `line 3 of q.jsonl`"""
+    fields: Mapping[str, Any]
+
+
+def utf8_lines(path: Path) -> Iterator[tuple[str, str]]:
+    """The lines of a UTF-8 file with their places; a byte order mark is no part of them.
+
+    Raises SettingsError that names the first line which is no UTF-8.
+    """
+    for number, line in enumerate(content(path).split(b"\n"), start=1):
+        place = f"line {number} of {path}"
+        yield place, decoded(line, place)
+
+
+def decoded(written: bytes, place: str) -> str:
+    try:
+        return written.decode("utf-8-sig")
+    except UnicodeDecodeError as cause:
+        raise SettingsError(
+            f"{place} is no UTF-8: byte {written[cause.start]:#04x} at {cause.start}.",
+            "Save the file as UTF-8.",
+        ) from cause
+
+
+def content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as cause:
+        raise SettingsError(
+            f"{path} cannot be read: {cause.strerror or cause}.", "Name a file of questions."
+        ) from cause
+
+
+def lacking(place: str, column: str, has: Iterable[str]) -> SettingsError:
+    """The error for a row or table without the column of questions."""
+    names = [str(name) for name in has]
+    listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    return SettingsError(
+        f"{place} has no {column!r}; it has {listed or 'nothing'}.",
+        "Name what holds the question with --column.",
+    )
+
+
+KINDS = (".txt", ".jsonl", ".csv", ".parquet")
+
+
+def read_rows(named: str, column: str = COLUMN) -> list[Row]:
+    """All rows of what is named: a file, a folder that `datasets` saved, or `hf:org/name[:split]`.
+
+    Raises SettingsError that names the line or row at fault, and where there is none.
+    """
+    rows = list(_rows(named, column))
+    if not rows:
+        raise SettingsError(f"{named} holds no question.", "Write one question a line.")
+    return rows
+
+
+def question_of(row: Row, column: str = COLUMN) -> Question:
+    """The question of a row. Raises SettingsError, with the row's place, if it has none."""
+    if column not in row.fields:
+        raise lacking(row.place, column, row.fields)
+    text, identifier = row.fields[column], row.fields.get("id")
+    if not isinstance(text, str):
+        raise SettingsError(
+            f"{row.place}: its {column} is {_kind(text)} instead of a text.",
+            "Correct it, or leave it out with --filter.",
+        )
+    fields = {
+        "id": storable(str(row.number if identifier is None else identifier)),
+        "question": _checked(text, row.place),
+        "criteria": _criteria(row.fields.get("criteria")),
+    }
+    try:
+        return Question.model_validate(fields)
+    except ValidationError as cause:
+        raise SettingsError(
+            f"{row.place}: its criteria are no list of texts.",
+            'Write them as ["says ...", "names ..."].',
+        ) from cause
+
+
+def _rows(named: str, column: str) -> Iterator[Row]:
+    path = Path(named)
+    kind = path.suffix.lower()
+    if named.startswith(HUB) or (named and path.is_dir()):
+        yield from dataset_rows(named, column)
+    elif kind == ".parquet":
+        yield from parquet_rows(path, column)
+    elif kind == ".csv":
+        yield from csv_rows(path, column)
+    elif kind in KINDS:
+        yield from _line_rows(path, column)
+    else:
+        raise SettingsError(
+            f"{named or 'What is named'} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, "
+            "nor a dataset.",
+            "Name such a file, a folder saved by datasets, or hf:org/name.",
+        )
+
+
+def _line_rows(path: Path, column: str) -> Iterator[Row]:
+    number = 0
+    for place, line in utf8_lines(path):
+        if line.strip():
+            fields = _object(line, place) if path.suffix.lower() == ".jsonl" else {column: line}
+            yield Row(number, place, fields)
+            number += 1
+
+
+def _object(line: str, place: str) -> dict[str, Any]:
+    fault = ""
+    try:
+        fields = json.loads(line)
+    except json.JSONDecodeError as cause:
+        fields, fault = None, f": {cause.msg} at character {cause.pos + 1}"
+    except (ValueError, RecursionError):
+        fields = None
+    if not isinstance(fields, dict):
+        raise SettingsError(
+            f"{place} is no JSON object{fault}.", 'Write it as {"question": "..."}.'
+        )
+    return fields
+
+
+def _criteria(written: Any) -> Any:
+    """A list as it stands, or as a cell of CSV holds it; what is none is left to be refused."""
+    if isinstance(written, str):
+        with suppress(ValueError, RecursionError):
+            written = json.loads(written)
+    if not isinstance(written, list):
+        return written or ()
+    return [storable(one) if isinstance(one, str) else one for one in written]
+
+
+def _checked(text: str, place: str) -> str:
+    try:
+        return checked(text)
+    except SettingsError as cause:
+        raise SettingsError(f"{place}: {cause}", "Correct it, or leave the row out.") from cause
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true or false"
+    return "a number" if isinstance(value, int | float) else "a list or an object"
+
+
+LENGTH = "length"
+"""characters of the question, as filters call it where no column has that name"""
+_FILTER = re.compile(r"\s*([^=!<>]+?)\s*(<=|>=|!=|=)\s*(.*?)\s*", re.DOTALL)
+_ORDERS: Mapping[str, Callable[[float, float], bool]] = {"<=": operator.le, ">=": operator.ge}
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The questions to ask, those held out, and how many there were of each kind."""
+
+    questions: tuple[Question, ...]
+    held_out: tuple[Question, ...] = ()
+    selection: Selection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """One condition on a field: `level=hard`, `source!=web`, `length<=300`."""
+
+    field: str
+    sign: str
+    value: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Filter":
+        """Raises SettingsError if the text is no condition."""
+        found = _FILTER.fullmatch(text)
+        wants_number = found is not None and found[2] in _ORDERS
+        if found is None or (wants_number and _number(found[3]) is None):
+            raise SettingsError(
+                f"The filter {text!r} is no condition on a field.",
+                "Write it like level=hard, source!=web or length<=300.",
+            )
+        return cls(found[1], found[2], found[3])
+
+    def holds(self, row: Row, column: str) -> bool:
+        """A row without the field holds no condition but `!=`."""
+        known = row.fields.get(self.field)
+        if known is None and self.field == LENGTH:
+            known = len(str(row.fields.get(column, "")))
+        if self.sign in _ORDERS:
+            number = _number(known)
+            return number is not None and _ORDERS[self.sign](number, float(self.value))
+        return (known is not None and self._same(known)) == (self.sign == "=")
+
+    def _same(self, known: object) -> bool:
+        wanted, number = _number(self.value), _number(known)
+        if wanted is not None and number is not None:
+            return wanted == number
+        return str(known).casefold() == self.value.casefold()
+
+
+def select_questions(
+    named: str, column: str = COLUMN, filters: Sequence[str] = (), held_out: float = 0.0
+) -> Selected:
+    """What is asked of the questions named; `held_out` is a share from 0 to below 1.
+
+    Raises SettingsError where something cannot be read, and where nothing is left to ask.
+    """
+    conditions = [Filter.parse(text) for text in filters]
+    rows = read_rows(named, column)
+    _check(conditions, rows, named)
+    wanted = [row for row in rows if all(c.holds(row, column) for c in conditions)]
+    found: dict[str, Question] = {}
+    for row in wanted:
+        question = question_of(row, column)
+        found.setdefault(normal(question.question), question)
+    kept = [question for text, question in found.items() if not is_held_out(text, held_out)]
+    held = [question for text, question in found.items() if is_held_out(text, held_out)]
+    selection = Selection(
+        read=len(rows),
+        filtered=len(rows) - len(wanted),
+        duplicates=len(wanted) - len(found),
+        held_out=len(held),
+        filters=tuple(filters),
+        held_out_share=held_out,
+    )
+    if not kept:
+        raise SettingsError(
+            f"No question of {named} is left to ask: {selection.sentence()}.",
+            "Filter less, or hold out a smaller share.",
+        )
+    return Selected(tuple(kept), tuple(held), selection)
+
+
+def normal(question: str) -> str:
+    """The text by which duplicates are told: case, spaces and compatibility forms are the same."""
+    return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
+
+
+def is_held_out(normal_text: str, share: float) -> bool:
+    digest = hashlib.sha256(normal_text.encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def _check(conditions: Sequence[Filter], rows: Sequence[Row], named: str) -> None:
+    """Raises SettingsError for a field that no row has: most likely misspelt."""
+    known = {name for row in rows for name in row.fields}
+    for condition in conditions:
+        if condition.field not in (*known, LENGTH):
+            raise SettingsError(
+                f"No row of {named} has a field {condition.field!r} to filter by.",
+                f"Its fields are {', '.join(sorted(known))}; {LENGTH} is the question's.",
+            )
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+TRAIN = "train"
+
+
+def csv_rows(path: Path, column: str) -> Iterator[Row]:
+    """Rows of a CSV file whose first line names the columns; a cell may hold line breaks."""
+    text = _text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    names: list[str] | None = None
+    number, line = 0, 1
+    try:
+        for cells in reader:
+            place, line = f"line {line} of {path}", reader.line_num + 1
+            if not any(map(str.strip, cells)):
+                continue
+            if names is None:
+                names = _names(cells, place, column)
+                continue
+            if len(cells) != len(names):
+                raise SettingsError(
+                    f"{place} has {len(cells)} cells instead of {len(names)}.",
+                    "Complete the line, or put cells with commas into quotes.",
+                )
+            yield Row(number, place, dict(zip(names, cells, strict=True)))
+            number += 1
+    except csv.Error as cause:
+        raise SettingsError(
+            f"line {line} of {path} is malformed: {cause}.", "Close its quotes; write one as two."
+        ) from cause
+
+
+def parquet_rows(path: Path, column: str) -> Iterator[Row]:
+    arrow, parquet = needed("pyarrow"), needed("pyarrow.parquet")
+    held = io.BytesIO(content(path))
+    try:
+        file = parquet.ParquetFile(held)
+        names = _readable(file.schema_arrow)
+        if column not in names:
+            raise lacking(str(path), column, names)
+        listed = file.read(columns=names).to_pylist()
+    except (arrow.ArrowException, OSError) as cause:
+        raise SettingsError(
+            f"{path} is no whole Parquet file: {_line(cause)}.", "Write or fetch it again."
+        ) from cause
+    for number, fields in enumerate(listed):
+        yield Row(number, f"row {number + 1} of {path}", fields)
+
+
+def dataset_rows(named: str, column: str) -> Iterator[Row]:
+    """Rows of `hf:org/name[:split]`, or of a folder that `save_to_disk` wrote."""
+    datasets = needed("datasets")
+    name, _, split = named.removeprefix(HUB).partition(":")
+    if not name:
+        raise SettingsError(
+            f"{named!r} names no dataset.", "Write it as hf:org/name or hf:org/name:split."
+        )
+    # What the hub's client writes of each of its tries is told in a sentence at the end.
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)
+    try:
+        if Path(name).is_dir():
+            found = _split_of(datasets.load_from_disk(name), name, split)
+        else:
+            found = datasets.load_dataset(name, split=split or TRAIN)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as cause:
+        if isinstance(cause, SettingsError):
+            raise
+        raise SettingsError(
+            f"The dataset {name!r} cannot be had: {_line(cause)}.",
+            "Name one of the hub as hf:org/name:split, or a folder saved by datasets.",
+        ) from cause
+    names = _readable(found.features.arrow_schema)
+    if column not in names:
+        raise lacking(name, column, names)
+    for number, fields in enumerate(found.select_columns(names)):
+        yield Row(number, f"row {number + 1} of {named}", fields)
+
+
+def _split_of(found: Any, name: str, split: str) -> Any:
+    """The split that is named, or the only one, or `train`."""
+    if not isinstance(found, dict):
+        return found
+    chosen = split or (TRAIN if TRAIN in found or len(found) > 1 else next(iter(found), TRAIN))
+    if chosen not in found:
+        raise SettingsError(
+            f"The dataset {name!r} has no split {chosen!r}; it has {', '.join(found)}.",
+            f"Name one of them: {HUB}{name}:SPLIT.",
+        )
+    return found[chosen]
+
+
+def _text(path: Path) -> str:
+    written = content(path)
+    for number, line in enumerate(written.split(b"\n"), start=1):
+        decoded(line, f"line {number} of {path}")
+    return decoded(written, str(path))
+
+
+def _names(cells: list[str], place: str, column: str) -> list[str]:
+    names = [cell.strip() for cell in cells]
+    if column not in names:
+        raise lacking(place, column, names)
+    return names
+
+
+def _readable(schema: Any) -> list[str]:
+    types = needed("pyarrow").types
+
+    def plain(kind: Any) -> bool:
+        return bool(
+            types.is_string(kind)
+            or types.is_large_string(kind)
+            or types.is_integer(kind)
+            or types.is_floating(kind)
+            or types.is_boolean(kind)
+            or types.is_null(kind)
+            or ((types.is_list(kind) or types.is_large_list(kind)) and plain(kind.value_type))
+        )
+
+    return [field.name for field in schema if plain(field.type)]
+
+
+def _line(cause: BaseException) -> str:
+    return " ".join(str(cause).split())[:200].rstrip(".")

@@ -1,0 +1,595 @@
+"""What a rollout in another process and its run say to each other.
+
+The run's process holds what there is once: the journal, the gate, the bank. A rollout elsewhere
+asks it for each of these and waits, one question at a time, so that both are one walk through two
+processes. What a rollout has finished is in the run's journal before it goes on; another process
+can therefore go on with it at any time, and no file is shared.
+
+Rollouts written by workers in other processes, for a run in this one.
+
+A worker that dies takes nothing finished with it: its rollouts go on on others from what the
+journal holds, and only calls that were in flight are made again.
+
+A process that writes rollouts for a run in another process.
+
+The workers of a run: lent out evenly, and replaced when they die.
+
+Workers as Ray actors: on this machine by default, or wherever a Ray cluster has room.
+
+A Ray that is started here listens on loopback alone, keeps its files in a folder of its own that
+goes with it, and lets in whoever knows a token that is nowhere on disk; left to itself, Ray
+writes one into the home directory. Settings, with their keys, reach a worker as an argument of a
+call between two processes: not in a runtime environment or an actor's constructor, which the
+cluster keeps and shows.
+"""
+
+import asyncio
+import math
+import os
+import secrets
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from rubricem.agent.research.question import Ask
+from rubricem.agent.research.recall import Recall
+from rubricem.agent.research.researcher import Researcher, request_of
+from rubricem.agent.research.setup import open_researcher
+from rubricem.agent.settings import Settings
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError
+from rubricem.memory.interfaces import Completion
+from rubricem.memory.journal import CallKey, Journal, Reply
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
+from rubricem.training.collect.gate import GO_ON, Flow, GatedPolicy, at_once
+from rubricem.training.extras import needed
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A rollout, with its calls that are finished already."""
+
+    thread: str
+    ask: Ask
+    replies: Mapping[CallKey, Reply]
+
+
+@dataclass(frozen=True, slots=True)
+class MayCall:
+    """Answered when a call of this server may begin, or with the error that it failed for."""
+
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """The call that was allowed has succeeded."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class CallFailed:
+    """It has failed; answered when it may be tried again, or with the error if it may not."""
+
+    error: RubricemError
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Answered when the reply is on disk."""
+
+    key: CallKey
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class Recalls:
+    """Answered by the `Recall` for a question."""
+
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The rollout has ended: with a trajectory, or for what fails all of a run."""
+
+    outcome: Trajectory | RubricemError
+
+
+Asked = MayCall | Called | CallFailed | Keep | Recalls
+Said = Asked | Ended
+
+
+class Line:
+    """One rollout's line to its run."""
+
+    def __init__(self) -> None:
+        self._asked: asyncio.Queue[Asked] = asyncio.Queue()
+        self._answers: asyncio.Queue[Any] = asyncio.Queue()
+        self._free = asyncio.Lock()
+
+    async def ask(self, question: Asked) -> Any:
+        """The run's answer; raises it where it is an error."""
+        async with self._free:
+            self._asked.put_nowait(question)
+            answer = await self._answers.get()
+        if isinstance(answer, RubricemError):
+            raise answer
+        return answer
+
+    def answer(self, answer: Any) -> None:
+        self._answers.put_nowait(answer)
+
+    async def asked(self) -> Asked:
+        """The next question."""
+        return await self._asked.get()
+
+
+line: ContextVar[Line] = ContextVar("line")
+"""the line of the rollout that is being written"""
+
+
+class LineGate:
+    """A `Gate` whose calls are made here, when the run lets them begin."""
+
+    async def call(
+        self, server: str, make: Callable[[], Awaitable[T]], *, of_rollout: bool = False
+    ) -> T:
+        await line.get().ask(MayCall(server))
+        while True:
+            try:
+                made = await make()
+            except RubricemError as error:
+                await line.get().ask(CallFailed(error))
+            else:
+                usage = made.usage if isinstance(made, Completion) else NO_USAGE
+                await line.get().ask(Called(usage))
+                return made
+
+
+class LineJournal(Journal):
+    """Finished calls of rollouts whose journal is the run's: nothing is written here."""
+
+    def __init__(self) -> None:
+        self._replies: dict[str, dict[CallKey, Reply]] = {}
+
+    def hold(self, thread: str, replies: Mapping[CallKey, Reply]) -> None:
+        self._replies[thread] = dict(replies)
+
+    async def append(self, key: CallKey, reply: Reply) -> None:
+        await line.get().ask(Keep(key, reply))
+        self._replies[key.thread][key] = reply
+
+
+class LineRecaller:
+    """A `Recaller` over the run's bank."""
+
+    async def recall(self, question: str) -> Recall:
+        found: Recall = await line.get().ask(Recalls(question))
+        return found
+
+    async def used(self, trajectory: Trajectory) -> None:
+        """Noted by the run, which keeps the trajectory."""
+
+
+class Elsewhere(RunStore):
+    """The store of rollouts that the run keeps: nothing is written here."""
+
+    def __init__(self) -> None:
+        """It has no folder."""
+
+    def create(self, thread: str, request: Mapping[str, Any]) -> None:
+        pass
+
+    def ended(self, thread: str) -> bool:
+        return False
+
+    def save(self, trajectory: Trajectory) -> None:
+        pass
+
+
+class WorkerLost(Exception):
+    """A worker's process has ended, or cannot be reached; says why."""
+
+
+class Worker(Protocol):
+    """A `RolloutWorker` in another process. Its calls raise WorkerLost."""
+
+    async def begin(self, rollout: Begin) -> Said: ...
+    async def go_on(self, thread: str, answer: Any) -> Said: ...
+
+
+Hire = Callable[[], Awaitable[Worker]]
+"""a new worker that is ready to write; raises RubricemError or WorkerLost"""
+
+
+class WorkerPool:
+    """So many workers, hired at the same time; rollouts begin as soon as there is one."""
+
+    def __init__(self, hire: Hire, size: int, share: int, tell: Callable[[str], None]) -> None:
+        """`share`: rollouts that one worker writes at the same time at most."""
+        self._hire = hire
+        self._share = share
+        self._tell = tell
+        self._load: dict[Worker, int] = {}
+        """rollouts in progress of each worker that is ready"""
+        self._numbers: dict[Worker, int] = {}
+        self._hiring: dict[int, asyncio.Task[None]] = {}
+        """by the number of the worker that is to come"""
+        self._fault: RubricemError | None = None
+        self._changed = asyncio.Event()
+        for number in range(1, size + 1):
+            self._replace(number)
+
+    async def ready(self) -> None:
+        """Return once a worker can write; raises RubricemError where none ever will."""
+        while not self._load:
+            if self._fault is not None and not self._hiring:
+                raise self._fault
+            await self._change()
+
+    async def take(self) -> Worker:
+        """The least busy worker, to be given back; raises as `ready` does."""
+        while True:
+            await self.ready()
+            worker = min(self._load, key=self._load.__getitem__)
+            if self._load[worker] < self._share:
+                self._load[worker] += 1
+                return worker
+            await self._change()
+
+    def give_back(self, worker: Worker) -> None:
+        if worker in self._load:
+            self._load[worker] -= 1
+            self._changed.set()
+
+    def lost(self, worker: Worker, why: WorkerLost) -> None:
+        """Put another in the place of a worker that died; all who lost it may say so."""
+        if self._load.pop(worker, None) is None:
+            return
+        number = self._numbers.pop(worker)
+        self._tell(
+            f"worker {number} ended: {why}. Another takes its place, "
+            "and its rollouts go on from their finished calls"
+        )
+        self._replace(number)
+
+    async def close(self) -> None:
+        coming = list(self._hiring.values())
+        for task in coming:
+            task.cancel()
+        await asyncio.gather(*coming, return_exceptions=True)
+
+    async def _change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _replace(self, number: int) -> None:
+        self._hiring[number] = asyncio.create_task(self._hired(number))
+
+    async def _hired(self, number: int) -> None:
+        try:
+            worker = await self._hire()
+            self._load[worker], self._numbers[worker] = 0, number
+        except WorkerLost as lost:
+            self._missed(number, PolicyError(f"it ended while it began: {lost}"))
+        except RubricemError as error:
+            self._missed(number, error)
+        finally:
+            del self._hiring[number]
+            self._changed.set()
+
+    def _missed(self, number: int, why: RubricemError) -> None:
+        """A worker that cannot begin is missed; the others go on."""
+        self._tell(f"worker {number} cannot begin: {why}")
+        remedy = why.remedy or "Mend that and run the same command again."
+        self._fault = type(why)(f"No worker could begin. The last: {why}", remedy)
+
+
+LIVES = 3
+"""workers that one rollout may lose"""
+
+
+@dataclass
+class RemoteRollouts:
+    """`Rollouts` by workers; `researcher` writes none, but keeps and recalls."""
+
+    researcher: Researcher
+    journal: Journal
+    flow: Flow
+    pool: WorkerPool
+
+    @property
+    def template(self) -> Ask:
+        return self.researcher.template
+
+    async def ask(self, ask: Ask, thread: str) -> Trajectory:
+        request = request_of(ask, self.researcher.choices)
+        await asyncio.to_thread(self.researcher.store.create, thread, request)
+        for _ in range(LIVES):
+            with self.flow.parked():
+                worker = await self.pool.take()
+            try:
+                written = await self._written(worker, ask, thread)
+            except WorkerLost as lost:
+                self.pool.lost(worker, lost)
+            else:
+                return await self.researcher.keep(written)
+            finally:
+                self.pool.give_back(worker)
+        raise PolicyError(
+            f"{LIVES} workers ended, one after another, while they wrote {thread}.",
+            f"See that each has enough memory, or use fewer. {GO_ON}",
+        )
+
+    async def _written(self, worker: Worker, ask: Ask, thread: str) -> Trajectory:
+        said = await worker.begin(Begin(thread, ask, self.journal.held(thread)))
+        while not isinstance(said, Ended):
+            said = await worker.go_on(thread, await self._answer(said, worker, thread))
+        if isinstance(said.outcome, RubricemError):
+            raise said.outcome
+        return said.outcome
+
+    async def _answer(
+        self, asked: Asked, worker: Worker, thread: str
+    ) -> Recall | RubricemError | None:
+        try:
+            match asked:
+                case MayCall(server):
+                    make = partial(self._made, worker, thread)
+                    await self.flow.call(server, make, of_rollout=True)
+                case Keep(key, reply):
+                    await self.journal.append(key, reply)
+                case Recalls(question):
+                    recaller = self.researcher.recaller
+                    return await recaller.recall(question) if recaller else Recall()
+        except RubricemError as error:
+            return error
+        return None
+
+    async def _made(self, worker: Worker, thread: str) -> Mapping[str, Any]:
+        """Have the worker make its call; what it cost, or the error that it failed for."""
+        said = await worker.go_on(thread, None)
+        if isinstance(said, CallFailed):
+            raise said.error
+        assert isinstance(said, Called), said
+        return {"usage": said.usage}
+
+
+class RolloutWorker:
+    """Writes any number of rollouts at the same time with one researcher.
+
+    `begin` and `go_on` return what a rollout asks next; `go_on` brings the answer to what it
+    asked before. Both raise what broke a rollout that is no value of ours.
+    """
+
+    def __init__(self, researcher: Researcher, *, recalls: bool) -> None:
+        """`recalls`: the run has a bank."""
+        self._journal = LineJournal()
+        self._researcher = replace(
+            researcher,
+            policy=GatedPolicy(researcher.policy, LineGate()),
+            journal=self._journal,
+            store=Elsewhere(),
+            recaller=LineRecaller() if recalls else None,
+            verifier=None,
+        )
+        self._rollouts: dict[str, tuple[Line, asyncio.Task[Ended]]] = {}
+
+    async def begin(self, rollout: Begin) -> Said:
+        self._journal.hold(rollout.thread, rollout.replies)
+        opened = Line()
+        self._rollouts[rollout.thread] = opened, asyncio.create_task(self._write(rollout, opened))
+        return await self._next(rollout.thread)
+
+    async def go_on(self, thread: str, answer: Any) -> Said:
+        self._rollouts[thread][0].answer(answer)
+        return await self._next(thread)
+
+    async def _write(self, rollout: Begin, opened: Line) -> Ended:
+        line.set(opened)
+        try:
+            return Ended(await self._researcher.ask(rollout.ask, rollout.thread))
+        except RubricemError as error:
+            return Ended(error)
+
+    async def _next(self, thread: str) -> Said:
+        opened, written = self._rollouts[thread]
+        asked = asyncio.ensure_future(opened.asked())
+        await asyncio.wait({asked, written}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            return asked.result()
+        asked.cancel()
+        self._journal.forget(thread)
+        del self._rollouts[thread]
+        return written.result()
+
+
+OBJECT_STORE = 80 * 2**20
+"""bytes, little more than Ray's least: what passes through is small and gone at once"""
+CONNECT_SECONDS = 10.0
+_LOCAL = {
+    # Read as it is imported: without clusters, Ray binds all its ports to loopback.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RayOptions:
+    """Where rollouts are written."""
+
+    workers: int = 2
+    address: str | None = None
+    """of a Ray cluster; None: one is started on this machine, for this run"""
+
+
+@asynccontextmanager
+async def ray_rollouts(
+    options: RayOptions,
+    settings: Settings,
+    researcher: Researcher,
+    flow: Flow,
+) -> AsyncIterator[RemoteRollouts]:
+    """Rollouts by Ray's workers, each with clients of its own as the settings want them.
+
+    Raises SettingsError where Ray is missing or cannot be reached, and what a worker raises that
+    cannot begin, if none can.
+    """
+    async with _connected(options) as ray:
+        hire = _Hiring(ray, settings, researcher)
+        share = math.ceil(at_once(settings, options.workers) / options.workers)
+        pool = WorkerPool(hire, options.workers, share, flow.tell)
+        try:
+            # What no worker can do is told before the run begins.
+            await pool.ready()
+            yield RemoteRollouts(researcher, flow.journal, flow, pool)
+        finally:
+            await pool.close()
+
+
+class RolloutActor:
+    """The actor: a `RolloutWorker` once it was opened."""
+
+    async def open(self, settings: Settings) -> tuple[str, str] | RubricemError:
+        """Name and version of the policy that it writes with."""
+        self._opened = AsyncExitStack()
+        # The bank is the run's; a worker has none.
+        own = settings.model_copy(update={"memory": "off"})
+        try:
+            researcher = await self._opened.enter_async_context(open_researcher(own))
+        except RubricemError as error:
+            return error
+        self._worker = RolloutWorker(researcher, recalls=settings.memory != "off")
+        return researcher.policy.name, researcher.policy.version
+
+    async def begin(self, rollout: Begin) -> Said:
+        return await self._worker.begin(rollout)
+
+    async def go_on(self, thread: str, answer: Any) -> Said:
+        return await self._worker.go_on(thread, answer)
+
+
+class _RayWorker:
+    """A `Worker` that is a Ray actor."""
+
+    def __init__(self, ray: Any, actor: Any) -> None:
+        self._ray = ray
+        self._actor = actor
+
+    async def begin(self, rollout: Begin) -> Said:
+        said: Said = await self.done(self._actor.begin.remote(rollout))
+        return said
+
+    async def go_on(self, thread: str, answer: Any) -> Said:
+        said: Said = await self.done(self._actor.go_on.remote(thread, answer))
+        return said
+
+    async def open(self, settings: Settings) -> tuple[str, str]:
+        opened: tuple[str, str] | RubricemError = await self.done(self._actor.open.remote(settings))
+        if isinstance(opened, RubricemError):
+            raise opened
+        return opened
+
+    async def done(self, reply: Any) -> Any:
+        try:
+            return await reply
+        except self._ray.exceptions.RayActorError as error:
+            # One that cannot be reached may still live, and would write on for nobody.
+            self._ray.kill(self._actor)
+            raise WorkerLost(_in_a_sentence(error)) from error
+
+
+class _Hiring:
+    """Starts an actor wherever there is room, and opens it."""
+
+    def __init__(self, ray: Any, settings: Settings, researcher: Researcher) -> None:
+        self._ray = ray
+        # A worker starts in another folder.
+        whole = {
+            "source": tuple(researcher.choices["source"]),
+            "model": researcher.choices["model"],
+        }
+        self._settings = settings.model_copy(update=whole)
+        self._policy = researcher.policy
+        self._actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
+
+    async def __call__(self) -> Worker:
+        worker = _RayWorker(self._ray, self._actors.remote())
+        opened, own = await worker.open(self._settings), (self._policy.name, self._policy.version)
+        if opened != own:
+            raise PolicyError(
+                f"it would write with {_named(opened)}, and the run is of {_named(own)}",
+                "Have the same weights, or the same server, on all machines.",
+            )
+        return worker
+
+
+@asynccontextmanager
+async def _connected(options: RayOptions) -> AsyncIterator[Any]:
+    """Ray, connected to a cluster; what was started here ends here."""
+    folder = None
+    if options.address is None:
+        for name, value in (*_LOCAL.items(), ("RAY_AUTH_TOKEN", secrets.token_hex(32))):
+            os.environ.setdefault(name, value)
+        folder = tempfile.mkdtemp(prefix="ray-")
+    try:
+        ray = needed("ray", "ray")
+        await asyncio.to_thread(_init, ray, options, folder)
+        try:
+            yield ray
+        finally:
+            await asyncio.to_thread(ray.shutdown)
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _init(ray: Any, options: RayOptions, folder: str | None) -> None:
+    where: dict[str, Any] = {"address": options.address}
+    if folder:
+        where = {
+            "address": "local",
+            "num_cpus": options.workers,
+            "num_gpus": 0,
+            "object_store_memory": OBJECT_STORE,
+            "include_dashboard": False,
+            "_temp_dir": folder,
+        }
+    try:
+        if options.address:
+            _answers(options.address)
+        ray.init(**where, log_to_driver=False, logging_level="ERROR")
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
+        doing = "started here" if folder else f"reached at {options.address}"
+        raise SettingsError(
+            f"Ray cannot be {doing}: {_in_a_sentence(error)}.",
+            "Collect without --engine ray, or name a running cluster by --ray-address.",
+        ) from error
+
+
+def _answers(address: str) -> None:
+    """Raise OSError where nobody listens; Ray itself would try for a quarter of an hour."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+
+
+def _named(policy: tuple[str, str]) -> str:
+    return " ".join(filter(None, policy))
+
+
+def _in_a_sentence(error: Exception) -> str:
+    """The last line of what Ray says: the lines before it name ids; its hints follow a period."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[-1].strip().split(". ")[0].rstrip(".")

@@ -1,0 +1,174 @@
+"""Rubric scaffolding: how much of a question's rubric each rollout of its group is shown.
+
+Of n criteria, member i of G (i = 1 ... G) is shown, at progress t of the training in [0, 1],
+
+    round(n * share(i, G) * decay(t))        halves go to the even number
+
+- share: linear, (G - i) / (G - 1), so that the last member sees none; binary, 1 for the first
+  members and 0 for the others; full, 1;
+- decay: sigmoid, 1 / (1 + exp(alpha * (t - t0))); linear, 1 - t; power, (1 - t) ** n; constant, 1.
+
+A group of one is shown nothing, unless its share is full. The subsets of a group are drawn once,
+by a seed, and nest: who sees more sees all that is seen by who sees less. Source: RuscaRL
+(arXiv:2508.16949), section 3.2.
+
+A scaffold as it is asked for: `--scaffold`, `--scaffold-decay`, `--progress`.
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.resources import files
+from typing import Any, Literal
+
+from pydantic import Field, ValidationError
+
+from rubricem.agent.research.scaffold import fill, neutralise
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Criterion, Value
+from rubricem.memory.text import one_line
+
+Share = Literal["linear", "binary", "full"]
+Decay = Literal["sigmoid", "linear", "power", "constant"]
+
+
+class ScaffoldRule(Value):
+    """How strong the scaffold is over a group, and over the training."""
+
+    share: Share = "linear"
+    full: int = Field(default=1, ge=0)
+    """binary: members that are shown everything"""
+    decay: Decay = "sigmoid"
+    steepness: float = Field(default=125.0, ge=0, allow_inf_nan=False)
+    """sigmoid: alpha"""
+    middle: float = Field(default=0.2, ge=0, le=1)
+    """sigmoid: the progress t0 at which half is left"""
+    exponent: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """power: n"""
+    progress: float = Field(default=0.0, ge=0, le=1)
+    """t: 0 as the training begins, 1 at its end"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scaffold:
+    """What one rollout is shown; nothing, by default."""
+
+    text: str = ""
+    shown: int = 0
+    """criteria in the text"""
+
+
+def group_share(rule: ScaffoldRule, member: int, size: int) -> Fraction:
+    """The share of the criteria for a member, counted from 0, while nothing has decayed."""
+    if rule.share == "full":
+        return Fraction(1)
+    if size == 1:
+        return Fraction(0)
+    if rule.share == "binary":
+        return Fraction(member < rule.full)
+    return Fraction(size - 1 - member, size - 1)
+
+
+def decay(rule: ScaffoldRule) -> float:
+    """What is left of every share at the rule's progress, in [0, 1]."""
+    match rule.decay:
+        case "sigmoid":
+            return _sigmoid(rule.steepness * (rule.middle - rule.progress))
+        case "linear":
+            return 1.0 - rule.progress
+        case "power":
+            return float((1.0 - rule.progress) ** rule.exponent)
+        case "constant":
+            return 1.0
+
+
+def criteria_shown(rule: ScaffoldRule, member: int, size: int, criteria: int) -> int:
+    """How many of the criteria a member is shown; members are counted from 0."""
+    # The share is exact, so that a half is one until the decay has moved it.
+    return round(float(criteria * group_share(rule, member, size)) * decay(rule))
+
+
+def nested(criteria: Sequence[Criterion], count: int, seed: str) -> list[Criterion]:
+    """`count` of the criteria, in their order; with one seed, more contain fewer."""
+    order = random.Random(seed).sample(range(len(criteria)), len(criteria))
+    return [criteria[place] for place in sorted(order[:count])]
+
+
+def group_scaffolds(
+    rule: ScaffoldRule, criteria: Sequence[Criterion], size: int, seed: str
+) -> list[Scaffold]:
+    """The scaffold of each member of a group, the strongest first."""
+    counts = [criteria_shown(rule, member, size, len(criteria)) for member in range(size)]
+    return [Scaffold(scaffold_text(nested(criteria, n, seed)), n) for n in counts]
+
+
+def scaffold_text(criteria: Sequence[Criterion]) -> str:
+    """The criteria as a part of a system prompt, in two sections; "" for none.
+
+    They are a model's or a file's words: neutralised, one line each.
+    """
+    if not criteria:
+        return ""
+    parts = (
+        _section("Points to fulfil:", [c for c in criteria if c.positive]),
+        _section("Flaws to avoid:", [c for c in criteria if not c.positive]),
+    )
+    return "\n\n" + fill(_template(), {"sections": "\n\n".join(filter(None, parts))})
+
+
+def _template() -> str:
+    return (
+        (files("rubricem.training") / "prompts" / "scaffold.md").read_text(encoding="utf-8").strip()
+    )
+
+
+def _section(head: str, criteria: Sequence[Criterion]) -> str:
+    if not criteria:
+        return ""
+    items = (one_line(neutralise(c.description or c.title)) for c in criteria)
+    return "\n".join([head, *(f"{number}. {item}" for number, item in enumerate(items, start=1))])
+
+
+def _sigmoid(value: float) -> float:
+    if value < 0:
+        return math.exp(value) / (1.0 + math.exp(value))
+    return 1.0 / (1.0 + math.exp(-value))
+
+
+_SHARES = {"linear": (), "binary": ("full",), "full": ()}
+_DECAYS = {
+    "sigmoid": ("steepness", "middle"),
+    "linear": (),
+    "power": ("exponent",),
+    "constant": (),
+}
+
+
+def scaffold_rule(share: str | None, decay: str, progress: float) -> ScaffoldRule | None:
+    """The rule in words: `binary:4` over the group, `sigmoid:125:0.2` over the training.
+
+    None where no scaffold is asked for. Raises SettingsError for what is not such a rule.
+    """
+    if share is None:
+        return None
+    fields = {**_fields("share", share, _SHARES), **_fields("decay", decay, _DECAYS)}
+    try:
+        return ScaffoldRule(**fields, progress=progress)
+    except ValidationError as cause:
+        first = cause.errors()[0]
+        raise SettingsError(
+            f"The scaffold's {first['loc'][0]} cannot be {first['input']}: {first['msg']}.",
+            "Write it as binary:4, sigmoid:125:0.2 or power:2.",
+        ) from cause
+
+
+def _fields(what: str, said: str, known: dict[str, tuple[str, ...]]) -> dict[str, Any]:
+    kind, *numbers = said.split(":")
+    if kind not in known or len(numbers) > len(known[kind]):
+        raise SettingsError(
+            f"There is no scaffold {said!r}.",
+            f"Use one of {', '.join(':'.join((k, *map(str.upper, v))) for k, v in known.items())}.",
+        )
+    return {what: kind, **dict(zip(known[kind], numbers, strict=False))}

@@ -1,0 +1,472 @@
+"""From settings to a collector: one policy, which also reflects and, if embedded, judges.
+
+The bank of a collecting run, which changes between its steps only.
+
+The judge of a collecting run, by the name that `--judge` gives it.
+
+`stage` scores every stage, `relative-stages` holds a group's against one another stage by stage;
+`relative`, `pairwise` and `checklist` score whole answers, whose score stands at the last stage.
+`rubric:MODULE:NAME` is code of one's own: a `Rubric`, something that makes one, or a mapping from
+stages to either. A rubric is given a stage's text as action and its `StageView` as observation; a
+stage that a mapping leaves out is the stage judge's.
+"""
+
+import copy
+import hashlib
+import importlib
+import re
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+from rubricem.agent.learning.reflect import CandidateJudge, accepted, reflect
+from rubricem.agent.learning.scoring import chain_of, open_judge_model
+from rubricem.agent.models.policy import (
+    JournaledCalls,
+    JournaledChat,
+    JournaledPolicy,
+    JournaledReader,
+    Policy,
+    TokenWriter,
+)
+from rubricem.agent.research.events import Event, SourceProgress
+from rubricem.agent.research.recall import CHARACTERS, MORE_CHARACTERS, BankRecaller
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.research.setup import choices_of, open_bank, open_researcher, settled
+from rubricem.agent.settings import Settings
+from rubricem.judge.build import (
+    JudgeModel,
+    Kind,
+    LocalModel,
+    Wanted,
+    group_judge,
+    reflection_judge,
+    stage_judge,
+)
+from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge
+from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.judge.rubrics import Rubric
+from rubricem.memory.bank import RubricBank
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Judgement, Reflection, Stage, Trajectory
+from rubricem.training.collect.collector import TOLD_EVERY, Collector
+from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
+from rubricem.training.collect.gate import (
+    Flow,
+    GatedPolicy,
+    Meter,
+    Purse,
+    at_once,
+    check_priced,
+    judged_at_once,
+)
+from rubricem.training.collect.groups import Reflected, Rollouts, step_of
+from rubricem.training.collect.questions import Selected
+from rubricem.training.collect.remote import RayOptions, ray_rollouts
+from rubricem.training.collect.scaffolding import ScaffoldRule
+
+
+class StepMemory:
+    """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
+
+    def __init__(
+        self,
+        bank: RubricBank,
+        researcher: Researcher,
+        listen: Callable[[Event], None],
+        floor: float | None,
+        *,
+        put: bool,
+    ) -> None:
+        """`floor`: similarity below which nothing is recalled."""
+        self.bank = bank
+        """may be replaced by another one that is open on the same folder"""
+        self._floor = floor
+        self._researcher = researcher
+        self._listen = listen
+        self._put = put
+
+    async def generation(self) -> int:
+        return await self.bank.generation()
+
+    def pin(self, generation: int, *, own: bool = True) -> None:
+        small = self._researcher.policy.context_tokens is not None
+        self._researcher.recaller = BankRecaller(
+            self.bank,
+            floor=self._floor,
+            characters=CHARACTERS if small else MORE_CHARACTERS,
+            generation=generation,
+            own=own,
+            listener=self._listen,
+        )
+
+    async def put(self, reflection: Reflection) -> bool:
+        return await self.bank.put(reflection) if self._put else False
+
+
+def step_memory(
+    settings: Settings, researcher: Researcher, listen: Callable[[Event], None]
+) -> StepMemory | None:
+    """What `--memory` says: None where it is off."""
+    if settings.memory == "off":
+        return None
+    bank = open_bank(settings, listen)
+    return StepMemory(
+        bank, researcher, listen, settings.similarity_floor, put=settings.memory == "on"
+    )
+
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+NONE = "none"
+RUBRIC = "rubric:"
+_FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the working directory."
+
+
+def collecting_judge(
+    name: str, model: JudgeModel, seed: int = 0, chain: ChainForm | None = None
+) -> InnerJudge:
+    """The judge of that name, one that `known_judge` knows, over an open model.
+
+    `chain`: the form in which a local model was trained to compare pairs.
+    """
+    if name.startswith(RUBRIC):
+        return ComposedJudge(stage_judge(model), compositions_of(name))
+    kind = next(kind for kind in KINDS if kind == name)
+    return group_judge(model, Wanted(kind, seed=seed, chain=chain))
+
+
+def known_judge(name: str) -> str:
+    """The name, with a hash of the code behind a rubric: a run goes on under the same alone.
+
+    Raises SettingsError if there is no such judge, or its rubric is none.
+    """
+    if name.startswith(RUBRIC):
+        compositions_of(name)
+        file = _module(name).__file__
+        code = Path(file).read_bytes() if file else b""
+        return f"{name} {hashlib.sha256(code).hexdigest()[:8]}"
+    if name not in (*KINDS, NONE):
+        raise SettingsError(
+            f"There is no judge {name!r}.",
+            f"Use {', '.join(KINDS)}, rubric:MODULE:NAME or {NONE}.",
+        )
+    return name
+
+
+def compositions_of(name: str) -> Compositions:
+    """What `rubric:MODULE:NAME` names, as a new rubric for each stage of each run.
+
+    Raises SettingsError where it cannot be imported or made, or is neither rubric nor mapping.
+    """
+    found = _found(name)
+    made = _made(found, name) if _makes(found) else found
+    if isinstance(made, Mapping):
+        return {_stage(key, name): _factory(value, name) for key, value in made.items()}
+    return dict.fromkeys(Stage, _factory(found, name))
+
+
+def _found(name: str) -> Any:
+    module, attribute = _module(name), name.rpartition(":")[2]
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise SettingsError(f"{module.__name__} has no {attribute!r}.", _FORM) from None
+
+
+def _module(name: str) -> ModuleType:
+    module, _, attribute = name.removeprefix(RUBRIC).partition(":")
+    if not module or not attribute or ":" in attribute:
+        raise SettingsError(f"{name!r} does not name a rubric.", _FORM)
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module)
+    except Exception as cause:  # somebody's own code may fail in any way while it is imported
+        raise SettingsError(
+            f"{module!r} cannot be imported: {type(cause).__name__}: {cause}.", _FORM
+        ) from cause
+
+
+def _makes(found: Any) -> bool:
+    return callable(found) and not isinstance(found, Rubric)
+
+
+def _made(make: Callable[[], Any], name: str) -> Any:
+    try:
+        return make()
+    except Exception as cause:  # somebody's own code may fail in any way
+        raise SettingsError(
+            f"{name} gives no rubric: {type(cause).__name__}: {cause}.",
+            "Name a function that makes one and takes no arguments.",
+        ) from cause
+
+
+def _factory(found: Any, name: str) -> Callable[[], Rubric]:
+    """A maker is called for each stage, a rubric copied: rubrics keep state."""
+    factory = found if _makes(found) else lambda: copy.deepcopy(found)
+    made = _made(factory, name)
+    if not isinstance(made, Rubric):
+        raise SettingsError(
+            f"{name} gives a {type(made).__name__}, which is no rubricem.judge.rubrics.Rubric.",
+            "Derive it from Rubric, or give a mapping from stages to such rubrics.",
+        )
+    return factory
+
+
+def _stage(key: Any, name: str) -> Stage:
+    try:
+        return Stage(key)
+    except ValueError:
+        raise SettingsError(
+            f"{name} names a stage {key!r}.", f"The stages are {', '.join(Stage)}."
+        ) from None
+
+
+Tell = Callable[[str], None]
+_COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectOptions:
+    """What is collected, beside the settings that every answer has."""
+
+    group_size: int = 4
+    step_size: int = 4
+    """questions in one step"""
+    judge: str = "stage"
+    """as `training.collect.setup` names them; "none": rollouts are not judged"""
+    judge_model: str | None = None
+    """None: the policy's own model"""
+    judge_base_url: str | None = None
+    reflections: int = 8
+    """candidates for each judged group; 0: none"""
+    scaffold: ScaffoldRule | None = None
+    windows: int = 0
+    """steps of new questions after which the same are asked again; 0: none are"""
+    max_run_cost: float | None = None
+    """US dollars that the whole run may cost"""
+    taught: bool = False
+    """the policy's model is a teacher, whose rollouts are imitated"""
+    ray: RayOptions | None = None
+    """where rollouts are written; None: in this process"""
+
+
+@asynccontextmanager
+async def open_collector(
+    settings: Settings,
+    options: CollectOptions,
+    run: RunDirectory,
+    asked: Selected,
+    tell: Tell,
+    purse: Purse | None = None,
+) -> AsyncIterator[Collector]:
+    """A collector that begins a run, or goes on with it; its models are freed at the end.
+
+    `purse`: one that other runs share; None: its own, with what the options allow.
+
+    Raises SettingsError where the folder holds another run, StoreError where another process
+    is collecting into it.
+    """
+    listen = preparing(tell)
+    known_judge(options.judge)
+    if settings.dialect is None and settings.decoding == "free" and not options.taught:
+        settings = settings.model_copy(update={"dialect": "auto"})
+    _check_windows(settings, options)
+    # The run's folder names what `auto` took, so that it goes on with that or says so.
+    settings = await settled(settings, listener=listen)
+    async with open_researcher(settings, listen) as opened:
+        meter = Meter()
+        finished = run.finished_steps()
+        journal = run.journal(meter.hear, lambda thread: step_of(thread) >= finished)
+        purse = purse or Purse(options.max_run_cost)
+        flow = Flow(journal, meter, purse, tell=tell)
+        try:
+            policy = GatedPolicy(opened.policy, flow)
+            researcher = replace(
+                opened, policy=policy, store=run.store, journal=journal, verifier=None
+            )
+            judged_by = judge_settings(settings, options)
+            async with _judge_model(judged_by, settings, options, opened.policy) as model:
+                if purse.most is not None:
+                    writer = getattr(opened.policy, "model", None)
+                    check_priced(writer, model, limit=purse.limit)
+                name = model.name if model else ""
+                manifest = _manifest(settings, options, researcher, name, asked)
+                run.begin(manifest, asked.questions, asked.held_out)
+                async with _rollouts(settings, options, researcher, flow) as rollouts:
+                    collector = Collector(
+                        run=run,
+                        rollouts=rollouts,
+                        calls=JournaledCalls(journal),
+                        buffers=BufferStore(settings.data_dir / "buffers"),
+                        flow=flow,
+                        memory=step_memory(settings, researcher, listen),
+                        at_once=at_once(settings, options.ray.workers if options.ray else 1),
+                        judged_at_once=judged_at_once(
+                            settings, judged_by, options.group_size, apart=options.ray is not None
+                        ),
+                        tell=tell,
+                    )
+                    if model:
+                        _judge_with(collector, model, opened.policy, settings, options)
+                    yield collector
+        finally:
+            journal.close()
+
+
+@asynccontextmanager
+async def _rollouts(
+    settings: Settings, options: CollectOptions, researcher: Researcher, flow: Flow
+) -> AsyncIterator[Rollouts]:
+    if options.ray is None:
+        yield researcher
+        return
+    async with ray_rollouts(options.ray, settings, researcher, flow) as elsewhere:
+        yield elsewhere
+
+
+def _check_windows(settings: Settings, options: CollectOptions) -> None:
+    """A question that comes again has learnt something only where its reflection was kept."""
+    taught = settings.memory == "on" and options.judge != NONE and options.reflections
+    if options.windows and not taught:
+        raise SettingsError(
+            "--windows asks questions again with what they taught, and nothing is to be kept.",
+            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
+        )
+
+
+def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Callable[[Event], None]:
+    """Tells what is prepared: each kind of work once, and how far it is as often as progress."""
+    told: dict[str, float] = {}
+
+    def listen(event: Event) -> None:
+        if isinstance(event, SourceProgress):
+            work, now = _COUNTS.sub("", event.message), clock()
+            again = work in told
+            if not again or now - told[work] >= TOLD_EVERY:
+                told[work] = now
+                tell(event.message if again else work)
+
+    return listen
+
+
+def judge_settings(settings: Settings, options: CollectOptions) -> Settings:
+    """The settings that name the judge's model: the policy's, unless another one is named."""
+    same = options.judge_model in (None, settings.model)
+    if same and options.judge_base_url in (None, settings.base_url):
+        return settings
+    named = {"model": options.judge_model, "base_url": options.judge_base_url}
+    return settings.model_copy(update=named)
+
+
+class Reflector:
+    """Has the policy reflect on a judged run, and the judge choose among what it wrote."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        judge: CandidateJudge,
+        candidates: int,
+        least_score: float | None = None,
+    ) -> None:
+        self._policy = policy
+        self._judge = judge
+        self._candidates = candidates
+        self._least_score = least_score
+
+    async def __call__(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+    ) -> Reflected:
+        found = await reflect(
+            self._policy,
+            trajectory,
+            judgement,
+            self._judge,
+            self._candidates,
+            seed,
+            minimum=self._least_score,
+        )
+        best = accepted(
+            found,
+            self._policy.name,
+            self._policy.version,
+            judgement=judgement,
+            source_texts=[source.text for source in trajectory.sources],
+        )
+        return Reflected(trajectory_id=trajectory.id, candidates=tuple(found), reflection=best)
+
+
+@asynccontextmanager
+async def _judge_model(
+    judged_by: Settings, settings: Settings, options: CollectOptions, policy: Policy
+) -> AsyncIterator[JudgeModel | None]:
+    if options.judge == NONE:
+        yield None
+        return
+    own = judged_by is settings and isinstance(policy, TokenWriter)
+    shared: Any = policy.model if own and isinstance(policy, TokenWriter) else None
+    async with open_judge_model(judged_by, shared) as model:
+        yield model
+
+
+def _judge_with(
+    collector: Collector,
+    model: JudgeModel,
+    policy: Policy,
+    settings: Settings,
+    options: CollectOptions,
+) -> None:
+    """Give the collector a judge whose calls are journaled and gated like all others."""
+    flow = collector.flow
+    calls = JournaledCalls(flow.journal, partial(flow.call, model.name))
+    journaled: Any = (
+        JournaledReader(model, model, calls)
+        if isinstance(model, LocalModel)
+        else JournaledChat(model, calls)
+    )
+    collector.judge = collecting_judge(
+        options.judge, journaled, settings.seed, chain_of(judge_settings(settings, options))
+    )
+    if options.reflections:
+        calls = JournaledCalls(flow.journal, partial(flow.call, policy.name))
+        judge = reflection_judge(journaled)
+        least = settings.least_reflection_score
+        collector.reflecting = Reflector(
+            JournaledPolicy(policy, calls), judge, options.reflections, least
+        )
+
+
+def _manifest(
+    settings: Settings,
+    options: CollectOptions,
+    researcher: Researcher,
+    judge: str,
+    asked: Selected,
+) -> Manifest:
+    shaping = {"answer_format": settings.answer_format.value, "max_tokens": settings.max_tokens}
+    return Manifest(
+        policy=researcher.policy.name,
+        policy_version=researcher.policy.version,
+        decoding=researcher.decoding,
+        teacher=researcher.policy.name if options.taught else "",
+        judge=judge,
+        judge_kind=known_judge(options.judge),
+        group_size=options.group_size,
+        step_size=options.step_size,
+        windows=options.windows,
+        reflections=0 if options.judge == NONE else options.reflections,
+        memory=settings.memory,
+        seed=settings.seed,
+        tool_calls=settings.tool_calls,
+        scaffold=options.scaffold,
+        settings={**choices_of(settings), **shaping, "context_tokens": settings.context_tokens},
+        questions_sha256=hash_of(asked.questions),
+        selection=asked.selection,
+    )

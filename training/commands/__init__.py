@@ -1,1 +1,0 @@
-"""The subcommands of training, one module each, loaded when they are called."""

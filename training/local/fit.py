@@ -1,0 +1,208 @@
+"""A training run from its configuration to a checkpoint that llama.cpp answers with.
+
+The same command goes on after an interruption, and ends where an uninterrupted run would have
+ended. When the last step is done the canary row is compared.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rubricem.memory.errors import SettingsError
+from rubricem.training.collect.gate import RunStopped
+from rubricem.training.extras import in_thread, needed
+from rubricem.training.local.base import give_back
+from rubricem.training.local.learner import Metrics, moves
+from rubricem.training.local.local_config import (
+    Method,
+    TrainConfig,
+    Window,
+    WindowSelection,
+    rate_at,
+    read_rows,
+    select,
+    unread,
+    windows,
+)
+from rubricem.training.local.session import (
+    Canary,
+    Tell,
+    TrainingSession,
+    check_best,
+    compare_once,
+    open_session,
+)
+from rubricem.training.rows.credit import RowRule
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.show.console import PlainTraining, with_event_files
+from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
+from rubricem.training.trl.batches import check_suits
+
+Stopped = Callable[[], bool]
+"""whether the training is to end after the step under way; the same for all ranks"""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a finished run gave."""
+
+    checkpoint: Path
+    steps: tuple[dict[str, Any], ...]
+    """the metrics of each"""
+    dropped: dict[str, int]
+    canary: Canary | None
+    """None where llama.cpp cannot serve the model"""
+
+
+async def train(
+    config: TrainConfig,
+    method: Method,
+    tell: Tell,
+    weights_dir: Path | None = None,
+    watch: Watch | None = None,
+    stop: asyncio.Event | None = None,
+    rule: RowRule | None = None,
+) -> Trained:
+    """Train to the end, from the newest checkpoint if there is one.
+
+    `watch`: who is shown each step; None: `tell`, a line for each. `stop`, once set, ends the
+    training after the step under way, which is saved; a cancellation does the same. `rule`: how
+    the rows were made of judged groups, for the record; None: nobody here knows.
+
+    Raises SettingsError for a configuration, rows or a folder that do not fit, PolicyError when
+    a step gives no finite gradient or what was exported is not what was trained, RunStopped at
+    `stop`.
+    """
+    if names := unread(config, method):
+        raise SettingsError(
+            f"imitation makes no use of {', '.join(names)}, which shape the policy gradient.",
+            "Leave them out, or train by ss-grpo.",
+        )
+    if config.engine == "trl":
+        check_suits(config, method)
+        needed("trl", "trl")
+    selection = await asyncio.to_thread(_selected, config, method)
+    plan = windows(selection.rows, method, config)
+    record: dict[str, Any] = {"rows": _sha256(selection.rows)}
+    if rule is not None:
+        record["rule"] = rule.model_dump(mode="json")
+    async with open_session(config, method, tell, weights_dir, record) as session:
+        session.trained_on = _trained_on(selection, plan)
+        first = session.ranks.first
+        shown = (watch or PlainTraining(session.tell)) if first else unwatched
+        with with_event_files(shown, config.out, config.tensorboard and first) as told:
+            if session.done < len(plan):
+                stop = stop or asyncio.Event()
+                left = partial(_go_on, session, config, plan, told, stop.is_set)
+                await in_thread(left, give_up=stop.set)
+        if not session.base.gguf:
+            session.tell(
+                f"llama.cpp cannot serve what was trained of {session.base.path.name}, a folder of "
+                f"safetensors: load {session.folder.newest} by transformers or peft."
+            )
+        found = await compare_once(session, selection.rows[0])
+        newest, steps = session.folder.newest, tuple(session.folder.metrics())
+    give_back()
+    return Trained(
+        checkpoint=newest,
+        steps=steps,
+        dropped=selection.dropped,
+        canary=found,
+    )
+
+
+def _go_on(
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    watch: Watch,
+    stopped: Stopped,
+) -> None:
+    session.go_back()
+    take = _steps_by_trl if config.engine == "trl" else _steps
+
+    def heard() -> bool:
+        return any(session.ranks.gathered(stopped()))
+
+    if not heard():
+        take(session, config, plan, watch, heard)
+    if (done := session.done) < len(plan):
+        raise RunStopped.by_a_person(
+            f"The training was interrupted; its first {done} of {len(plan)} steps are saved."
+        )
+
+
+def _steps(
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    watch: Watch,
+    stopped: Stopped,
+) -> None:
+    """The steps that are left; a step's number is all that says which rows it sees."""
+    total, ending = len(plan), False
+    while session.done < total and not ending:
+        step = session.done
+        on_row = partial(_row_done, watch, step + 1, total)
+        metrics = session.step(plan[step], rate_at(step, total, config), on_row)
+        check_best(config.best_by, metrics)
+        ending = session.done == total or stopped()
+        if ending or session.done % config.save_every == 0:
+            session.save(serve=session.done == total)
+        watch(StepTaken(session.done, total, metrics))
+
+
+def _steps_by_trl(
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    watch: Watch,
+    stopped: Stopped,
+) -> None:
+    from rubricem.training.trl.trainer import take_steps
+
+    def on_step(metrics: Metrics) -> None:
+        check_best(config.best_by, metrics)
+        watch(StepTaken(session.done, len(plan), metrics))
+
+    take_steps(session, config, plan, on_step, stopped)
+
+
+def _selected(config: TrainConfig, method: Method) -> WindowSelection:
+    selection = select(read_rows(config.rows), method, config.max_row_tokens)
+    if method != "sft" and not config.objective.beta and not any(map(moves, selection.rows)):
+        raise SettingsError(
+            f"none of the {len(selection.rows)} rows has an advantage other than 0, so there is "
+            "nothing to learn.",
+            "Collect groups whose stages are scored differently, or set objective.beta.",
+        )
+    return selection
+
+
+def _sha256(rows: Sequence[TrainRow]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        # Rows that were written before they said their vocabulary are the same rows.
+        digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
+    return digest.hexdigest()
+
+
+def _row_done(watch: Watch, step: int, steps: int, done: int, total: int) -> None:
+    watch(RowsDone("step", step, steps, done, total))
+
+
+def _trained_on(selection: WindowSelection, plan: Sequence[Window]) -> dict[str, Any]:
+    """What a checkpoint's card tells of its data."""
+    rows = selection.rows
+    return {
+        "rows": len(rows),
+        "rows SHA-256": _sha256(rows),
+        "groups": len({row.group for row in rows}),
+        "trained tokens": sum(sum(row.loss_mask) for row in rows),
+        "steps planned": len(plan),
+        "left out": selection.dropped,
+    }

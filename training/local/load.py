@@ -1,0 +1,241 @@
+"""From weights on disk to a learner: on its device, divided over its ranks, where it stood.
+
+Weights divided over the ranks: each holds a part, and blocks are gathered as they are needed.
+
+Fully sharded data parallelism of torch (FSDP2). What is trained is sharded in float32; weights
+that a block computes with are gathered in the type of the computation, and gradients are summed
+in float32 while they are scattered to the ranks that hold their part.
+
+A checkpoint as a model of its own: whole weights, for transformers and for llama.cpp.
+
+    model.safetensors, config.json   for transformers, in float32
+    model.gguf                       for llama.cpp, where the training began with a GGUF file
+    checkpoint.json                  so that `--model FOLDER` answers with it
+
+The tokenizer's files are copied along from a folder of safetensors; a GGUF file carries its own.
+"""
+
+import asyncio
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+
+from rubricem.agent.weights.checkpoints import MODEL, NOTE, Checkpoint
+from rubricem.memory.errors import SettingsError, WeightsError, boundary
+from rubricem.memory.runs import writable
+from rubricem.training.local.base import (
+    Base,
+    check_output,
+    check_packing,
+    checkpoint_activations,
+    find_base,
+    load_base,
+)
+from rubricem.training.local.checkpoints import CONFIG, WEIGHTS, fault, hashed, read_weights, seal
+from rubricem.training.local.gguf import write_model
+from rubricem.training.local.learner import Learner, Score, StepConfig, batch_logprobs
+from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.ranks import Ranks
+from rubricem.training.local.weights import Adapter, FullWeights
+from rubricem.training.objective.batch import Batch
+
+
+class ShardedScorer(nn.Module):
+    """A model as one function of a batch, so that all weights are gathered where it is called."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch) -> Tensor:
+        return batch_logprobs(self.model, batch)
+
+
+def sharded(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
+    """Divide a model's weights over the ranks, in place; returns the way through it.
+
+    `dtype`: of the computation where the weights are float32 masters; None: that of the weights.
+    """
+    scorer = ShardedScorer(model)
+    precision = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+    options: dict[str, Any] = {
+        "mesh": init_device_mesh(ranks.device.type, (ranks.world,)),
+        "mp_policy": precision if dtype else MixedPrecisionPolicy(),
+        # Also of the outermost: weights are changed in their parts, and gathered anew after that.
+        "reshard_after_forward": True,
+    }
+    for block in _blocks(model):
+        fully_shard(block, **options)
+    fully_shard(scorer, **options)
+    for module in scorer.modules():
+        if isinstance(module, FSDPModule):
+            module.set_gradient_divide_factor(1.0)  # a token's weight is its share already
+            module.set_force_sum_reduction_for_comms(True)
+    return scorer
+
+
+def _blocks(model: Any) -> list[nn.Module]:
+    """The largest list of alike modules: the decoder's blocks."""
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m)]
+    return list(max(lists, key=len, default=()))
+
+
+def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
+    """The model of a path with what is to be trained of it, as a training begins.
+
+    `config.dtype` is settled. Raises WeightsError for weights that cannot be read, SettingsError
+    for a model or a start adapter that does not suit the configuration.
+    """
+    full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
+    model = load_base(path, "float32" if full else config.dtype)
+    check_output(model)
+    if config.pack_tokens:
+        check_packing(model)
+    if config.gradient_checkpointing:
+        checkpoint_activations(model)
+    adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
+    score: Score | None = None
+    dtype = getattr(torch, config.dtype)
+    if not divided:
+        model.to(ranks.device)
+    else:  # block by block, so that no device ever holds all weights
+        score = sharded(model, ranks, dtype if full else None)
+    # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
+    # unlikely as by chance.
+    most_gap = math.log(model.get_input_embeddings().num_embeddings)
+    weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
+    learner = Learner(model, weights, step_config(config, most_gap), ranks, score)
+    if config.start_adapter is not None:
+        with boundary(SettingsError, "taking over the start adapter"):
+            learner.start_from(read_weights(config.start_adapter, "lora"))
+    return learner
+
+
+def step_config(config: EngineConfig, most_gap: float = math.inf) -> StepConfig:
+    """The part of a configuration that is about one step."""
+    return StepConfig(
+        objective=config.objective,
+        passes=config.passes,
+        novelty=config.novelty,
+        max_grad_norm=config.max_grad_norm,
+        weight_decay=config.weight_decay,
+        pack_tokens=config.pack_tokens,
+        micro_batch=config.micro_batch,
+        most_gap=most_gap,
+    )
+
+
+def described(learner: Learner, base: str) -> dict[str, Any]:
+    """What stands beside the weights: an adapter's configuration as peft's, or the model's."""
+    weights = learner.weights
+    if isinstance(weights, Adapter):
+        return adapter_config(weights.rank, weights.alpha, weights.targets, base)
+    config: dict[str, Any] = learner.model.config.to_dict()
+    return config | {"dtype": "float32"}
+
+
+def adapter_config(rank: int, alpha: float, targets: list[str], base: str) -> dict[str, Any]:
+    """An adapter's configuration as peft reads it."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "target_modules": targets,
+        "base_model_name_or_path": base,
+    }
+
+
+_TOKENIZER = ("*token*", "vocab.*", "merges.txt", "chat_template*", "generation_config.json")
+
+
+async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | None = None) -> Path:
+    """Write the whole model of a checkpoint into a new folder; returns the folder.
+
+    Raises WeightsError for a checkpoint that is not whole or other base weights, SettingsError
+    for a folder that is there already.
+    """
+    note = await asyncio.to_thread(_checked, checkpoint, out)
+    base = await find_base(note.base, weights_dir)
+    if base.sha256 != note.base_sha256:
+        raise WeightsError(
+            f"{checkpoint} was trained on other weights than {base.path.name}.",
+            f"Put back the weights whose SHA-256 is {note.base_sha256}.",
+        )
+    await asyncio.to_thread(_write, checkpoint, out, note, base)
+    return out
+
+
+def merged(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
+    """All weights of a model with its adapter in them, float32, named as without an adapter."""
+    found = {name: weight.detach().float() for name, weight in model.named_parameters()}
+    for name, layer in adapter.layers.items():
+        a, b = found.pop(f"{name}.lora_a"), found.pop(f"{name}.lora_b")
+        found[f"{name}.weight"] = found.pop(f"{name}.linear.weight") + layer.scale * b @ a
+        if layer.linear.bias is not None:
+            found[f"{name}.bias"] = found.pop(f"{name}.linear.bias")
+    return found
+
+
+def _checked(checkpoint: Path, out: Path) -> Checkpoint:
+    if wrong := fault(checkpoint):
+        raise WeightsError(
+            f"{checkpoint} is not a whole checkpoint: {wrong}.",
+            "Name a checkpoint folder that `rubricem train` has written.",
+        )
+    if out.exists():
+        raise SettingsError(f"{out} is there already.", "Name a new folder.")
+    with boundary(WeightsError, f"reading {checkpoint / NOTE}"):
+        return Checkpoint.model_validate_json((checkpoint / NOTE).read_bytes())
+
+
+def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
+    model = load_base(base.path)
+    if note.adaptation == "lora":
+        adapter = Adapter.attach(model, note.rank, note.alpha, seed=0)
+        adapter.load(read_weights(checkpoint, "lora"))
+        weights = merged(model, adapter)
+    else:
+        weights = read_weights(checkpoint, "full")
+    temporary = out.with_name(f".{out.name}.part")
+    with writable(out):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_file(weights, temporary / WEIGHTS["full"], metadata={"format": "pt"})
+        config = model.config.to_dict() | {"dtype": "float32"}
+        (temporary / CONFIG["full"]).write_text(json.dumps(config, indent=1), encoding="utf-8")
+        _write_gguf(temporary, weights, base)
+        _write_note(temporary, note)
+        seal(temporary)
+        temporary.rename(out)
+
+
+def _write_gguf(folder: Path, weights: dict[str, Tensor], base: Base) -> None:
+    if base.gguf is not None:
+        write_model(folder / MODEL, base.gguf, weights)
+        return
+    for pattern in _TOKENIZER:
+        for path in base.path.glob(pattern):
+            shutil.copy2(path, folder / path.name)
+
+
+def _write_note(folder: Path, note: Checkpoint) -> None:
+    """Of all weights now, which the adapter's sampler would call by the same lineage."""
+    whole = folder / MODEL
+    changed = {
+        "adaptation": "full",
+        "adapter_sha256": hashed(folder / WEIGHTS["full"]),
+        "model_sha256": hashed(whole) if whole.exists() else "",
+        "lineage": (*note.lineage, note.version),
+    }
+    text = note.model_copy(update=changed).model_dump_json(indent=1)
+    (folder / NOTE).write_text(text, encoding="utf-8")

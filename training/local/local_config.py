@@ -1,0 +1,340 @@
+"""What a training run is told, from a TOML file.
+
+    out = "runs/first"            # the run's folder; the same command goes on with it
+    rows = ["collected/rows.jsonl"]
+    model = "0.5b"
+    learning_rate = 2e-5
+
+    [objective]                   # of the policy gradient: `training.objective.objective_config`
+    clip = [0.2, 0.28]
+
+Paths are relative to the file that names them.
+
+Which rows make which step: files of rows to a plan that depends on nothing but the settings.
+
+A window is what one optimizer step sees. For imitation it is some rows in a shuffled order; for
+the policy gradient it is whole groups, because advantages were normalised within them.
+"""
+
+import math
+import random
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import read
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.row import TrainRow
+
+Method = Literal["sft", "ss-grpo"]
+Adaptation = Literal["lora", "full"]
+Parallel = Literal["ddp", "fsdp"]
+Device = Literal["auto", "cpu", "cuda"]
+READ_BY_IMITATION = {"aggregation", "token_budget"}
+"""what of `[objective]` imitation looks at"""
+Engine = Literal["local", "trl"]
+"""`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl_engine`)"""
+
+
+class EngineConfig(BaseModel):
+    """How a model is trained, whatever its rows are; what is not known is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    out: Path
+    """the run's folder; the same command goes on with it"""
+    model: str = "0.5b"
+    """the weights: a name of the catalogue, a GGUF file, a hub name of one, or a folder as
+    transformers saves it"""
+    adaptation: Adaptation = "lora"
+    """an adapter, or all weights"""
+    start_adapter: Path | None = None
+    """a checkpoint to go on from; it is the reference too"""
+    judge: ChainForm | None = None
+    """the form in which the model learns to compare two replies, for who judges with it; None:
+    it learns no judging"""
+    bank: Path | None = None
+    """a data directory whose rubric bank and rubric buffers are copied into every checkpoint, and
+    go back to the newest one's copy when a killed run goes on: all are of the same step"""
+    learning_rate: float = Field(default=1e-4, gt=0)
+    """of a step, once warmed up"""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """of the learning rate after the warm-up"""
+    min_rate: float = Field(default=0.0, ge=0)
+    """the learning rate at which a linear or cosine schedule ends"""
+    warmup: float = Field(default=0.0, ge=0, le=1)
+    """share of the steps in which the rate rises to its full size"""
+    max_row_tokens: int = Field(default=4096, ge=2)
+    """longer rows are left out, and counted"""
+    pack_tokens: int = Field(default=0, ge=0)
+    """rows go through the model end to end, at most this many tokens at a time (a longer row by
+    itself), which bounds the memory; a model that would mix them is refused; 0: they are not
+    packed"""
+    micro_batch: int = Field(default=1, ge=1)
+    """rows that go through the model side by side, padded to the longest"""
+    gradient_checkpointing: bool = False
+    """activations are computed again on the way back: less memory, a third more time"""
+    rank: int = Field(default=16, ge=1)
+    """of the adapter"""
+    alpha: float = Field(default=32.0, gt=0)
+    """the adapter's output is scaled by alpha / rank"""
+    objective: ObjectiveConfig = ObjectiveConfig()
+    """the table [objective]"""
+    passes: int = Field(default=1, ge=1)
+    """updates made of one window of the policy gradient"""
+    novelty: bool = False
+    """measure how far rows are from the reference (`novelty_*`, `kl_reference`) also where
+    objective.beta is 0: one more pass over each window without a gradient, and with all weights
+    trained a second copy of them in memory"""
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    """larger gradients are scaled down to this norm"""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """of AdamW"""
+    seed: int = Field(default=0, ge=0)
+    """of the order of rows and of a new adapter"""
+    threads: int | None = Field(default=None, ge=1)
+    """of torch; None: as it chooses"""
+    device: Device = "auto"
+    """`auto`: a GPU where torch finds one"""
+    parallel: Parallel = "ddp"
+    """how several processes of torchrun share the work: each with all weights, or with its part"""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """of the weights as they are computed with; `auto`: bfloat16 on a GPU, and on a processor
+    where it is measured to be faster. What is trained is kept in float32 besides"""
+    save_every: int = Field(default=1, ge=1)
+    """steps from one checkpoint to the next; the last step has one always"""
+    best_by: str | None = None
+    """a metric whose best checkpoint is kept under the link `best`; of rounds, also a number of
+    their held-out questions, as `held_out/reward/answer/mean`"""
+    best_is: Literal["lowest", "highest"] = "lowest"
+    """which value of `best_by` is the best"""
+    tensorboard: bool = False
+    """the numbers of every step are written as TensorBoard's event files too, into the folder
+    `tensorboard` of the run; needs the extra of that name"""
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if faults := contradictions(self):
+            raise ValueError("; ".join(faults))
+        return self
+
+    def better(self, name: str) -> Callable[[Mapping[str, Any], Mapping[str, Any]], bool]:
+        """Whether the first metrics are better than the second, by `best_is` of this one of them.
+
+        Metrics without it are worse than all that have it.
+        """
+        sign = 1 if self.best_is == "highest" else -1
+        worst = -sign * math.inf
+        return lambda now, best: sign * now.get(name, worst) > sign * best.get(name, worst)
+
+
+class TrainConfig(EngineConfig):
+    """Everything that shapes a training run on files of rows."""
+
+    rows: tuple[Path, ...] = Field(min_length=1)
+    """files of `rubricem export`, or folders with a rows.jsonl"""
+    epochs: int = Field(default=1, ge=1)
+    """times that all rows are gone through"""
+    batch: int = Field(default=0, ge=0)
+    """of one step: rows for sft, whole groups for ss-grpo; 0: all"""
+    max_steps: int | None = Field(default=None, ge=1)
+    """None: as many as the epochs have"""
+    engine: Engine = "local"
+    """this project's own, or TRL's GRPOTrainer on the same rows (the extra `trl`)"""
+
+
+def read_config(path: Path) -> TrainConfig:
+    """The configuration in a TOML file. Raises SettingsError with every fault in a sentence."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
+    return build_config(values, path.parent)
+
+
+Config = TypeVar("Config", bound=EngineConfig)
+
+
+def build_config(values: dict[str, Any], folder: Path) -> TrainConfig:
+    """The configuration of values whose paths are relative to a folder."""
+    return checked_config(values, folder, TrainConfig)
+
+
+def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:
+    """A configuration of any kind; its paths are relative to a folder.
+
+    Raises SettingsError with every fault in a sentence.
+    """
+    try:
+        config = kind.model_validate(values)
+    except ValidationError as error:
+        faults = "; ".join(_told(fault) for fault in error.errors())
+        known = ", ".join(kind.model_fields)
+        raise SettingsError(
+            f"the training configuration is wrong: {faults}.", f"It may set {known}."
+        ) from error
+    return config.model_copy(update=_found(config, folder))
+
+
+def contradictions(config: EngineConfig) -> list[str]:
+    """What cannot all be meant, a clause for each."""
+    given = config.model_fields_set
+    lora = sorted(given & {"rank", "alpha", "start_adapter"})
+    told = {
+        f"{' and '.join(lora)} go with the adaptation lora": config.adaptation == "full" and lora,
+        "pack_tokens and micro_batch are two ways to cut a window": (
+            config.pack_tokens and config.micro_batch > 1
+        ),
+        "min_rate is above learning_rate": config.min_rate > config.learning_rate,
+        "min_rate needs a schedule that falls": config.min_rate and config.schedule == "constant",
+        "best_is goes with best_by": "best_is" in given and not config.best_by,
+    }
+    return [clause for clause, wrong in told.items() if wrong]
+
+
+def unread(config: EngineConfig, method: Method) -> list[str]:
+    """The settings that were given and that the method never looks at."""
+    if method != "sft":
+        return []
+    objective = config.objective.model_fields_set - READ_BY_IMITATION
+    return sorted(
+        (config.model_fields_set & {"passes", "novelty"}) | {f"objective.{n}" for n in objective}
+    )
+
+
+def _found(config: EngineConfig, folder: Path) -> dict[str, Any]:
+    """The paths of a configuration, from a folder; a model's name only where it is one."""
+    paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}
+    found: dict[str, Any] = {n: p and folder / p.expanduser() for n, p in paths.items()}
+    if isinstance(config, TrainConfig):
+        found["rows"] = tuple(folder / rows.expanduser() for rows in config.rows)
+    model = folder / Path(config.model).expanduser()
+    if config.model.lower().endswith(".gguf") or (model / "config.json").is_file():
+        found["model"] = str(model.absolute())  # checkpoints keep it, and are used from elsewhere
+    return found
+
+
+def _told(fault: Any) -> str:
+    name = ".".join(str(part) for part in fault["loc"]) or "the whole"
+    return f"{name}: {fault['msg'].removeprefix('Value error, ')}"
+
+
+Window = tuple[TrainRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowSelection:
+    """The rows that are trained on, and how many were left out for which reason."""
+
+    rows: tuple[TrainRow, ...]
+    dropped: dict[str, int]
+
+
+def read_rows(paths: Sequence[Path]) -> list[TrainRow]:
+    """The rows of all files in order. Raises SettingsError for a file that holds no rows."""
+    return [row for path in paths for row in _rows_of(path)]
+
+
+def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> WindowSelection:
+    """The rows of a method that can be trained on.
+
+    Raises SettingsError when none is left, or when two attempts carry one id.
+    """
+    kept: list[TrainRow] = []
+    dropped: dict[str, int] = {}
+    for row in rows:
+        if reason := _unfit(row, method, max_row_tokens):
+            dropped[reason] = dropped.get(reason, 0) + 1
+        else:
+            kept.append(row)
+    if len({row.id for row in kept}) < len(kept):
+        raise SettingsError("two rows have the same id.", "Name each file of rows once.")
+    if not kept:
+        told = "; ".join(f"{count} {reason}" for reason, count in dropped.items())
+        raise SettingsError(
+            f"there is no row to train on by {method} ({told or 'the files are empty'}).",
+            "Export rows of that kind, or raise max_row_tokens.",
+        )
+    return WindowSelection(tuple(kept), dropped)
+
+
+def windows(rows: Sequence[TrainRow], method: Method, config: TrainConfig) -> list[Window]:
+    """The windows of a whole training run, in order."""
+    found: list[Window] = []
+    for epoch in range(config.epochs):
+        units = _units(rows, method)
+        random.Random(f"{config.seed}/{epoch}").shuffle(units)
+        size = config.batch or len(units)
+        for start in range(0, len(units), size):
+            found.append(tuple(row for unit in units[start : start + size] for row in unit))
+    return found[: config.max_steps]
+
+
+def rate_at(step: int, steps: int, config: EngineConfig) -> float:
+    """The learning rate of a step, counted from 0; it ends above `min_rate` by one step's fall."""
+    warm = math.ceil(config.warmup * steps)
+    if step < warm:
+        return config.learning_rate * (step + 1) / warm
+    passed = (step - warm) / max(steps - warm, 1)
+    left = {
+        "constant": 1.0,
+        "linear": 1 - passed,
+        "cosine": 0.5 * (1 + math.cos(math.pi * passed)),
+    }[config.schedule]
+    return config.min_rate + (config.learning_rate - config.min_rate) * left
+
+
+def _units(rows: Sequence[TrainRow], method: Method) -> list[list[TrainRow]]:
+    """What is never divided between windows."""
+    if method == "sft":
+        return [[row] for row in rows]
+    groups: dict[str, list[TrainRow]] = {}
+    for row in rows:
+        groups.setdefault(row.group, []).append(row)
+    return list(groups.values())
+
+
+def _unfit(row: TrainRow, method: Method, max_row_tokens: int) -> str:
+    if (row.objective == "sft") != (method == "sft"):
+        return f"{row.objective} rows"
+    if method != "sft" and not row.ratio_allowed:
+        return "retokenised or forced"
+    if not any(row.loss_mask):
+        return "without a trained token"
+    if len(row.ids) > max_row_tokens:
+        return f"longer than {max_row_tokens} tokens"
+    if not _finite(row):
+        return "with an advantage or a log-probability that is not finite"
+    return ""
+
+
+def _finite(row: TrainRow) -> bool:
+    """Whether all numbers of the trained tokens are; what stands elsewhere is never looked at."""
+    values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
+    return all(math.isfinite(number) for on, *numbers in values if on for number in numbers)
+
+
+def _rows_of(path: Path) -> list[TrainRow]:
+    file = path / "rows.jsonl" if path.is_dir() else path
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"the rows {file} cannot be read: {error}.", "Make them by `rubricem export RUN`."
+        ) from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(read(line, TrainRow))
+        except ValidationError as error:
+            raise SettingsError(
+                f"line {number} of {file} is not a training row: {error.errors()[0]['msg']}.",
+                "Make the rows by `rubricem export RUN`.",
+            ) from error
+    return rows

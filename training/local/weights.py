@@ -1,0 +1,246 @@
+"""Low-rank adapters on frozen linear layers (LoRA, arXiv:2106.09685).
+
+    y = x W' + b + (alpha / r) (x A') B',   A: (r, in) random, B: (out, r) zero at the start
+
+A and B are float32 whatever the frozen weights are, so that small updates are not rounded away;
+the arithmetic runs in the type of the weights. One autograd function holds layer and adapter:
+against peft's layers it saves the float32 copies of every activation, a third of the CPU time
+of a step. There is no dropout: passes over one row must agree.
+
+All weights of a model in training, with float32 masters where it computes in bfloat16.
+
+A bfloat16 number has 8 significant bits, so an update smaller than 1/256 of a weight rounds to
+nothing. The optimizer therefore changes a float32 copy, which gathers gradients in float32 too,
+and the model computes with that copy rounded. In float32 the weights are their own masters.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from rubricem.memory.errors import SettingsError
+from rubricem.training.local.ranks import put, whole
+
+
+def adaptable(model: Any) -> list[str]:
+    """The names of a model's linear layers but its output, in order.
+
+    Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
+    """
+    output = model.get_output_embeddings()
+    linear = [n for n, m in model.named_modules() if type(m) is nn.Linear and m is not output]
+    if not linear:
+        raise SettingsError(
+            f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
+            'Set adaptation to "full".',
+        )
+    return linear
+
+
+def first_a(linear: nn.Linear, rank: int, random: torch.Generator) -> Tensor:
+    """What an adapter's A is before any step, (rank, in)."""
+    bound = linear.in_features**-0.5
+    return torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=random)
+
+
+class LoraLinear(nn.Module):
+    """A frozen linear layer with an adapter beside it."""
+
+    def __init__(self, linear: nn.Linear, rank: int, alpha: float, random: torch.Generator) -> None:
+        super().__init__()
+        self.linear = linear.requires_grad_(False)
+        self.scale = alpha / rank
+        self.active = True
+        self.lora_a = nn.Parameter(first_a(linear, rank, random))
+        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.active:
+            return self.linear(x)  # type: ignore[no-any-return]
+        weight, bias = self.linear.weight, self.linear.bias
+        values = (x, weight, bias, self.lora_a, self.lora_b, self.scale)
+        return _Adapted.apply(*values)  # type: ignore[no-any-return,no-untyped-call]
+
+
+class _Adapted(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, a: Tensor, b: Tensor, scale: float
+    ) -> Tensor:
+        low_a, low_b = a.to(x.dtype), b.to(x.dtype)
+        flat = x.reshape(-1, x.shape[-1])
+        inner = flat @ low_a.T
+        y = nn.functional.linear(flat, weight, bias).addmm_(inner, low_b.T, alpha=scale)
+        ctx.save_for_backward(flat, weight, low_a, low_b, inner)
+        ctx.scale, ctx.shape = scale, x.shape
+        return y.view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        flat, weight, low_a, low_b, inner = ctx.saved_tensors
+        grad = grads[0].reshape(-1, grads[0].shape[-1])
+        grad_inner = grad @ low_b * ctx.scale
+        grad_x = (grad @ weight).addmm_(grad_inner, low_a).view(ctx.shape)
+        grad_a = (grad_inner.T @ flat).float()
+        grad_b = (grad.T @ inner * ctx.scale).float()
+        return grad_x, None, None, grad_a, grad_b, None
+
+
+class Adapter:
+    """The adapters of one model, named as its layers are."""
+
+    def __init__(self, layers: Mapping[str, LoraLinear], rank: int, alpha: float) -> None:
+        self.layers = dict(layers)
+        self.rank, self.alpha = rank, alpha
+
+    @classmethod
+    def attach(cls, model: Any, rank: int, alpha: float, seed: int) -> "Adapter":
+        """Freeze the model and put an adapter beside each linear layer but its output.
+
+        Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
+        """
+        random = torch.Generator().manual_seed(seed)
+        model.requires_grad_(False)
+        layers = {}
+        for name in adaptable(model):
+            parent, _, attribute = name.rpartition(".")
+            owner = model.get_submodule(parent)
+            layers[name] = LoraLinear(getattr(owner, attribute), rank, alpha, random)
+            setattr(owner, attribute, layers[name])
+        return cls(layers, rank, alpha)
+
+    @property
+    def targets(self) -> list[str]:
+        """What the adapted layers are called in their blocks, as peft names them."""
+        return sorted({name.rpartition(".")[2] for name in self.layers})
+
+    def parameters(self) -> list[nn.Parameter]:
+        return [parameter for _, parameter in self._named()]
+
+    def settle(self) -> None:
+        """Nothing is left to do after an update: the model computes with what is trained."""
+
+    def state(self, keep: bool = True) -> dict[str, Tensor]:
+        """Whole copies of all A and B, under the names of peft's adapter files."""
+        return {name: whole(p, keep).clone() for name, p in self._named()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over A and B. Raises ValueError when names or shapes are not this model's."""
+        mine = dict(self._named())
+        if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
+            raise ValueError("the adapter belongs to another model, or has another rank")
+        for name, parameter in mine.items():
+            put(parameter, state[name])
+
+    def held(self) -> dict[str, Tensor]:
+        """Copies as they lie, for `as_in`."""
+        return {name: p.detach().clone() for name, p in self._named()}
+
+    @contextmanager
+    def switched_off(self) -> Iterator[None]:
+        """The base model alone."""
+        for layer in self.layers.values():
+            layer.active = False
+        try:
+            yield
+        finally:
+            for layer in self.layers.values():
+                layer.active = True
+
+    @contextmanager
+    def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
+        """The model with the adapter of another time."""
+        now = self.held()
+        self._compute_with(held)
+        try:
+            yield
+        finally:
+            self._compute_with(now)
+
+    def _compute_with(self, held: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self._named():
+                parameter.copy_(held[name])
+
+    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
+        for name, layer in self.layers.items():
+            yield f"base_model.model.{name}.lora_A.weight", layer.lora_a
+            yield f"base_model.model.{name}.lora_B.weight", layer.lora_b
+
+
+class FullWeights:
+    """The weights of one model, named as its parameters are."""
+
+    def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        """Let all weights of a float32 model be trained, and the model compute in a type.
+
+        Sharded weights are masters already: they are rounded as they are gathered.
+        """
+        self.model = model.requires_grad_(True)
+        self._masters = {name: _master(weight, dtype) for name, weight in model.named_parameters()}
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What an optimizer changes, float32."""
+        return list(self._masters.values())
+
+    def settle(self) -> None:
+        """Let the model compute with what the optimizer has changed."""
+        with torch.no_grad():
+            for name, weight in self.model.named_parameters():
+                if weight is not self._masters[name]:
+                    weight.copy_(self._masters[name])
+
+    def state(self, keep: bool = True) -> dict[str, Tensor]:
+        """The masters, whole, in the processor's memory; the next update may change them."""
+        return {name: whole(master, keep) for name, master in self._masters.items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over all weights. Raises ValueError when names or shapes are not this model's."""
+        mine = self._masters
+        if {n: m.shape for n, m in mine.items()} != {n: t.shape for n, t in state.items()}:
+            raise ValueError("the weights belong to another model")
+        for name, master in mine.items():
+            put(master, state[name])
+        self.settle()
+
+    def held(self) -> dict[str, Tensor]:
+        """Copies as they lie, for `as_in`."""
+        return {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
+
+    @contextmanager
+    def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
+        """The model with the weights of another time."""
+        now = self.held()
+        self._compute_with(held)
+        try:
+            yield
+        finally:
+            self._compute_with(now)
+
+    def _compute_with(self, held: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, weight in self.model.named_parameters():
+                weight.copy_(held[name])
+
+
+def _master(weight: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
+    if dtype == torch.float32:
+        return weight
+    master = nn.Parameter(weight.data)
+    weight.data = weight.data.to(dtype)
+    hook = partial(_hand_over, master)
+    weight.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+    return master
+
+
+def _hand_over(master: nn.Parameter, weight: Any) -> None:
+    """Add a backward pass's gradient to the master's, so that a window's sum is float32."""
+    if master.grad is None:
+        master.grad = weight.grad.float()
+    else:
+        master.grad += weight.grad
+    weight.grad = None

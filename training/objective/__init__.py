@@ -1,0 +1,1 @@
+"""The loss: batches of rows, its configuration, SS-GRPO and its relatives."""

@@ -1,0 +1,307 @@
+"""Rows to tensors: token sequences side by side, padded on the right, or one after the other.
+
+Shapes: B = sequences of the tensor, T = tokens of each. Position t of every tensor belongs to
+ids[t], as in `TrainRow`; what predicts ids[t] is the model's output at t - 1. No attention mask
+is needed, and none may be given: with causal attention the padding on the right is seen by no
+real token, and of rows one after the other (below) the position ids, which begin
+anew with each row, tell a model that can be packed for where one ends; a mask of ones beside them
+mixes the rows silently.
+
+Several rows in one sequence: no padding, and as few forward passes as the memory allows.
+
+Rows stand one after the other in a batch of shape (1, T), and their position ids begin anew with
+each. That keeps them apart where a model's attention is by position: transformers reads the borders
+from the position ids where it is given no attention mask. Other models mix the rows, and are
+refused when they are loaded (`training.local.base`). The last token of a row would predict the
+first of the next one; that one is never trained, so nothing is learnt across a border.
+
+What each token counts in a window's loss, known before the window is cut into batches.
+
+A window is all the rows of one optimizer step, over all micro-batches and ranks. With o an
+objective, w_o its weight, W a row's own, and `size` what the aggregation divides by,
+
+    token-mean     size = N_o             trained tokens of o
+    stage-mean     size = S_o * N_o,s     stages of o that have a trained token, tokens of this one
+    sequence-mean  size = M_o * n         rows of o with a trained token, trained tokens of this one
+    token-sum      size = M_o * budget
+
+    weight of a token = w_o * W / size            for the clipped term, and for imitation
+    share of a token  = 1 / size over all objectives together    for the divergence
+
+so that the loss is a plain sum over tokens, and how a window is cut changes nothing.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from rubricem.memory.errors import SettingsError
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.row import OBJECTIVES, Objective, TrainRow
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a window, or one objective of it, has."""
+
+    rows: int
+    """with a trained token"""
+    stages: Mapping[int, int]
+    """trained tokens of each stage, 0 to 3, and of none, -1"""
+
+    @property
+    def tokens(self) -> int:
+        """Trained tokens."""
+        return sum(self.stages.values())
+
+
+@dataclass(frozen=True, slots=True)
+class WindowWeights:
+    """The sizes of a window, and the weights of its tokens by them."""
+
+    config: ObjectiveConfig
+    objectives: Mapping[Objective, Sizes]
+    whole: Sizes
+
+    def weights(self, row: TrainRow) -> Tensor:
+        """(len(ids),) float32, 0 where not trained; those of a window's objective sum to w_o."""
+        of_row = self.config.weight_of(row.objective) * row.weight
+        return of_row * self._mean(row, self.objectives[row.objective])
+
+    def shares(self, row: TrainRow) -> Tensor:
+        """(len(ids),) float32, 0 where not trained; those of a window sum to 1 but by token-sum."""
+        return self._mean(row, self.whole)
+
+    def _mean(self, row: TrainRow, sizes: Sizes) -> Tensor:
+        mask = torch.tensor(row.loss_mask, dtype=torch.float32)
+        match self.config.aggregation:
+            case "token-mean":
+                size: float | Tensor = sizes.tokens
+            case "stage-mean":
+                of_stage = [sizes.stages.get(stage, 0) for stage in row.stages]
+                size = len(sizes.stages) * torch.tensor(of_stage).clamp(min=1)
+            case "sequence-mean":
+                size = sizes.rows * sum(row.loss_mask)
+            case "token-sum":
+                size = sizes.rows * float(self.config.token_budget or 1)
+        return mask / size if any(row.loss_mask) else mask
+
+
+def window_weights(
+    rows: Sequence[TrainRow], config: ObjectiveConfig | None = None
+) -> WindowWeights:
+    """The weights of a window's tokens; `rows` are all of the window, on all ranks.
+
+    Raises SettingsError where the configuration does not suit a row: with `bypass`, one whose ratio
+    is to be formed to the policy before the update; without it, one whose ratio is to be formed to
+    what the sampler computed under another prompt.
+    """
+    settings = config or ObjectiveConfig()
+    _refuse_unsuited(rows, bypass=settings.correction == "bypass")
+    kinds = {row.objective for row in rows}
+    parts = {kind: _sizes([row for row in rows if row.objective == kind]) for kind in kinds}
+    return WindowWeights(settings, parts, _sizes(rows))
+
+
+def _sizes(rows: Sequence[TrainRow]) -> Sizes:
+    stages: Counter[int] = Counter()
+    for row in rows:
+        pairs = zip(row.stages, row.loss_mask, strict=True)
+        stages.update(stage for stage, trained in pairs if trained)
+    return Sizes(sum(any(row.loss_mask) for row in rows), stages)
+
+
+def _refuse_unsuited(rows: Sequence[TrainRow], *, bypass: bool) -> None:
+    wrong = "recompute_logprobs" if bypass else "across_prompts"
+    row = next((row for row in rows if getattr(row, wrong)), None)
+    if row is not None and bypass:
+        raise SettingsError(
+            f"bypass forms the ratio to what the sampler computed, and row {row.id} was sampled "
+            "under another prompt.",
+            "Set correction to decoupled, or make the rows with the scaffold_ratio behaviour.",
+        )
+    if row is not None:
+        raise SettingsError(
+            f"row {row.id} forms its ratio to what the sampler computed under another prompt.",
+            "Set correction to bypass and importance to none, or make the rows with another "
+            "scaffold_ratio.",
+        )
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Rows as tensors of shape (B, T); padding is 0 where nothing else is said.
+
+    Padded: B rows, T tokens of the longest. Packed: B = 1, T tokens of all.
+    """
+
+    ids: Tensor
+    """int64; the given id where padded"""
+    mask: Tensor
+    """bool; True where a token is trained"""
+    advantages: Tensor
+    """float32; as in the rows, 0 where not trained"""
+    behaviour: Tensor
+    """float32; the sampler's log-probabilities (natural log), 0 where not trained"""
+    sampled: Tensor
+    """bool; True where `behaviour` is of these very ids, False where it is of another prompt"""
+    across: Tensor
+    """bool; True where it is of another prompt, and the ratio is formed to it all the same"""
+    weights: Tensor
+    """float32; what a token's clipped or imitation term counts in the window's loss. An engine
+    that divides one sum by a window's N trained tokens gets the same from weights * N * advantages
+    """
+    shares: Tensor
+    """float32; what a token's divergence counts in the window's loss"""
+    objectives: Tensor
+    """int64; the place in `OBJECTIVES`, -1 where not trained"""
+    stages: Tensor
+    """int64; 0 to 3, -1 for none and where padded"""
+    position: Tensor
+    """int64; 0, 1, 2 ... along each row, padding included"""
+    lengths: Tensor
+    """int64, (rows,); the tokens of each row without its padding, in order"""
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens are trained."""
+        return int(self.mask.sum())
+
+    @property
+    def padding(self) -> float:
+        """The share of the positions that belong to no row, 0 to 1."""
+        return 1 - int(self.lengths.sum()) / self.ids.numel()
+
+    def split(self, values: Tensor) -> list[Tensor]:
+        """The part of each row, (length,), of values of shape (B, T)."""
+        lengths: list[int] = self.lengths.tolist()
+        if len(values) == len(lengths):
+            return [line[:length] for line, length in zip(values, lengths, strict=True)]
+        return list(torch.split(values[0], lengths))
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The same on a device; `lengths` stay where they are."""
+        names = (field.name for field in fields(self) if field.name != "lengths")
+        return Batch(lengths=self.lengths, **{n: getattr(self, n).to(device) for n in names})
+
+
+def collate(rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: int = 0) -> Batch:
+    """Lay rows side by side; `window` is that of the whole step, None: these rows are all of it.
+
+    Raises SettingsError for no rows, for imitation mixed with ratios, for a row that asks for a
+    ratio though its tokens are not those that were sampled, and for a trained token whose
+    advantage or log-probability is not finite.
+    """
+    lines = row_tensors(rows, window)
+    width = max(len(row.ids) for row in rows)
+    fills = {"ids": pad, "stages": -1, "objectives": -1}
+    padded = {name: _padded(parts, width, fills.get(name, 0)) for name, parts in lines.items()}
+    return Batch(
+        **padded,
+        position=torch.arange(width).repeat(len(rows), 1),
+        lengths=torch.tensor([len(row.ids) for row in rows]),
+    )
+
+
+def row_tensors(
+    rows: Sequence[TrainRow], window: WindowWeights | None = None
+) -> dict[str, list[Tensor]]:
+    """By the name of a `Batch`'s field, what each row has for it, (len(ids),).
+
+    Of all fields but `position` and `lengths`. Raises SettingsError as `collate` does.
+    """
+    _check(rows)
+    found: dict[str, list[Tensor]] = {}
+    weights = window or window_weights(rows)
+    for row in rows:
+        for name, line in _row_tensors(row, weights).items():
+            found.setdefault(name, []).append(line)
+    return found
+
+
+def _row_tensors(row: TrainRow, window: WindowWeights) -> dict[str, Tensor]:
+    mask = torch.tensor(row.loss_mask, dtype=torch.bool)
+    numbers = {"advantages": row.advantages, "behaviour": row.behaviour_logprobs}
+    lines = {
+        name: torch.tensor(values, dtype=torch.float32).masked_fill(~mask, 0.0)
+        for name, values in numbers.items()
+    }
+    if not all(line.isfinite().all() for line in lines.values()):
+        raise SettingsError(
+            f"row {row.id} has an advantage or a log-probability that is not finite.",
+            "Leave the row out, and see how its rollout was scored.",
+        )
+    kind = OBJECTIVES.index(row.objective)
+    return lines | {
+        "ids": torch.tensor(row.ids, dtype=torch.int64),
+        "mask": mask,
+        "sampled": mask & torch.tensor(not (row.recompute_logprobs or row.across_prompts)),
+        "across": mask & torch.tensor(row.across_prompts),
+        "weights": window.weights(row),
+        "shares": window.shares(row),
+        "objectives": torch.where(mask, kind, -1),
+        "stages": torch.tensor(row.stages, dtype=torch.int64),
+    }
+
+
+def _check(rows: Sequence[TrainRow]) -> None:
+    if not rows or not any(row.ids for row in rows):
+        raise SettingsError(
+            "there is no token to train on.", "Export rows from a run with finished rollouts."
+        )
+    objectives = {row.objective for row in rows}
+    if "sft" in objectives and len(objectives) > 1:
+        raise SettingsError(
+            "one batch mixes sft rows with rows of another objective.",
+            "Train on one kind of rows at a time.",
+        )
+    barred = next((r for r in rows if r.objective != "sft" and not r.ratio_allowed), None)
+    if barred is not None:
+        raise SettingsError(
+            f"the tokens of row {barred.id} are not those that were sampled, so it has no ratio.",
+            "Collect with a model that returns token ids, in free decoding, or train by sft.",
+        )
+
+
+def _padded(lines: Sequence[Tensor], width: int, fill: int) -> Tensor:
+    """(B, width), of the lines' dtype."""
+    padded = torch.full((len(lines), width), fill, dtype=lines[0].dtype)
+    for row, line in zip(padded, lines, strict=True):
+        row[: len(line)] = line
+    return padded
+
+
+def pack(rows: Sequence[TrainRow], window: WindowWeights | None = None) -> Batch:
+    """Lay rows one after the other; `window` is that of the whole step, None: these are all of it.
+
+    Raises SettingsError as `collate` does.
+    """
+    lines = row_tensors(rows, window)
+    lengths = [len(row.ids) for row in rows]
+    return Batch(
+        **{name: torch.cat(parts).unsqueeze(0) for name, parts in lines.items()},
+        position=torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0),
+        lengths=torch.tensor(lengths),
+    )
+
+
+def bins(rows: Sequence[TrainRow], tokens: int) -> list[list[TrainRow]]:
+    """Rows divided into bins of at most so many tokens, by first fit, longest rows first.
+
+    First-fit decreasing needs at most 11/9 of the fewest possible bins, and one more (Dosa, 2007).
+    A row that is longer by itself has a bin of its own. Rows of one length keep their order.
+    """
+    found: list[list[TrainRow]] = []
+    room: list[int] = []
+    for row in sorted(rows, key=lambda row: -len(row.ids)):
+        length = len(row.ids)
+        place = next((i for i, left in enumerate(room) if left >= length), len(room))
+        if place == len(room):
+            found.append([])
+            room.append(tokens)
+        found[place].append(row)
+        room[place] -= length
+    return found

@@ -1,0 +1,89 @@
+"""What a step makes small, as settings; the equation is in `objective`.
+
+Reading them needs no torch, so that a configuration is refused before anything heavy is loaded.
+"""
+
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from rubricem.training.rows.row import Objective
+
+Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
+"""how a window's tokens become one number, for each objective by itself:
+
+- `token-mean`: each trained token counts alike, so that the longest stage counts most (DAPO);
+- `stage-mean`: the mean over the stages that have a trained token, of the token-mean of each;
+- `sequence-mean`: the mean over rows, of the token-mean of each (GRPO, arXiv:2402.03300);
+- `token-sum`: the sum of a row's tokens over a constant, then the mean over rows: no row's length
+  changes what its tokens count (Dr. GRPO, arXiv:2503.20783)
+"""
+Correction = Literal["decoupled", "bypass"]
+"""what the ratio is formed to: the policy before the update, recomputed by the trainer, with a
+weight for what separates that one from the sampler (`decoupled`); or the sampler (`bypass`)"""
+Importance = Literal["truncate", "mask", "none"]
+"""the weight old / behaviour of a token, with no gradient: held at `cap` (TIS); itself inside
+`band` and 0 outside (IcePop); or always 1"""
+
+
+class ObjectiveConfig(BaseModel):
+    """The clipped objective of a window. Raises ValidationError for settings that contradict."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    aggregation: Aggregation = "token-mean"
+    """how a window's tokens become one number, for each objective by itself"""
+    token_budget: int | None = Field(default=None, ge=1)
+    """tokens a row may have; what `token-sum` divides by, and nothing else reads"""
+    clip: tuple[float, float] = (0.2, 0.2)
+    """how far below 1 and above 1 the ratio may go"""
+    dual_clip: float | None = Field(default=None, gt=1)
+    """with a negative advantage, a token's term is held at this many times its size, so that a
+    ratio of hundreds does not decide the step (arXiv:1912.09729); None: it is not held"""
+    beta: float = Field(default=0.0, ge=0)
+    """of k3, the divergence from the reference"""
+    correction: Correction = "decoupled"
+    """the ratio is formed to the policy before the update (`decoupled`), or to the sampler"""
+    importance: Importance = "truncate"
+    """the weight old / behaviour of a token: held at `cap`, 0 outside `band`, or always 1"""
+    cap: float = Field(default=2.0, ge=1)
+    """of `truncate`"""
+    band: tuple[float, float] = (0.5, 5.0)
+    """of `mask`"""
+    policy_weight: float = Field(default=1.0, ge=0)
+    """of the stage rows' own mean in the loss"""
+    reflect_weight: float = Field(default=1.0, ge=0)
+    """of the reflection rows' own mean"""
+    judge_weight: float = Field(default=1.0, ge=0)
+    """of the judge rows' own mean"""
+
+    @model_validator(mode="after")
+    def _ranges_hold_one(self) -> Self:
+        if not (0 < self.clip[0] < 1 and self.clip[1] > 0):
+            raise ValueError("clip is how far the ratio may fall (below 1) and rise, both above 0")
+        if not 0 <= self.band[0] < 1 < self.band[1]:
+            raise ValueError("band is a range of weights, and 1 has to lie inside it")
+        return self
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if (self.aggregation == "token-sum") != (self.token_budget is not None):
+            raise ValueError("token_budget goes with the aggregation token-sum, and only with it")
+        if self.correction == "bypass" and self.importance != "none":
+            raise ValueError(
+                "bypass forms the ratio to the sampler itself, which leaves nothing to weigh: "
+                'set importance to "none"'
+            )
+        for name, reader in (("cap", "truncate"), ("band", "mask")):
+            if name in self.model_fields_set and self.importance != reader:
+                raise ValueError(f"{name} goes with the importance {reader}, and only with it")
+        return self
+
+    def weight_of(self, objective: Objective) -> float:
+        """By what an objective's own mean enters the loss; 1 for imitation."""
+        weights: dict[Objective, float] = {
+            "policy": self.policy_weight,
+            "reflect": self.reflect_weight,
+            "judge": self.judge_weight,
+        }
+        return weights.get(objective, 1.0)

@@ -1,0 +1,380 @@
+"""Rounds of collecting and training, one step ahead of each other.
+
+    rollouts     N+1 ---------->  N+2 ---------->
+    judge         N  -->          N+1 -->
+    reflect            N  ------>      N+1 ------>
+    update        N-1's reflections, N's rollouts     N's reflections, N+1's rollouts
+
+While round N is judged, reflected upon and trained, the rollouts of N+1 are sampled from the
+policy before that update; N's reflections become rows a round later, so that nobody waits for
+them (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Which checkpoint a round samples
+from and which state of the bank it sees follow from its number alone. Every finished part is on
+disk before the next begins, and the same call goes on after a kill.
+
+The order in which rounds that overlap reach what they share.
+
+A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
+its reflections included. Rounds overlap, but the bank takes what they teach in their order, and
+each recalls from it as it stood after a round that follows from the numbers alone: so results do
+not depend on which round was faster, or on where a run was killed.
+
+Work that goes on at the same time: until all of it is done, or one part ends it all.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from time import monotonic
+
+from rubricem.memory.schema import Reflection
+from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
+from rubricem.training.collect.gate import RunStopped
+from rubricem.training.collect.groups import Memory, Milestone, StepMemory
+from rubricem.training.extras import in_thread
+from rubricem.training.rounds.numbers import (
+    Variety,
+    both_updates,
+    numbers_of,
+    reflection_numbers,
+    rows_numbers,
+)
+from rubricem.training.rounds.update import (
+    RoundFolders,
+    RoundGroup,
+    RoundRows,
+    Updates,
+    judged_groups,
+    lag,
+    reflected_rows,
+    rollout_rows,
+    usable,
+)
+from rubricem.training.rows.compile import Compiled
+from rubricem.training.rows.credit import RowRule
+from rubricem.training.show.events import Phase, PhaseChanged, RoundTrained, Watch, unwatched
+
+OnPhase = Callable[[Phase, bool], None]
+"""Called with a phase as it begins (True) and ends."""
+_NEXT: dict[str, tuple[Phase, Phase | None]] = {
+    "rollout": ("collect", "judge"),
+    "judge": ("judge", "reflect"),
+    "reflect": ("reflect", None),
+}
+"""of a part that is timed, the phase that ends with it and the one that begins"""
+
+
+@dataclass
+class Milestones:
+    """How far a round of so many groups is, and when it came there."""
+
+    groups: int
+    rolled: asyncio.Event = field(default_factory=asyncio.Event)
+    judged: asyncio.Event = field(default_factory=asyncio.Event)
+    kept: asyncio.Event = field(default_factory=asyncio.Event)
+    seconds: dict[str, float] = field(default_factory=dict)
+    """of each part; of a round that went on after a kill, from there"""
+    on_phase: OnPhase = lambda phase, running: None
+
+    def __post_init__(self) -> None:
+        self._reached: dict[Milestone, set[str]] = {"rolled": set(), "judged": set()}
+        self._last: float | None = None
+
+    def begin(self) -> None:
+        self._last = time.monotonic()
+        self.on_phase("collect", True)
+
+    def reached(self, milestone: Milestone, group: str) -> None:
+        self._reached[milestone].add(group)
+        if len(self._reached[milestone]) == self.groups:
+            if milestone == "rolled":
+                self._pass("rollout", self.rolled)
+            else:
+                self._pass("judge", self.judged)
+
+    def all_kept(self) -> None:
+        """Also of a round that was kept before a kill, and passes no milestone any more."""
+        self._pass("reflect", self.kept)
+        self.rolled.set()
+        self.judged.set()
+
+    def _pass(self, part: str, event: asyncio.Event) -> None:
+        if not event.is_set():
+            now = time.monotonic()
+            if self._last is not None:
+                self.seconds[part], self._last = now - self._last, now
+                over, begun = _NEXT[part]
+                self.on_phase(over, False)
+                if begun is not None:
+                    self.on_phase(begun, True)
+            event.set()
+
+
+class InTurn:
+    """The bank of a round, which is put into only after the round before is kept."""
+
+    def __init__(self, memory: Memory, before: asyncio.Event, idle: asyncio.Event) -> None:
+        """`idle` is set once the round only waits for the one before, with no call in flight."""
+        self._memory = memory
+        self._before = before
+        self._idle = idle
+
+    async def generation(self) -> int:
+        return await self._memory.generation()
+
+    def pin(self, generation: int, *, own: bool = True) -> None:
+        self._memory.pin(generation, own=own)
+
+    async def put(self, reflection: Reflection) -> bool:
+        self._idle.set()
+        await self._before.wait()
+        return await self._memory.put(reflection)
+
+
+def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
+    """The round after which the bank is as a round sees it; -1: as it was at the beginning.
+
+    A round that runs ahead waits for no reflections of the two before it, which may take as long
+    as two rounds; one that asked the same questions it does wait for: what it taught of them has
+    to be there. It never sees less than the round before saw.
+    """
+    return max(_recalls_after(curriculum, n, ahead) for n in range(number + 1))
+
+
+def _recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
+    own, over = _asked(curriculum, number), max(number - 1 - 2 * ahead, -1)
+    shares = (n for n in range(number - 1, over, -1) if own & _asked(curriculum, n))
+    return next(shares, over)
+
+
+def _asked(curriculum: Curriculum, number: int) -> set[str]:
+    return {question.question for question in curriculum.batch(number).questions}
+
+
+async def all_of(
+    tasks: Sequence["asyncio.Task[None]"],
+    stop: asyncio.Event | None,
+    ending: Collection[asyncio.Event],
+) -> None:
+    """Return when all are done; what one raises ends the others and is raised.
+
+    `stop`, once set, is a RunStopped by a person; spent money is one too. Everybody was told then:
+    whoever is to set an event of `ending` is let finish and keep the calls in flight.
+    """
+    stopped, left = asyncio.ensure_future(_stopped(stop)), set(tasks)
+    try:
+        while left:
+            over, _ = await asyncio.wait({*left, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if any(isinstance(task.exception(), RunStopped) for task in over):
+                await asyncio.gather(*(event.wait() for event in ending))
+            for task in over:
+                task.result()
+            left -= over
+    finally:
+        for task in (*tasks, stopped):
+            task.cancel()
+        await asyncio.gather(*tasks, stopped, return_exceptions=True)
+
+
+async def _stopped(stop: asyncio.Event | None) -> None:
+    if stop is None:
+        await asyncio.get_running_loop().create_future()
+    else:
+        await stop.wait()
+    raise RunStopped.by_a_person("The training was interrupted.")
+
+
+OpenRound = Callable[[int, QuestionBatch], AbstractAsyncContextManager[Collector]]
+KEPT = "kept"
+"""the part of a round that holds the state of the bank after it"""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRules:
+    """How rounds follow one another, and which of their rows are trained."""
+
+    rounds: int
+    ahead: int
+    max_staleness: int
+    max_row_tokens: int
+    rows: RowRule
+
+
+@dataclass
+class Rounds:
+    """All rounds of one training run that are not done yet."""
+
+    rules: RoundRules
+    curriculum: Curriculum
+    folders: RoundFolders
+    open_round: OpenRound
+    updates: Updates
+    held_out: Callable[[int], Awaitable[None]]
+    """asks the held-out questions after so many updates, if they are to be asked then"""
+    variety: Variety = field(default_factory=Variety)
+    tell: Callable[[str], None] = lambda line: None
+    watch: Watch = unwatched
+    stop: asyncio.Event | None = None
+    """once set, no call begins any more, and the run ends when those in flight are kept"""
+    _collecting: set[asyncio.Event] = field(default_factory=set, init=False)
+
+    async def run(self) -> None:
+        """Do every round that is not done. Raises what ended it: RunStopped at `stop`."""
+        done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.rules.rounds)
+        self._at = {n: self._milestones(n) for n in rounds}
+        self._trained = [asyncio.Event() for _ in range(max(done, self.rules.rounds) + 1)]
+        for updates in range(done):
+            self._trained[updates].set()
+        await self._let_sample(done)
+        tasks = [asyncio.ensure_future(self._train())]
+        tasks += [asyncio.ensure_future(self._collect(number)) for number in rounds]
+        await all_of(tasks, self.stop, self._collecting)
+
+    def _milestones(self, number: int) -> Milestones:
+        return Milestones(
+            len(self.curriculum.batch(number).questions), on_phase=partial(self._changed, number)
+        )
+
+    def _changed(self, number: int, phase: Phase, running: bool) -> None:
+        self.watch(PhaseChanged(phase, number + 1, running))
+
+    async def _let_sample(self, updates: int) -> None:
+        """Let the rounds begin that sample from the checkpoint after so many updates."""
+        last = updates + self.rules.ahead
+        if (checkpoint := self.updates.checkpoint) is not None:
+            for number in range(last if updates else 0, last + 1):
+                await asyncio.to_thread(self.folders.keep_policy, number, checkpoint)
+        self._trained[updates].set()
+
+    async def _collect(self, number: int) -> None:
+        """One round: rollouts, judgement, reflections, and what they teach into the bank."""
+        at, run = self._at[number], self.folders.round(number)
+        if run.part(0, KEPT, StepMemory) is None:
+            await self._its_turn(number)
+            at.begin()
+            async with self.open_round(number, self.curriculum.batch(number)) as collector:
+                await self._collected(number, collector)
+        await asyncio.to_thread(self.folders.release_policy, number)
+        at.all_kept()
+        self.tell(f"round {number + 1} of {self.rules.rounds} is collected")
+
+    async def _its_turn(self, number: int) -> None:
+        """Return once there is nothing left that the round has to wait for."""
+        before = self._at.get(number - 1)
+        if before is not None:
+            await before.rolled.wait()
+        await self._trained[max(number - self.rules.ahead, 0)].wait()
+        for earlier in range(recalls_after(self.curriculum, number, self.rules.ahead) + 1):
+            if earlier in self._at:
+                await self._at[earlier].kept.wait()
+
+    async def _collected(self, number: int, collector: Collector) -> None:
+        at, run = self._at[number], self.folders.round(number)
+        before = self._at.get(number - 1)
+        collector.reached = at.reached
+        collector.fresh = self.curriculum.batch(number).fresh
+        seen = self._bank_seen_by(number)
+        if collector.memory is not None and seen is not None:
+            run.save_part(0, "snapshot", seen)
+        with self._awaited_at_stop() as idle:
+            if collector.memory is not None and before is not None:
+                collector.memory = InTurn(collector.memory, before.kept, idle)
+            await collector.collect(self.stop)
+        if before is not None:
+            await before.kept.wait()
+        generation = await collector.memory.generation() if collector.memory is not None else 0
+        run.save_part(0, KEPT, StepMemory(generation=generation))
+
+    async def _ask_held_out(self, updates: int) -> None:
+        with self._awaited_at_stop():
+            await self.held_out(updates)
+
+    @contextmanager
+    def _awaited_at_stop(self) -> Iterator[asyncio.Event]:
+        """Whoever stops the rounds waits until the event is set, at the latest at the end."""
+        idle = asyncio.Event()
+        self._collecting.add(idle)
+        try:
+            yield idle
+        finally:
+            idle.set()
+
+    def _bank_seen_by(self, number: int) -> StepMemory | None:
+        """The state of the bank that a round recalls from; None: as it is when round 0 begins."""
+        after = recalls_after(self.curriculum, number, self.rules.ahead)
+        if after >= 0:
+            return self.folders.round(after).part(0, KEPT, StepMemory)
+        return self.folders.round(0).part(0, "snapshot", StepMemory) if number else None
+
+    async def _train(self) -> None:
+        """Every update that is not saved yet, each as soon as what it needs is there."""
+        for number in range(self.updates.done, self.rules.rounds):
+            await self._ask_held_out(number)
+            await self._update(number)
+        await self._ask_held_out(self.updates.done)
+
+    async def _update(self, number: int) -> None:
+        """The two updates of a round, saved as one; once the second begins they come to that."""
+        began = monotonic()
+        waited, before, reflections = await self._reflections_before(number)
+        reflected = await in_thread(partial(self.updates.update, reflections.rows))
+        waited += await _waited_for(self._at[number].judged)
+        with self._awaited_at_stop():
+            groups, rollouts = await asyncio.to_thread(self._rollouts, number)
+            self._changed(number, "update", True)
+            trained = await in_thread(partial(self.updates.update, rollouts.rows))
+            metrics = {
+                "round": float(number + 1),
+                **both_updates(reflected, trained),
+                **await asyncio.to_thread(numbers_of, groups, self.rules.rows),
+                **reflection_numbers(before),
+                **await self.variety(groups),
+                **rows_numbers(rollouts, reflections),
+                **self._seconds(number),
+                "seconds/wait": waited,
+                "seconds/train": monotonic() - began - waited,
+            }
+            await in_thread(partial(self.updates.save, metrics))
+            await self._let_sample(number + 1)
+            self._changed(number, "update", False)
+            self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
+
+    async def _reflections_before(self, number: int) -> tuple[float, list[RoundGroup], RoundRows]:
+        """The seconds waited for the round before to be kept, its groups and reflection rows."""
+        if not number:
+            return 0.0, [], RoundRows()
+        waited = await _waited_for(self._at[number - 1].kept)
+        return waited, *await asyncio.to_thread(self._reflections, number - 1)
+
+    def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
+        run = self.folders.round(number)
+        groups = judged_groups(run, number)
+        found = reflected_rows(groups, run.manifest().policy_version)
+        return groups, self._usable(found, number, number + 1)
+
+    def _rollouts(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
+        groups = judged_groups(self.folders.round(number), number)
+        return groups, self._usable(rollout_rows(groups, self.rules.rows), number, number)
+
+    def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
+        """The rows of a round that a policy after so many updates is trained on."""
+        rounds, changes = range(number + 1), self.updates.changes
+        versions = [self.folders.round(n).manifest().policy_version for n in rounds]
+        sampled = [changes(max(n - self.rules.ahead, 0)) for n in rounds]
+        staleness = lag(versions, sampled, number, changes(updates))
+        return usable(found, staleness, self.rules.max_staleness, self.rules.max_row_tokens)
+
+    def _seconds(self, number: int) -> dict[str, float]:
+        """Of the round's rollouts and judgement, and of the reflections of the one before."""
+        before = self._at[number - 1].seconds if number - 1 in self._at else {}
+        timed = {**self._at[number].seconds, "reflect": before.get("reflect")}
+        return {f"seconds/{part}": took for part, took in timed.items() if took is not None}
+
+
+async def _waited_for(event: asyncio.Event) -> float:
+    began = monotonic()
+    await event.wait()
+    return monotonic() - began

@@ -1,0 +1,372 @@
+"""What on-policy rounds are told: the table `[rounds]` of a training configuration.
+
+    [rounds]
+    questions = "questions.jsonl"
+    rounds = 6
+    questions_per_round = 8
+    group_size = 4
+    judge_base_url = "http://localhost:8001/v1"
+    scaffold = "linear"           # RuscaRL: members are shown less and less of the rubric
+
+Paths are relative to the file that names them. Everything outside the table is the engine's.
+
+What `rubricem train` is told: rows of files, of collected runs, or rounds that make their own.
+
+    out = "runs/first"
+    rows = ["collected/monday", "collected/tuesday", "more/rows.jsonl"]
+    credit = "ss-grpo"                    # or another of `training.rows.credit`, or a matrix
+    scaffold_ratio = "unscaffolded"
+    rules = ["citation"]                  # sft: rejection rules beyond the first four
+
+A folder that `rubricem collect` wrote is compiled here; with a table `[rounds]` the policy
+collects by itself. What is compiled is kept in OUT/rows, so that a run that goes on, or is looked
+into, finds what it was trained on.
+"""
+
+import tomllib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rubricem.agent.research.scaffold import Rule
+from rubricem.memory.errors import SettingsError
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.collect.questions import HUB
+from rubricem.training.collect.scaffolding import ScaffoldRule, scaffold_rule
+from rubricem.training.collect.setup import NONE
+from rubricem.training.local.local_config import (
+    Config,
+    EngineConfig,
+    Method,
+    TrainConfig,
+    build_config,
+    checked_config,
+)
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.compile import Compiled
+from rubricem.training.rows.credit import DR_GRPO, RowRule, row_rule
+from rubricem.training.rows.forms import compiled_run, compiled_traces, write_rows
+from rubricem.training.rows.imitate import rules_named
+
+TABLE = "rounds"
+CHANGEABLE = {
+    "rounds", "held_out_every", "refresh", "base_url", "judge_base_url", "embed_answers",
+    "max_run_cost",
+}  # fmt: skip
+"""what may differ when the rounds of a folder go on"""
+
+
+class RoundsConfig(BaseModel):
+    """What is collected between updates; what is not known is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    questions: str
+    """as `rubricem collect` takes them: a file, a folder saved by datasets, or hf:org/name"""
+    held_out: str | None = None
+    """questions that are never trained on, asked before, between and after"""
+    held_out_every: int = Field(default=1, ge=1)
+    """rounds between two askings of them; before the first and after the last they always are"""
+    rounds: int = Field(ge=1)
+    """how many there are; more may be asked for when a folder goes on"""
+    questions_per_round: int = Field(default=4, ge=1)
+    """questions of one round"""
+    group_size: int = Field(default=4, ge=2)
+    """rollouts of each question"""
+    windows: int = Field(default=0, ge=0)
+    """rounds of new questions after which the same are asked again; the paper has 3, 0: never"""
+    base_url: str | None = None
+    """a server that samples in place of the embedded model; `refresh` gives it each checkpoint"""
+    model: str | None = None
+    """the server's name of the weights that training begins with"""
+    refresh: tuple[str, ...] = ()
+    """a command that has the server sample from the checkpoint whose folder is put in the place
+    of {checkpoint}; what it prints last is the model to ask for, by a name that no other checkpoint
+    has had"""
+    judge: str = "stage"
+    """as `--judge` of `rubricem collect` takes it"""
+    judge_model: str | None = None
+    """None: the weights that training began with, never the adapter in training"""
+    judge_base_url: str | None = None
+    """a server that judges"""
+    source: tuple[str, ...] = Field(default=("python",), min_length=1)
+    """what rollouts search, as in the settings"""
+    tool_calls: int = Field(default=10, ge=1)
+    """of a rollout"""
+    max_tokens: int = Field(default=4096, ge=16)
+    """of one turn"""
+    reflections: int = Field(default=8, ge=0, le=64)
+    """candidates on one trajectory of each group; they are rows of their own a round later"""
+    least_reflection_score: float | None = Field(default=None, ge=0, le=1)
+    """as in the settings"""
+    scaffold: str | None = None
+    """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
+    (`training.collect.scaffolding`); None: nothing"""
+    scaffold_decay: str = "sigmoid"
+    """how that fades from the first round to the last: `sigmoid:STEEPNESS:MIDDLE`, `linear`,
+    `power:N`, `constant`"""
+    embed_answers: bool = False
+    """load the embedding model to measure how far apart answers are in meaning; where the bank has
+    it loaded, that is measured anyway"""
+    max_run_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
+    prices are by the models' names, and a checkpoint's is that of `model`"""
+    ahead: int = Field(default=1, ge=0, le=1)
+    """rounds whose rollouts begin before the update of the one before; 0: strictly on-policy"""
+    max_staleness: int = Field(default=2, ge=0)
+    """updates between the policy that wrote a row and the one it trains; older rows are dropped"""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for wrong, told in _contradictions(self):
+            if wrong:
+                raise ValueError(told)
+        return self
+
+    def scaffold_of(self, number: int) -> ScaffoldRule | None:
+        """The scaffold of a round, counted from 0; None without one."""
+        progress = number / (self.rounds - 1) if self.rounds > 1 else 0.0
+        return scaffold_rule(self.scaffold, self.scaffold_decay, min(progress, 1.0))
+
+    @property
+    def lag(self) -> int:
+        """Updates by which the oldest rows of an undisturbed run lag."""
+        return self.ahead + (1 if self.reflections else 0)
+
+
+def build_rounds(values: Any, folder: Path) -> RoundsConfig:
+    """The table's configuration. Raises SettingsError with every fault in a sentence."""
+    try:
+        config = RoundsConfig.model_validate(values)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: "
+            f"{fault['msg'].removeprefix('Value error, ')}"
+            for fault in error.errors()
+        )
+        known = ", ".join(RoundsConfig.model_fields)
+        raise SettingsError(f"[{TABLE}] is wrong: {faults}.", f"It may set {known}.") from error
+    config.scaffold_of(0)
+    return config.model_copy(
+        update={
+            "questions": _beside(folder, config.questions),
+            "held_out": config.held_out and _beside(folder, config.held_out),
+            "judge_model": config.judge_model and _source(folder, config.judge_model),
+            "source": tuple(_source(folder, name) for name in config.source),
+        }
+    )
+
+
+def _contradictions(config: RoundsConfig) -> tuple[tuple[bool, str], ...]:
+    return (
+        (config.judge == NONE, "without a judge there is nothing to learn from"),
+        (
+            config.max_staleness < config.lag,
+            f"max_staleness {config.max_staleness} would drop what lags by {config.lag} updates: "
+            "reflections lag one more than rollouts, which lag by `ahead`",
+        ),
+        (
+            config.scaffold is None and "scaffold_decay" in config.model_fields_set,
+            "scaffold_decay needs a scaffold",
+        ),
+        (
+            config.held_out is None and "held_out_every" in config.model_fields_set,
+            "held_out_every needs held_out",
+        ),
+        (
+            config.least_reflection_score is not None and not config.reflections,
+            "least_reflection_score is about reflections, and there are none",
+        ),
+        (bool(config.windows) and not config.reflections, "windows replay what reflections taught"),
+        (
+            len({bool(config.base_url), bool(config.model), bool(config.refresh)}) > 1,
+            "a server needs base_url, model and refresh: without the last it would go on sampling "
+            "the first policy",
+        ),
+    )
+
+
+def _beside(folder: Path, name: str) -> str:
+    return name if name.startswith(HUB) else str(folder / Path(name).expanduser())
+
+
+def _source(folder: Path, name: str) -> str:
+    """A folder, of documents or of a checkpoint, is beside the file; other names are their own."""
+    path = folder / Path(name).expanduser()
+    return str(path) if path.is_dir() else name
+
+
+Tell = Callable[[str], None]
+CREDIT, RATIO, RULES = "credit", "scaffold_ratio", "rules"
+_ARGUMENTS = {CREDIT: "credit", RATIO: "ratio"}
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsJob:
+    """A training run: its engine's configuration, and where the rows come from."""
+
+    config: EngineConfig
+    rounds: RoundsConfig | None
+    """None: `config` is a TrainConfig, which names its rows"""
+    rule: RowRule
+    """how judged groups become rows"""
+    rules: frozenset[Rule] = frozenset()
+    """the rejection rules beyond the first four, of runs that are imitated"""
+
+
+def read_job(path: Path, method: Method) -> RoundsJob:
+    """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
+    return build_job(values, path.parent, method)
+
+
+def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob:
+    """The job of values whose paths are relative to a folder."""
+    values = dict(values)
+    if RULES in values:
+        rules = rules_named(values.pop(RULES))
+        return replace(_imitating(build_job(values, folder, method), method), rules=rules)
+    table = values.pop(TABLE, None)
+    told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
+    rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
+    if table is None:
+        return _of_rows(build_config(values, folder), rule, told, method)
+    if method != "ss-grpo" or "rows" in values:
+        raise SettingsError(
+            f"[{TABLE}] makes rows of its own, for ss-grpo.",
+            f"Leave out `rows`, or [{TABLE}]; imitate accepted traces by `rubricem train sft`.",
+        )
+    if "save_every" in values:
+        raise SettingsError(
+            f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
+        )
+    config = _settled(checked_config(values, folder, EngineConfig), rule, told)
+    rounds = build_rounds(table, folder)
+    _check_scaffold(config, rounds, rule)
+    return RoundsJob(config, rounds, rule)
+
+
+def _imitating(job: RoundsJob, method: Method) -> RoundsJob:
+    """The same, of a training that `rules` can shape. Raises SettingsError for another one."""
+    rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
+    if method != "sft" or not any(map(_is_run, rows)):
+        raise SettingsError(
+            f"{RULES}: this chooses among the runs that are imitated; the policy gradient has "
+            "none, and exported rows were made with theirs.",
+            f"Leave out {RULES}, or name the runs' folders under sft.",
+        )
+    return job
+
+
+def _of_rows(
+    config: TrainConfig, rule: RowRule, told: Mapping[str, Any], method: Method
+) -> RoundsJob:
+    if told and (method == "sft" or not any(map(_is_run, config.rows))):
+        names = " and ".join(told)
+        raise SettingsError(
+            f"{names}: this acts on judged groups of collected runs and rounds; imitation has "
+            "none, and exported rows were made with theirs.",
+            f"Leave out {names}, or name the runs' folders under ss-grpo.",
+        )
+    return RoundsJob(_settled(config, rule, told), None, rule)
+
+
+def _settled(config: Config, rule: RowRule, told: Mapping[str, Any]) -> Config:
+    """The configuration with the objective that the rule is defined by.
+
+    Raises SettingsError where another one is set.
+    """
+    implied: dict[str, Any] = {}
+    if told.get(CREDIT) == DR_GRPO:
+        implied |= {"aggregation": "token-sum", "token_budget": config.max_row_tokens}
+    if rule.ratio == "behaviour":
+        implied |= {"correction": "bypass", "importance": "none"}
+    given = config.objective.model_dump(exclude_unset=True)
+    wrong = sorted(n for n in implied.keys() & given.keys() - {"token_budget"}
+                   if given[n] != implied[n])  # fmt: skip
+    if wrong:
+        need = ", ".join(f"{name} = {implied[name]!r}" for name in wrong)
+        names = " and ".join(f"{name} {value}" for name, value in told.items())
+        raise SettingsError(
+            f"{names} goes with {need}, and [objective] sets something else.",
+            f"Leave out {', '.join(wrong)} under [objective].",
+        )
+    objective = ObjectiveConfig.model_validate({**implied, **given})
+    return config.model_copy(update={"objective": objective})
+
+
+def _check_scaffold(config: EngineConfig, rounds: RoundsConfig, rule: RowRule) -> None:
+    """Whether the ratio can be formed of what the rounds will collect."""
+    if rounds.scaffold is None and rule.ratio != "unscaffolded":
+        raise SettingsError(
+            f"{RATIO} is about rollouts under a scaffold, and [{TABLE}] shows none.",
+            f"Set scaffold under [{TABLE}], or leave out {RATIO}.",
+        )
+    bypass = config.objective.correction == "bypass"
+    if rounds.scaffold is not None and rule.ratio == "unscaffolded" and bypass:
+        raise SettingsError(
+            "bypass forms the ratio to the sampler, which saw a scaffold that the rows have not.",
+            f'Set {RATIO} to "behaviour" if that is meant, or correction to "decoupled".',
+        )
+
+
+async def with_rows(
+    config: TrainConfig,
+    rule: RowRule,
+    method: Method,
+    tell: Tell,
+    rules: Collection[Rule] = (),
+) -> TrainConfig:
+    """The same with files of rows alone: runs that were collected are compiled into OUT/rows.
+
+    `rules`: those of a job. What is left out is told with its count by reason. Raises
+    SettingsError for a folder that holds no run, whose run does not fit the method, or where all of
+    them come to no row.
+    """
+    files, every = list[Path](), Compiled()
+    for number, path in enumerate(config.rows):
+        if not _is_run(path):
+            files.append(path)
+            continue
+        if method == "sft":
+            found = await compiled_traces(path, config.model, rules)
+        else:
+            found = await compiled_run(path, rule, config.model)
+        tell(_told(path, found))
+        every += found
+        files.append(config.out / "rows" / f"{number}.jsonl")
+        write_rows(files[-1], _apart(found, number, len(config.rows)))
+    if not every.rows and all(map(_is_run, config.rows)):
+        why = _left_out(every) or "no step is finished, or none has a rollout"
+        raise SettingsError(
+            f"no rollout of the runs gives a row for {method}: {why}.",
+            "Collect more, or groups whose stages are scored differently.",
+        )
+    return config.model_copy(update={"rows": tuple(files)})
+
+
+def _is_run(path: Path) -> bool:
+    """A collected run that was not exported, which is then taken as it stands."""
+    return RunDirectory(path).exists and not (path / "rows.jsonl").exists()
+
+
+def _apart(found: Compiled, number: int, runs: int) -> Sequence[Any]:
+    """The rows, their groups told from those of the other runs, which are called alike."""
+    if runs == 1:
+        return found.rows
+    return [row.model_copy(update={"group": f"{number}:{row.group}"}) for row in found.rows]
+
+
+def _told(path: Path, found: Compiled) -> str:
+    return "; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found))))
+
+
+def _left_out(found: Compiled) -> str:
+    left = sorted(found.dropped.items(), key=lambda item: -item[1])
+    return "; ".join(f"{count} left out, {reason}" for reason, count in left)

@@ -1,0 +1,235 @@
+"""The rows of a round, read from its finished parts: as soon as all of it is judged, and reflected.
+
+A round's rollouts are trained in its own update, its reflections in the next one, because they
+are written while that update goes on (RubricEM, arXiv:2605.10899, appendix D).
+
+What rounds need of an engine: updates of rows as they come, kept round by round.
+
+Where the rounds of a training run keep what they collected, beside its checkpoints.
+
+OUT/rounds.json             what shapes the rounds; going on with others is refused
+OUT/rounds/NNN/             one round: a collecting run of one step
+OUT/rounds/NNN/policy/      the checkpoint that its rollouts and reflections are sampled from
+OUT/held_out/NNN/           the held-out questions after NNN updates, a collecting run too
+OUT/data/                   the bank and the rubrics that the rounds share
+
+A round's policy is a copy, since the training removes its older checkpoints while rollouts go on.
+"""
+
+import hashlib
+import os
+import shutil
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.runs import writable
+from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage
+from rubricem.training.collect.directory import JOURNAL, RunDirectory
+from rubricem.training.collect.groups import (
+    Reflected,
+    group_name,
+    judged_part,
+    reflected_part,
+    thread_of,
+)
+from rubricem.training.rows.compile import Compiled, policy_rows, reflection_rows
+from rubricem.training.rows.credit import RowRule
+from rubricem.training.rows.row import TrainRow
+
+STALE = "older than {} updates"
+NO_RATIO = "retokenised or forced"
+TOO_LONG = "longer than {} tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundGroup:
+    """A group of a round as its parts on disk have it."""
+
+    name: str
+    """unique among all rounds"""
+    group: TrajectoryGroup
+    judgements: tuple[Judgement, ...]
+    reflected: Reflected | None
+    judging: Usage = NO_USAGE
+    """of scoring and of proposing criteria"""
+    judging_seconds: float | None = None
+    """None: it was not judged, or by a version that did not note it"""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRows:
+    """What an update trains of a round, and what it does not, by reason."""
+
+    rows: tuple[TrainRow, ...] = ()
+    dropped: dict[str, int] = field(default_factory=dict)
+    staleness: int = 0
+    """updates between the policy that wrote the rows and the one that they train"""
+
+
+def judged_groups(run: RunDirectory, number: int) -> list[RoundGroup]:
+    """The groups of a round in the order of its questions."""
+    asked, size = run.questions(), run.manifest().group_size
+    return [_group(run, number, place, size) for place in range(len(asked))]
+
+
+def rollout_rows(groups: Sequence[RoundGroup], rule: RowRule) -> Compiled:
+    """Rows of all rollouts; each group is whole, since none is judged before it is."""
+    found = Compiled()
+    for one in groups:
+        found += policy_rows(one.group, one.judgements, rule, name=one.name)
+    return found
+
+
+def reflected_rows(groups: Sequence[RoundGroup], policy_version: str) -> Compiled:
+    """Rows of all reflections, those on one trajectory against their own mean."""
+    found = Compiled()
+    for one in groups:
+        candidates = one.reflected.candidates if one.reflected else ()
+        found += reflection_rows(candidates, policy_version=policy_version)
+    return found
+
+
+def usable(found: Compiled, staleness: int, max_staleness: int, max_row_tokens: int) -> RoundRows:
+    """The rows that may be trained, each of which lags by `staleness` updates."""
+    kept: list[TrainRow] = []
+    dropped = Counter(found.dropped)
+    for row in found.rows:
+        if staleness > max_staleness:
+            dropped[STALE.format(max_staleness)] += 1
+        elif not row.ratio_allowed:
+            dropped[NO_RATIO] += 1
+        elif len(row.ids) > max_row_tokens:
+            dropped[TOO_LONG.format(max_row_tokens)] += 1
+        else:
+            kept.append(row)
+    return RoundRows(tuple(kept), dict(dropped), staleness)
+
+
+def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
+    """By how many updates the policy of a round lags behind one with so many updates.
+
+    `versions` are those that the rounds up to this one were sampled from, as their policies name
+    themselves, and `sampled` the updates that each was to have. A policy that gives the name that
+    an earlier round was given is that earlier one: a server that was not refreshed is found so.
+    A round that trained nothing left the policy as it was, and is no update in any of the counts.
+    """
+    first = versions.index(versions[number])
+    return updates - sampled[first]
+
+
+def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
+    name = group_name(0, place)
+    runs = [run.store.load(thread_of(name, member)) for member in range(size)]
+    judged = run.part(0, judged_part(name), GroupJudgement)
+    return RoundGroup(
+        name=f"r{number:03d}-{name}",
+        group=TrajectoryGroup(
+            question=run.questions()[place].question,
+            trajectories=tuple(t for t in runs if t.status is not Status.FAILED),
+            failures=tuple(t.reason for t in runs if t.status is Status.FAILED),
+        ),
+        judgements=judged.judgements if judged else (),
+        reflected=run.part(0, reflected_part(name), Reflected),
+        judging=_judging(judged) if judged else NO_USAGE,
+        judging_seconds=judged.seconds if judged else None,
+    )
+
+
+def _judging(judged: GroupJudgement) -> Usage:
+    return sum((one.usage for one in judged.judgements), judged.usage)
+
+
+Metrics = Mapping[str, Any]
+
+
+class Updates(Protocol):
+    """A training under way. All but `done` and `checkpoint` block: call it in a thread."""
+
+    @property
+    def done(self) -> int:
+        """Rounds whose update is in a checkpoint, also before a kill."""
+        ...
+
+    @property
+    def checkpoint(self) -> Path | None:
+        """The newest one, or what training began with; None: the base model."""
+        ...
+
+    def changes(self, rounds: int) -> int:
+        """How many of the first so many rounds, all done, have changed the weights."""
+        ...
+
+    def update(self, rows: Sequence[TrainRow]) -> Metrics:
+        """Updates of one window; nothing where there is no row."""
+        ...
+
+    def save(self, metrics: Metrics) -> None:
+        """Keep the round with its metrics: a kill takes back all updates since the last one."""
+        ...
+
+    def keep_best(self) -> None:
+        """Have the newest checkpoint as the best; nothing where none was written."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RoundFolders:
+    """The folder of one training run. Raises StoreError where it cannot be used."""
+
+    out: Path
+    data: Path
+
+    def round(self, number: int) -> RunDirectory:
+        return RunDirectory(self.out / "rounds" / f"{number:03d}")
+
+    def held_out(self, updates: int) -> RunDirectory:
+        return RunDirectory(self.out / "held_out" / f"{updates:03d}")
+
+    @property
+    def held_out_data(self) -> Path:
+        """The rubrics of the held-out questions, made at their first asking and kept."""
+        return self.out / "held_out" / "data"
+
+    def journals(self) -> list[Path]:
+        """Of all rounds and askings so far."""
+        kept = (path for part in ("rounds", "held_out") for path in (self.out / part).glob("*/"))
+        return sorted(path / JOURNAL for path in kept if (path / JOURNAL).exists())
+
+    def policy(self, number: int) -> Path:
+        """The checkpoint of a round; there is none where the base model is sampled."""
+        return self.round(number).folder / "policy"
+
+    def keep_policy(self, number: int, checkpoint: Path) -> None:
+        """Keep a checkpoint for a round: the training removes its own while rollouts go on."""
+        place = self.policy(number)
+        with writable(place):
+            if place.exists() or self.round(number).finished_steps():
+                return
+            temporary = place.with_suffix(".part")
+            shutil.rmtree(temporary, ignore_errors=True)
+            temporary.mkdir(parents=True)
+            for file in checkpoint.resolve().iterdir():
+                if file.is_file():
+                    _share(file, temporary / file.name)
+            temporary.rename(place)
+
+    def release_policy(self, number: int) -> None:
+        """A round that is kept samples no more."""
+        shutil.rmtree(self.policy(number), ignore_errors=True)
+
+
+def round_seed(seed: int, number: int) -> int:
+    """A seed of 32 bits for each round, so that no two sample alike."""
+    return int(hashlib.sha256(f"{seed}\0round {number}".encode()).hexdigest()[:8], 16)
+
+
+def _share(source: Path, target: Path) -> None:
+    """The same file under another name where the disk can, else a copy."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

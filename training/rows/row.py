@@ -1,0 +1,96 @@
+"""What a trainer needs of one sequence: the one value between collecting and every engine.
+
+Position t of every list carries the value for predicting `ids[t]` from what stands before it;
+so position 0 is never trained. Token ids are those that were sampled (token in, token out).
+"""
+
+from typing import ClassVar, Literal, Self, get_args
+
+from pydantic import Field, model_validator
+
+from rubricem.memory.schema import Fields, Upgrade, Versioned
+
+Objective = Literal["policy", "reflect", "judge", "sft"]
+"""`policy`: SS-GRPO on a stage's tokens; `reflect`: GRPO on a reflection; `judge`: GRPO on a
+judge's reasoning and verdict (RM-R1, arXiv:2505.02387); `sft`: imitation"""
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
+
+
+def _with_prompt_tokens(fields: Fields) -> Fields:
+    """Rows of version 1 did not say how long their prompt is: nothing in it has a stage or loss."""
+    pairs = zip(fields.get("loss_mask", ()), fields.get("stages", ()), strict=False)
+    written = (place for place, (on, stage) in enumerate(pairs) if on or stage >= 0)
+    return {**fields, "prompt_tokens": next(written, len(fields.get("ids", ())))}
+
+
+def _unchanged(fields: Fields) -> Fields:
+    """Rows of version 2 are those of 3, and those of 4.
+
+    What knows 2 only would refuse the rows of a judge, and what knows 3 those across prompts.
+    """
+    return fields
+
+
+class TrainRow(Versioned):
+    """One token sequence with what is to be learnt from each of its tokens."""
+
+    upgrades: ClassVar[tuple[Upgrade, ...]] = (_with_prompt_tokens, _unchanged, _unchanged)
+    schema_version: int = 4
+    id: str
+    """unique for each attempt, so that no two rows are ever taken for one"""
+    group: str
+    """rows whose advantages were normalised together"""
+    trajectory: str
+    objective: Objective
+    policy_version: str
+    """of the model that sampled the tokens"""
+    ids: tuple[int, ...]
+    prompt_tokens: int = Field(ge=0)
+    """how many of the ids, at the beginning, are the prompt"""
+    loss_mask: tuple[int, ...]
+    """1 where the token is trained; prompts, tool output and forced tags are 0"""
+    advantages: tuple[float, ...]
+    """0 where masked; 1 on every trained token of an `sft` row"""
+    behaviour_logprobs: tuple[float, ...]
+    """of the sampler, natural log at temperature 1; 0 where masked or unknown"""
+    stages: tuple[int, ...]
+    """0 to 3 as in `Stage`, -1 for none"""
+    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """by what all its tokens' advantages, or their imitation, are multiplied"""
+    ratio_allowed: bool = True
+    """False: retokenised or forced, so no policy-gradient ratio may be formed of it"""
+    scaffolded_prompt: tuple[int, ...] = ()
+    """the prompt that the tokens were sampled under, where a scaffold stood in it: the row's own
+    prompt is the one without. The behaviour log-probabilities hold under this one"""
+    recompute_logprobs: bool = False
+    """True: those of `ids`, which the ratio is formed to, are the trainer's to compute first"""
+    across_prompts: bool = False
+    """True: the ratio is formed to the behaviour log-probabilities, though they hold under the
+    scaffolded prompt: importance sampling from one prompt to the other"""
+    tokenizer: str = ""
+    """hash of the vocabulary that the ids are of (`training.rows.sequences`), where whoever encoded
+    them said it"""
+
+    @model_validator(mode="after")
+    def _aligned(self) -> Self:
+        lengths = {
+            len(values)
+            for values in (
+                self.ids,
+                self.loss_mask,
+                self.advantages,
+                self.behaviour_logprobs,
+                self.stages,
+            )
+        }
+        if len(lengths) != 1:
+            raise ValueError(f"the lists of row {self.id} differ in length: {sorted(lengths)}")
+        if self.ids and self.loss_mask[0]:
+            raise ValueError(f"row {self.id} trains its first token, which nothing predicts")
+        if any(self.loss_mask[: self.prompt_tokens]) or self.prompt_tokens > len(self.ids):
+            raise ValueError(f"row {self.id} trains its prompt, or is shorter than that")
+        if self.scaffolded_prompt and not (self.recompute_logprobs or self.across_prompts):
+            raise ValueError(f"row {self.id} takes log-probabilities of another prompt for its own")
+        if self.recompute_logprobs and self.across_prompts:
+            raise ValueError(f"row {self.id} forms its ratio to two policies")
+        return self

@@ -1,0 +1,254 @@
+"""Transcripts as token sequences: token in, token out, never rendered again.
+
+A sequence is the ids of all kept segments one after another, exactly as the policy read and
+wrote them. A transcript from a chat-only server has no ids; `retokenised` gives it those of a
+tokeniser and marks it, so that no policy-gradient ratio is ever formed of it.
+
+Which vocabulary token ids are of: a short hash that rows carry, and a model is compared by.
+
+It is of the ordinary tokens and their ids. A GGUF file pads its list of tokens and a fine-tuning
+adds special ones, so that with all of them a model's file and its folder would seem to differ.
+
+The tokenizer of a folder of safetensors, as transformers reads it.
+
+It encodes as llama.cpp does of a GGUF file: what stands in a text is text, also where it is written
+like a special token, and the chat template alone puts special ones in.
+"""
+
+import asyncio
+import hashlib
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from rubricem.agent.weights.checkpoints import MODEL
+from rubricem.memory.errors import SettingsError, WeightsError, boundary
+from rubricem.memory.interfaces import Message
+from rubricem.memory.schema import Author, Segment, Stage, Trajectory
+
+STAGES = tuple(Stage)
+NO_STAGE = -1
+
+
+class Tokeniser(Protocol):
+    """The half of a `TokenPolicy` that turns text into its ids."""
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
+    async def encode(self, text: str) -> tuple[int, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSequence:
+    """The tokens of a transcript; every list has one entry per token."""
+
+    ids: tuple[int, ...]
+    written: tuple[bool, ...]
+    """whether the policy wrote it"""
+    logprobs: tuple[float, ...]
+    """of the sampler; 0 for what it did not write, and where it is not known"""
+    stages: tuple[int, ...]
+    """0 to 3 as in `Stage`, -1 for none"""
+    prompt: int
+    """how many of them, at the beginning, are the prompt"""
+    sampled: bool
+    """the policy wrote exactly these ids, and its log-probability of each is known"""
+
+
+def stage_number(stage: Stage | None) -> int:
+    return NO_STAGE if stage is None else STAGES.index(stage)
+
+
+def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
+    """The kept segments as one sequence; None where one of them has no ids."""
+    ids: list[int] = []
+    written: list[bool] = []
+    logprobs: list[float] = []
+    stages: list[int] = []
+    sampled = True
+    for segment in (s for s in segments if s.kept):
+        if segment.token_ids is None:
+            return None
+        count, policy = len(segment.token_ids), segment.author is Author.POLICY
+        known = policy and segment.logprobs is not None and all(map(isfinite, segment.logprobs))
+        sampled &= not policy or (known and not segment.retokenised)
+        ids += segment.token_ids
+        written += [policy] * count
+        logprobs += segment.logprobs if known and segment.logprobs else [0.0] * count
+        stages += [stage_number(segment.stage)] * count
+    prompt = len(segments[0].token_ids or ()) if segments else 0
+    return TokenSequence(
+        tuple(ids), tuple(written), tuple(logprobs), tuple(stages), prompt, sampled
+    )
+
+
+def without_scaffold(trajectory: Trajectory) -> Trajectory:
+    """The same words after the prompt that has no scaffold in it, as training continues it.
+
+    Its log-probabilities are still those under the scaffold.
+    """
+    scaffold = trajectory.scaffold
+    if scaffold is None:
+        return trajectory
+    prompt = trajectory.segments[0].model_copy(update={"token_ids": scaffold.bare_ids})
+    return trajectory.model_copy(
+        update={
+            "system": trajectory.system.removesuffix(scaffold.text),
+            "segments": (prompt, *trajectory.segments[1:]),
+            "scaffold": None,
+        }
+    )
+
+
+async def retokenised(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
+    """The trajectory with ids of a tokeniser's own, as one growing turn after the chat prompt.
+
+    A scaffold is left out of the prompt.
+    """
+    trajectory = without_scaffold(trajectory)
+    segments = []
+    for segment in trajectory.segments:
+        if segment.stage is None:
+            prompt = [Message("system", trajectory.system), Message("user", segment.text)]
+            ids = await tokeniser.render(prompt)
+        else:
+            ids = await tokeniser.encode(segment.text)
+        policy = segment.author is Author.POLICY
+        new = {"token_ids": ids, "logprobs": None, "retokenised": policy}
+        segments.append(segment.model_copy(update=new))
+    return trajectory.model_copy(update={"segments": tuple(segments)})
+
+
+_TOKENS, _KINDS = b"tokenizer.ggml.tokens", b"tokenizer.ggml.token_type"
+_ORDINARY = (1, 6)
+"""kinds of tokens in a GGUF file: normal ones and single bytes"""
+_STRING, _ARRAY = 8, 9
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""bytes of a GGUF value by the number of its type"""
+
+
+def vocabulary_hash(tokens: Iterable[tuple[int, bytes]]) -> str:
+    """16 hexadecimal digits of ids and tokens in any order; empty of none."""
+    ordered = sorted(tokens)
+    text = b"".join(b"%d %s\n" % one for one in ordered)
+    return hashlib.sha256(text).hexdigest()[:16] if ordered else ""
+
+
+def gguf_vocabulary(path: Path) -> str:
+    """The hash of a GGUF file's vocabulary. Raises WeightsError for what is no such file.
+
+    Read here and not by the package gguf, which takes seconds for a list of 150,000 tokens.
+    """
+    with boundary(WeightsError, f"reading the vocabulary of {path.name}"), path.open("rb") as file:
+        found = _fields(file)
+    tokens: list[bytes] = found.get(_TOKENS, [])
+    kinds = array("i", found.get(_KINDS, b""))
+    return vocabulary_hash(
+        (number, token)
+        for number, token in enumerate(tokens)
+        if not kinds or kinds[number] in _ORDINARY
+    )
+
+
+def _fields(file: BinaryIO) -> dict[bytes, Any]:
+    """The two fields about tokens, as far as there are any; what stands behind is not read."""
+    found: dict[bytes, Any] = {}
+    _, _, count = struct.unpack("<8sQQ", file.read(24))
+    for _ in range(count):
+        name = _value(file, _STRING)
+        value = _value(file, *struct.unpack("<I", file.read(4)))
+        if name in (_TOKENS, _KINDS):
+            found[name] = value
+        if len(found) == 2:
+            break
+    return found
+
+
+def _value(file: BinaryIO, kind: int) -> Any:
+    """A value: bytes, or a list of them for an array of strings or arrays."""
+    if kind == _STRING:
+        return file.read(*struct.unpack("<Q", file.read(8)))
+    if kind != _ARRAY:
+        return file.read(_SIZES[kind])
+    inner, count = struct.unpack("<IQ", file.read(12))
+    if inner in _SIZES:
+        return file.read(count * _SIZES[inner])
+    return [_value(file, inner) for _ in range(count)]
+
+
+class FolderTokeniser:
+    """A `training.rows.sequences.Tokeniser` that needs no model."""
+
+    def __init__(self, folder: Path, tokenizer: Any) -> None:
+        """`tokenizer`: of transformers."""
+        self._folder, self._tokenizer = folder, tokenizer
+        special = tokenizer.get_added_vocab()
+        self.vocabulary = vocabulary_hash(
+            (number, token.encode(errors="surrogatepass"))
+            for token, number in tokenizer.get_vocab().items()
+            if token not in special
+        )
+        """its hash; empty where it knows no token"""
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Raises SettingsError where the template is missing or cannot write these messages."""
+        return await asyncio.to_thread(self._rendered, messages)
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await asyncio.to_thread(self._encoded, text, split_special_tokens=True)
+
+    def _rendered(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        if not self._tokenizer.chat_template:
+            raise SettingsError(
+                f"the tokenizer in {self._folder} has no chat template to write prompts by.",
+                "Put the model's chat_template.jinja there, or train a model that has one.",
+            )
+        listed = [asdict(message) for message in messages]
+        with boundary(SettingsError, f"the chat template in {self._folder}"):
+            text = self._tokenizer.apply_chat_template(
+                listed, tokenize=False, add_generation_prompt=True
+            )
+        return self._encoded(text, split_special_tokens=False)
+
+    def _encoded(self, text: str, *, split_special_tokens: bool) -> tuple[int, ...]:
+        found = self._tokenizer(
+            text, add_special_tokens=False, split_special_tokens=split_special_tokens
+        )
+        return tuple(found["input_ids"])
+
+
+def is_folder(model: str) -> bool:
+    """Whether a model's name is a folder of safetensors that llama.cpp cannot load."""
+    folder = Path(model).expanduser()
+    return (folder / "config.json").is_file() and not (folder / MODEL).is_file()
+
+
+def read_tokeniser(folder: Path) -> FolderTokeniser:
+    """The tokenizer of a folder with a config.json. Raises SettingsError where it has none."""
+    from transformers import AutoTokenizer
+
+    missing = SettingsError(
+        f"{folder} has no tokenizer that can be read, and text has to be encoded for its model.",
+        "Put the model's tokenizer.json, tokenizer_config.json and chat template there.",
+    )
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+        found = FolderTokeniser(folder, tokenizer)
+    except Exception as cause:
+        raise missing from cause
+    if not found.vocabulary:  # of some kinds transformers makes one that knows nothing
+        raise missing
+    return found
+
+
+def vocabulary_of(path: Path) -> str:
+    """The hash of a model's vocabulary, of a GGUF file or a folder; empty where it is not known."""
+    if path.is_dir() and is_folder(str(path)):
+        with suppress(SettingsError):
+            return read_tokeniser(path).vocabulary
+        return ""
+    return gguf_vocabulary(path / MODEL if path.is_dir() else path)

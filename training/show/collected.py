@@ -1,0 +1,466 @@
+"""A collected run in numbers: step by step, stage by stage, with the reasons of what went wrong.
+
+Everything is read once, group by group. Means are over what has a value: an unscored stage is in
+no mean, and is counted instead.
+
+What is shown of each rollout of a collected run: a few numbers, and no text of its own.
+
+How the answers of a collected run differ within their groups, and what that is worth.
+
+The best of n counts what sampling again would bring; the reward by place in the group tells
+whether a rubric scaffold helped whoever saw it (RuscaRL, arXiv:2508.16949, section 5).
+
+A collected run as one JSON object: what its page shows, without the texts of stages.
+"""
+
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from rubricem.agent.research.scaffold import Rule, rejected
+from rubricem.judge.base import without_criteria
+from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.rubrics import RubricChange
+from rubricem.memory.schema import NO_USAGE, Stage, Status, Trajectory, Usage
+from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
+from rubricem.training.collect.groups import Reflected, judged_part, member_of, reflected_part
+from rubricem.training.rows.credit import Floats
+from rubricem.training.rows.forms import (
+    By,
+    JudgedGroup,
+    JudgedTrajectory,
+    best_and_worst,
+    compared,
+    judged_groups,
+)
+from rubricem.training.statistics import MeanBestOf, answers_of, mean_best_of, words_apart
+
+MALFORMED = {Rule.NO_ANSWER, Rule.NO_CALL, Rule.STRUCTURE}
+"""rejection rules that the form of a transcript breaks"""
+
+TOLD = {
+    Rule.NO_ANSWER: "no closed answer with text in it",
+    Rule.NO_CALL: "a round without a tool call",
+    Rule.STRUCTURE: "a block that is missing or malformed",
+    Rule.TOOL_ERRORS: "two failed tool calls running",
+}
+"""the rules that are tried, in words"""
+SAME = 1e-3
+"""standard deviation of a score below which the members of a group are taken for equal"""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutNumbers:
+    """One rollout that gave a trajectory."""
+
+    thread: str
+    step: int
+    status: Status
+    reason: str
+    fault: Rule | None
+    """the rejection rule that it breaks; None: none, or it was broken off from outside"""
+    scores: tuple[float | None, ...]
+    """of each stage, in order"""
+    unscored: tuple[str, ...]
+    """why stages that have criteria have no score; empty where it was not judged at all"""
+    missing: int
+    """stages that the policy ended without"""
+    judged: bool
+    tool_calls: int
+    usage: Usage
+    began: float
+    """seconds since 1970"""
+    seconds: float
+    shown: int
+    """criteria in its scaffold"""
+
+    @property
+    def malformed(self) -> bool:
+        return self.fault in MALFORMED
+
+
+@dataclass(frozen=True, slots=True)
+class Extremes:
+    """The best and the worst of a group, with their texts."""
+
+    step: int
+    question: str
+    by: By
+    values: tuple[float, float]
+    best: JudgedTrajectory
+    worst: JudgedTrajectory
+
+    @property
+    def gap(self) -> float:
+        return self.values[0] - self.values[1]
+
+
+def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
+    stages = one.judgement.stages if one.judgement else ()
+    by_stage = {score.stage: score for score in stages}
+    fault = rejected(one) if one.cut_in is None else None
+    return RolloutNumbers(
+        thread=one.thread,
+        step=one.step,
+        status=one.status,
+        reason=one.reason,
+        fault=fault.rule if fault else None,
+        scores=tuple(by_stage[s].score if s in by_stage else None for s in Stage),
+        unscored=tuple(
+            score.unscored_reason
+            for score in stages
+            if score.score is None and not without_criteria(score)
+        ),
+        missing=sum(score.missing for score in stages),
+        judged=one.judgement is not None,
+        tool_calls=one.tool_calls,
+        usage=one.usage,
+        began=one.started_at.timestamp(),
+        seconds=one.seconds,
+        shown=one.scaffold.shown if one.scaffold else 0,
+    )
+
+
+def extremes_of(group: JudgedGroup) -> Extremes | None:
+    """By return, or where fewer than two have one by the score of the answer; None without two."""
+    ways: tuple[By, ...] = ("return", "answer")
+    for by in ways:
+        values = compared(group, by)
+        if np.count_nonzero(~np.isnan(values)) >= 2:
+            best, worst = best_and_worst(values)
+            each = list(group.each())
+            return Extremes(
+                step=group.record.step,
+                question=group.record.question,
+                by=by,
+                values=(float(values[best]), float(values[worst])),
+                best=each[best],
+                worst=each[worst],
+            )
+    return None
+
+
+def spreads(rollouts: Sequence[RolloutNumbers]) -> list[float | None]:
+    """The population standard deviation of each stage's scores; None where fewer than two are."""
+    return [_spread([r.scores[place] for r in rollouts]) for place in range(len(Stage))]
+
+
+def _spread(scores: Sequence[float | None]) -> float | None:
+    known: Floats = np.array([score for score in scores if score is not None])
+    return float(known.std()) if len(known) > 1 else None
+
+
+MOST = 8
+"""groups whose answers are compared word by word: the last ones, since it takes its time"""
+
+
+@dataclass(frozen=True, slots=True)
+class ScaffoldPlace:
+    """A place in the groups of a run under a scaffold; the first is shown the most."""
+
+    place: int
+    shown: float
+    """criteria, on average"""
+    reward: float | None
+    """mean score of the answer; None: none has one"""
+
+
+@dataclass
+class RunVariety:
+    """Filled group by group; each value is of all groups so far, or says of which."""
+
+    scores: list[list[float]] = field(default_factory=list)
+    """of the answers of each group, where they have one"""
+    answers: deque[list[str]] = field(default_factory=lambda: deque(maxlen=MOST))
+    places: dict[int, list[tuple[int, float | None]]] = field(default_factory=dict)
+    """of each place in a group, criteria shown and the answer's score"""
+
+    def add(self, trajectories: Sequence[Trajectory], rollouts: Sequence[RolloutNumbers]) -> None:
+        """Count a group, whose numbers stand in the order of its trajectories."""
+        self.scores.append([score for r in rollouts if (score := r.scores[-1]) is not None])
+        if len(found := answers_of(trajectories)) > 1:
+            self.answers.append(found)
+        for r in rollouts:
+            if (place := member_of(r.thread)) >= 0:
+                self.places.setdefault(place, []).append((r.shown, r.scores[-1]))
+
+    @property
+    def best_of(self) -> MeanBestOf:
+        """The expected answer score of the best of 1, 2, ... rollouts."""
+        return mean_best_of(self.scores)
+
+    @property
+    def by_place(self) -> list[ScaffoldPlace]:
+        """Empty where no rollout was shown anything."""
+        if not any(shown for found in self.places.values() for shown, _ in found):
+            return []
+        return [_place(place, found) for place, found in sorted(self.places.items())]
+
+    @cached_property
+    def words(self) -> tuple[float | None, str]:
+        """1 - Self-BLEU, the mean over the last groups, or None and why it is not known."""
+        try:
+            apart = [value for group in self.answers if (value := words_apart(group)) is not None]
+        except SettingsError as error:
+            return None, f"{error} {error.remedy}"
+        return (fmean(apart), "") if apart else (None, "no group has two answers")
+
+    def told(self) -> list[str]:
+        """Sentences for people; none of what there is nothing to say of."""
+        lines = []
+        if len(curve := self.best_of.scores) > 1:
+            values = ", ".join(f"{n}: {value:.2f}" for n, value in enumerate(curve, 1))
+            lines.append(f"best answer of n, in {self.best_of.groups} whole groups: {values}")
+        apart, why = self.words
+        if self.answers:
+            known = f"{apart:.2f}" if apart is not None else f"not measured, {why}"
+            lines.append(f"1 - Self-BLEU of the last {len(self.answers)} groups: {known}")
+        for one in self.by_place:
+            reward = "unscored" if one.reward is None else f"{one.reward:.2f}"
+            lines.append(f"place {one.place}: {one.shown:.1f} criteria shown, answers {reward}")
+        return lines
+
+    def as_dict(self) -> dict[str, Any]:
+        apart, why = self.words
+        return {
+            "best_of": list(self.best_of.scores),
+            "best_of_groups": self.best_of.groups,
+            "words_apart": apart,
+            "words_apart_unknown": why,
+            "by_place": [
+                {"place": one.place, "shown": one.shown, "reward": one.reward}
+                for one in self.by_place
+            ],
+        }
+
+
+def _place(place: int, found: Sequence[tuple[int, float | None]]) -> ScaffoldPlace:
+    scores = [score for _, score in found if score is not None]
+    return ScaffoldPlace(
+        place, fmean(shown for shown, _ in found), fmean(scores) if scores else None
+    )
+
+
+_PLACE = re.compile(r" at character \d+")
+SHOWN = 12
+"""groups of which the best and the worst are kept: those that are farthest apart"""
+
+
+@dataclass
+class StepNumbers:
+    """One finished step."""
+
+    step: int
+    rollouts: list[RolloutNumbers] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    spreads: list[list[float | None]] = field(default_factory=list)
+    """of each group, the standard deviation of each stage's scores"""
+    changes: list[tuple[str, RubricChange]] = field(default_factory=list)
+    """to the rubrics, each with its question"""
+    notes: list[str] = field(default_factory=list)
+    judging: Usage = NO_USAGE
+    reflecting: Usage = NO_USAGE
+    lost: Usage = NO_USAGE
+    """on rollouts that failed"""
+
+    @property
+    def usage(self) -> Usage:
+        """Of rollouts, lost ones included, of their judge and of reflections."""
+        beside = (self.lost, self.judging, self.reflecting)
+        return total([*(r.usage for r in self.rollouts), *beside])
+
+    def scores(self, stage: int) -> list[float]:
+        """The known scores of a stage, by its place."""
+        return [s for r in self.rollouts if (s := r.scores[stage]) is not None]
+
+    def changed(self, *kinds: str) -> int:
+        return sum(change.kind in kinds for _, change in self.changes)
+
+
+@dataclass
+class RunNumbers:
+    """All finished steps of a run."""
+
+    manifest: Manifest
+    asked: int
+    """questions of the run"""
+    steps: list[StepNumbers]
+    groups: int
+    extremes: list[Extremes]
+    """the best and worst of groups, the farthest apart first"""
+    variety: RunVariety
+    candidates: int
+    accepted: int
+    """reflections written, and kept in the bank"""
+
+    @property
+    def rollouts(self) -> list[RolloutNumbers]:
+        return [rollout for step in self.steps for rollout in step.rollouts]
+
+    @property
+    def failures(self) -> Counter[str]:
+        return Counter(reason for step in self.steps for reason in step.failures)
+
+    @property
+    def unscored(self) -> Counter[str]:
+        return Counter(reason for rollout in self.rollouts for reason in rollout.unscored)
+
+    @property
+    def faults(self) -> Counter[str]:
+        """Rejection rules that rollouts break, in words."""
+        return Counter(TOLD[rollout.fault] for rollout in self.rollouts if rollout.fault)
+
+    @property
+    def early(self) -> Counter[str]:
+        """Why rollouts ended without a whole answer, though with a trajectory; not where in it."""
+        ended = (r for r in self.rollouts if r.status is not Status.FINISHED)
+        return Counter(_PLACE.sub("", rollout.reason) for rollout in ended)
+
+    @property
+    def seconds(self) -> float:
+        """From the first rollout's beginning to the last one's end, pauses included."""
+        rollouts = self.rollouts
+        ends = [r.began + r.seconds for r in rollouts]
+        return max(ends) - min(r.began for r in rollouts) if rollouts else 0.0
+
+    def usage(self) -> dict[str, Usage]:
+        """What was spent on what."""
+        return {
+            "rollouts": total(r.usage for r in self.rollouts),
+            "failed rollouts": total(step.lost for step in self.steps),
+            "judge": total(step.judging for step in self.steps),
+            "reflections": total(step.reflecting for step in self.steps),
+        }
+
+    def scores(self, stage: int) -> list[float]:
+        return [score for step in self.steps for score in step.scores(stage)]
+
+    def spreads(self, stage: int) -> list[float]:
+        """Of each group in which at least two have a score."""
+        found = (group[stage] for step in self.steps for group in step.spreads)
+        return [spread for spread in found if spread is not None]
+
+
+def run_numbers(run: RunDirectory) -> RunNumbers:
+    """Read a run. Raises SettingsError where there is none, StoreError where it is damaged."""
+    manifest = run.manifest()
+    steps = [StepNumbers(step) for step in range(run.finished_steps())]
+    extremes: list[Extremes] = []
+    groups, variety = 0, RunVariety()
+    for group in judged_groups(run):
+        groups += 1
+        step = steps[group.record.step]
+        rollouts = [numbers_of(one) for one in group.each()]
+        step.rollouts += rollouts
+        step.spreads.append(spreads(rollouts))
+        variety.add(group.rollouts.trajectories, rollouts)
+        step.judging += total(j.usage for j in group.judgements if j)
+        _add_record(step, group.record, run)
+        if found := extremes_of(group):
+            extremes = sorted([*extremes, found], key=lambda e: -e.gap)[:SHOWN]
+    candidates = [candidate.accepted for candidate in run.reflections()]
+    asked = len(run.questions())
+    return RunNumbers(
+        manifest, asked, steps, groups, extremes, variety, len(candidates), sum(candidates)
+    )
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    return sum(usages, NO_USAGE)
+
+
+def mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def share(count: int, of: int) -> float | None:
+    return count / of if of else None
+
+
+def unscored_share(rollouts: Sequence[RolloutNumbers]) -> float | None:
+    """Of the stages that the judge was to score."""
+    unscored = sum(len(r.unscored) for r in rollouts)
+    scored = sum(score is not None for r in rollouts for score in r.scores)
+    return share(unscored, unscored + scored)
+
+
+def malformed_share(rollouts: Sequence[RolloutNumbers]) -> float | None:
+    return share(sum(r.malformed for r in rollouts), len(rollouts))
+
+
+def _add_record(step: StepNumbers, record: GroupRecord, run: RunDirectory) -> None:
+    step.failures += record.failures
+    step.notes += record.notes
+    step.lost += record.lost
+    if reflected := run.part(record.step, reflected_part(record.id), Reflected):
+        step.reflecting += reflected.usage
+    judged = run.part(record.step, judged_part(record.id), GroupJudgement)
+    if judged is None:
+        return
+    step.judging += judged.usage
+    step.changes += [(record.question, change) for change in _changes(judged, record)]
+
+
+def _changes(judged: GroupJudgement, record: GroupRecord) -> list[RubricChange]:
+    """What this judging did to the rubrics; their history is also of other runs."""
+    if (before := judged.version_before) is not None:
+        return [change for change in judged.buffer.history if change.version > before]
+    # An older run did not note it: the version it scored under, if it was of these rubrics.
+    if (found := re.match(r"(\d+)-", record.rubric_version)) is None:
+        return []
+    same_step = (change for change in judged.buffer.history if change.step == record.step)
+    return [change for change in same_step if change.version >= int(found[1])]
+
+
+def run_json(run: RunNumbers) -> dict[str, Any]:
+    return {
+        "manifest": run.manifest.model_dump(mode="json"),
+        "groups": run.groups,
+        "rollouts": len(run.rollouts),
+        "seconds": run.seconds,
+        "steps": [_step_json(step) for step in run.steps],
+        "usage": {name: spent.model_dump(mode="json") for name, spent in run.usage().items()},
+        "unscored_share": unscored_share(run.rollouts),
+        "malformed_share": malformed_share(run.rollouts),
+        "failures": dict(run.failures),
+        "ended_early": dict(run.early),
+        "rules_broken": dict(run.faults),
+        "unscored": dict(run.unscored),
+        "reflections": run.candidates,
+        "accepted": run.accepted,
+        "variety": run.variety.as_dict(),
+        "extremes": [
+            {
+                "step": e.step,
+                "question": e.question,
+                "by": e.by,
+                "best": {"thread": e.best.thread, "value": e.values[0]},
+                "worst": {"thread": e.worst.thread, "value": e.values[1]},
+            }
+            for e in run.extremes
+        ],
+    }
+
+
+def _step_json(step: StepNumbers) -> dict[str, Any]:
+    rollouts = step.rollouts
+    return {
+        "step": step.step,
+        "rollouts": len(rollouts),
+        "failed": len(step.failures),
+        "scores": {s.value: mean(step.scores(place)) for place, s in enumerate(Stage)},
+        "unscored_share": unscored_share(rollouts),
+        "malformed_share": malformed_share(rollouts),
+        "tool_calls": mean([r.tool_calls for r in rollouts]),
+        "tokens_written": mean([r.usage.completion_tokens for r in rollouts]),
+        "usage": step.usage.model_dump(mode="json"),
+        "criteria_added": step.changed("added", "returned", "pinned"),
+        "criteria_retired": step.changed("retired"),
+    }

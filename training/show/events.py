@@ -1,0 +1,183 @@
+"""What a training tells while it goes on, to whoever watches: a terminal, a log, event files.
+
+A listener is called from the threads that work, so it must return at once.
+
+Which names the numbers of a training can have, before there is any.
+
+In names, {stage}, {author}, {objective} and {n} stand for what there is of each, {reason} for any
+words; docs/training_numbers.md explains them all.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Literal
+
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Author, Stage
+from rubricem.training.rows.row import OBJECTIVES
+
+Phase = Literal["collect", "judge", "reflect", "update", "held-out", "held-out pairs"]
+Metrics = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RowsDone:
+    """So many parts of a step's window have been through the model."""
+
+    unit: Literal["step", "round"]
+    number: int
+    """of the step or the round, from 1"""
+    of: int
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class StepTaken:
+    """A step on given rows is done, and kept where one is kept then."""
+
+    number: int
+    of: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTrained:
+    """A round's updates are done and kept."""
+
+    number: int
+    of: int
+    metrics: Metrics
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseChanged:
+    """A phase of a round began or ended; several go on at the same time."""
+
+    phase: Phase
+    number: int
+    """of the round, from 1; of what is held out the updates or rounds before it"""
+    running: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOutJudged:
+    """The held-out questions are judged after so many rounds' updates."""
+
+    updates: int
+    metrics: Metrics
+
+
+Event = RowsDone | StepTaken | RoundTrained | PhaseChanged | HeldOutJudged
+Watch = Callable[[Event], None]
+
+
+def unwatched(event: Event) -> None:
+    """The `Watch` of a caller that shows nothing."""
+
+
+def watched_by(*watches: Watch) -> Watch:
+    """One listener that tells several, in order."""
+
+    def tell(event: Event) -> None:
+        for watch in watches:
+            watch(event)
+
+    return tell
+
+
+_UPDATES = """
+step round loss {objective}_loss negative_log_likelihood {stage}_loss grad_norm rate tokens
+tokens_read padding_share rows rows_without_gradient groups row_tokens/mean row_tokens/max
+prompt_tokens/mean advantage_size {stage}_advantage_size advantage/{stage}/mean
+advantage/{stage}/std advantage/{stage}/size/max advantage/{stage}/positive_share surprise ratio
+ratio_max clipped_low clipped_high clipped_dual kl_old kl_reference kl_behaviour
+{objective}_clipped_low {objective}_clipped_high {objective}_clipped_dual {objective}_kl_old
+{objective}_kl_reference importance ess importance_truncated importance_masked sampler_gap
+sampler_gap_max scaffold_gap sequence_ratio_median sequence_ratio_above_{n} novelty_median
+novelty_above_{n} seconds reference_seconds tokens_per_second trained_per_second memory_peak
+"""
+_ASKED = """
+groups rollouts failed_share reward/mean reward/std reward/min reward/max reward/{stage}/mean
+reward/{stage}/std reward/{stage}/min reward/{stage}/max criterion/{stage}/mean
+criterion/{stage}/min criterion/{stage}/max unscored_share no_criteria_share judge/failed_share
+judge/calls judge/tokens_read judge/tokens_written judge/cost seconds/judge_group/mean
+seconds/judge_group/max missing_share/{stage} best_of/{n}
+best_of/groups tokens/{author}/mean tokens/{author}/max tokens/{author}/{stage}/mean turns/mean
+tool_calls/mean tool_error_share cut_off_share malformed_share retokenised_share
+"""
+_ROUNDS = """
+groups_without_spread/{stage} groups/trained scaffold/{n}/shown/mean scaffold/{n}/reward/mean
+diversity/words diversity/meaning rows/policy rows/reflect dropped dropped/{reason} staleness/mean
+staleness/max reflection/score/mean reflection/score/max reflection/malformed_share
+reflect_grad_norm reflect_tokens reflect_seconds
+seconds/rollout seconds/judge seconds/reflect seconds/train seconds/wait
+"""
+_JUDGE_ROUNDS = """
+groups groups/no_spread reward right malformed unscored shown_first tokens/mean rows/judge
+dropped/{reason}
+"""
+_HELD_OUT = "reward/{stage}/low reward/{stage}/high"
+OF_UPDATES, OF_ROUNDS = tuple(_UPDATES.split()), tuple((_ASKED + _ROUNDS).split())
+OF_JUDGE = (
+    *(name.replace("{objective}", "judge") for name in OF_UPDATES if "{stage}" not in name),
+    *_JUDGE_ROUNDS.split(),
+)
+"""of a judge that learns from its own verdicts, which has one stage and one objective"""
+HELD_OUT = "held_out/"
+"""before the name of a number that is the held-out questions' and no round's"""
+OF_HELD_OUT = tuple(HELD_OUT + name for name in (_ASKED + _HELD_OUT).split())
+_PLACES = {
+    "{stage}": "|".join(Stage),
+    "{author}": "|".join(Author),
+    "{objective}": "|".join(OBJECTIVES),
+    "{n}": r"\d+",
+    "{reason}": ".+",
+}
+
+
+def of_held_out(best_by: str | None) -> str | None:
+    """The number of the held-out questions that the best checkpoint is chosen by, if it is."""
+    return best_by.removeprefix(HELD_OUT) if best_by and best_by.startswith(HELD_OUT) else None
+
+
+def check_possible(best_by: str | None, held_out: bool = False) -> None:
+    """Raise SettingsError for a name that no round's checkpoint can have a number of.
+
+    `held_out`: whether questions are held out.
+    """
+    if of_held_out(best_by) and not held_out:
+        raise SettingsError(
+            f"best_by is {best_by!r}, and no questions are held out.",
+            "Set held_out under [rounds], or choose by a number of the rounds themselves.",
+        )
+    _check_named(best_by, (*OF_UPDATES, *OF_ROUNDS, *(OF_HELD_OUT if held_out else ())))
+
+
+def check_possible_of_judge(best_by: str | None) -> None:
+    """The same of the rounds in which a judge learns from its own verdicts."""
+    if of_held_out(best_by):
+        raise SettingsError(
+            f"best_by is {best_by!r}, and no checkpoint of a judge is chosen by held-out pairs: "
+            "they are judged before the first round and after the last alone.",
+            "Choose by a number of the rounds, such as right, or leave it out.",
+        )
+    _check_named(best_by, OF_JUDGE)
+
+
+def _check_named(best_by: str | None, names: Sequence[str]) -> None:
+    if best_by is None or any(re.fullmatch(pattern(name), best_by) for name in names):
+        return
+    spelled = [name.replace("{stage}", stage) for name in names for stage in Stage]
+    near = get_close_matches(best_by, spelled, n=1, cutoff=0.0)
+    raise SettingsError(
+        f"no round has a number {best_by!r} to choose the best checkpoint by.",
+        f"Set best_by to {near[0]!r} or another name of docs/training_numbers.md, or leave it out.",
+    )
+
+
+def pattern(name: str) -> str:
+    """What matches each name that one with places in it stands for."""
+    return re.sub(r"\{\w+\}", lambda place: f"(?:{_PLACES[place[0]]})", name)

@@ -1,0 +1,251 @@
+"""`/api/collected` and `/api/trained`: what was collected and trained, in numbers.
+
+What `rubricem runs show` tells of a collected run, as JSON; of a training the metrics of its
+steps and the rounds between them. The numbers of a run are read once for each state of it.
+
+Where collected and trained runs lie, found by what they hold, each under a name of its own.
+
+Folders are looked for under the data directory and under those that somebody named; a name from
+outside is only ever compared with the names that were found.
+"""
+
+import asyncio
+import math
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Literal
+
+from fastapi import APIRouter
+
+from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.memory.asking import told
+from rubricem.memory.errors import RubricemError
+from rubricem.training.collect.directory import RunDirectory
+from rubricem.training.show.collected import run_json, run_numbers
+from rubricem.training.show.training import steps_of, training_record
+
+Kind = Literal["collected", "trained"]
+DEPTH = 3
+"""folders below a root in which is looked"""
+MOST = 2000
+"""folders that are looked at below one root"""
+ROUNDS = "rounds"
+_MARKS: dict[Kind, tuple[str, ...]] = {
+    "collected": ("questions.jsonl", "manifest.json"),
+    "trained": ("run.json", "metrics.jsonl"),
+}
+"""files that make a folder what it is: all of a collected run's, any of a trained one's"""
+_FOR_TRAINING = {ROUNDS: "round", "held_out": "held out"}
+"""folders of a training that hold collecting runs"""
+_OTHERS = frozenset(
+    {"runs", "bank", "uploads", "replies", "buffers", "cache", "checkpoints", "steps"}
+)
+"""of the data directory and of runs: nothing is collected or trained in them"""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A folder of results."""
+
+    name: str
+    path: Path
+
+
+def results(kind: Kind, roots: Sequence[Path]) -> list[Result]:
+    """Those of a kind, the latest changed first; of equal names the later ones are numbered."""
+    paths = dict.fromkeys(path for root in roots for path in _found(kind, root))
+    named: dict[str, Path] = {}
+    for path in sorted(paths, key=_changed, reverse=True):
+        name = name_of(path)
+        number = next(n for n in range(1, len(paths) + 1) if _numbered(name, n) not in named)
+        named[_numbered(name, number)] = path
+    return [Result(name, path) for name, path in named.items()]
+
+
+def name_of(path: Path) -> str:
+    """A folder's own name; what is collected for a training is called after that, too."""
+    if told := _FOR_TRAINING.get(path.parent.name):
+        return f"{path.parent.parent.name}, {told} {path.name}"
+    return path.name
+
+
+def rounds_of(trained: Path) -> list[Path]:
+    """The collecting runs between a training's updates, in order."""
+    folder = trained / ROUNDS
+    return sorted(path for path in _folders(folder) if _is("collected", path))
+
+
+def _found(kind: Kind, root: Path) -> Iterator[Path]:
+    waiting = [(root.absolute(), 0)]
+    for _ in range(MOST):
+        if not waiting:
+            return
+        path, depth = waiting.pop(0)
+        if _is(kind, path):
+            yield path
+        if depth < DEPTH:
+            waiting += [(below, depth + 1) for below in _folders(path)]
+
+
+def _folders(path: Path) -> list[Path]:
+    """Those in a folder that may hold results; links are not followed."""
+    try:
+        with os.scandir(path) as entries:
+            names = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [path / name for name in sorted(names) if name[0] != "." and name not in _OTHERS]
+
+
+def _is(kind: Kind, path: Path) -> bool:
+    having = [(path / mark).is_file() for mark in _MARKS[kind]]
+    return all(having) if kind == "collected" else any(having)
+
+
+def _changed(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name} ({number})"
+
+
+Numbers = dict[str, Any]
+KEPT = 32
+"""collected runs whose numbers are kept in memory"""
+
+
+def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
+    """The routes over what lies under the data directory and under further folders."""
+    shelf = _Shelf((data_dir, *folders))
+    routes = APIRouter()
+
+    @routes.get("/api/collected")
+    async def every_collected() -> Numbers:
+        return {"collected": await asyncio.to_thread(shelf.listed, "collected", _collected)}
+
+    @routes.get("/api/collected/{name}")
+    async def collected(name: str) -> Numbers:
+        return await asyncio.to_thread(shelf.collected, name)
+
+    @routes.get("/api/trained")
+    async def every_trained() -> Numbers:
+        return {"trained": await asyncio.to_thread(shelf.listed, "trained", _trained)}
+
+    @routes.get("/api/trained/{name}")
+    async def trained(name: str) -> Numbers:
+        return await asyncio.to_thread(shelf.trained, name)
+
+    return routes
+
+
+class _Shelf:
+    """The folders of results below some roots. Blocks."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = roots
+        self._numbers: OrderedDict[tuple[Path, int], Numbers] = OrderedDict()
+
+    def listed(self, kind: Kind, shown: Callable[[Path], Numbers]) -> list[Numbers]:
+        return [{"name": one.name, **_or_problem(shown, one.path)} for one in self._found(kind)]
+
+    def collected(self, name: str) -> Numbers:
+        one = self._named("collected", name)
+        return {"name": one.name, **self._numbers_of(one.path)}
+
+    def trained(self, name: str) -> Numbers:
+        one = self._named("trained", name)
+        record, rounds = training_record(one.path), rounds_of(one.path)
+        told: Numbers = finite(
+            {
+                "name": one.name,
+                **_facts(record),
+                "record": record,
+                "steps": steps_of(one.path),
+                "rounds": [
+                    {"round": number, **_or_problem(self._round, path)}
+                    for number, path in enumerate(rounds)
+                ],
+            }
+        )
+        return told
+
+    def _round(self, path: Path) -> Numbers:
+        """A round's mean scores and what was spent on it, without its further numbers."""
+        numbers = self._numbers_of(path)
+        shown = ("groups", "rollouts", "seconds", "unscored_share", "malformed_share", "accepted")
+        scores = [step["scores"] for step in numbers["steps"]]
+        return {name: numbers[name] for name in shown} | {"scores": scores[0] if scores else {}}
+
+    def _numbers_of(self, path: Path) -> Numbers:
+        run = RunDirectory(path)
+        state = path, run.finished_steps()
+        held = self._numbers.get(state)
+        if held is None:
+            held = finite(run_json(run_numbers(run)))
+            # The settings name this machine's folders and servers.
+            del held["manifest"]["settings"]
+            self._numbers[state] = held
+        # Another thread may have let go of it.
+        self._numbers[state] = held
+        while len(self._numbers) > KEPT:
+            self._numbers.popitem(last=False)
+        return held
+
+    def _named(self, kind: Kind, name: str) -> Result:
+        for one in self._found(kind):
+            if one.name == name:
+                return one
+        raise RequestRefused(
+            HTTPStatus.NOT_FOUND,
+            f"There is no {kind} run {name[:80]!r}.",
+            "Name a folder with it when the server is started: rubricem serve --results FOLDER",
+        )
+
+    def _found(self, kind: Kind) -> list[Result]:
+        return results(kind, self._roots)
+
+
+def finite(value: Any) -> Any:
+    """The value with None for what is no finite number, which JSON cannot say."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {name: finite(held) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(held) for held in value]
+    return value
+
+
+def _collected(path: Path) -> Numbers:
+    run = RunDirectory(path)
+    manifest = run.manifest()
+    return {
+        "policy": manifest.policy,
+        "judge": manifest.judge,
+        "questions": len(run.questions()),
+        "steps": run.finished_steps(),
+    }
+
+
+def _trained(path: Path) -> Numbers:
+    facts = _facts(training_record(path))
+    return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
+
+
+def _facts(record: Numbers) -> Numbers:
+    """What a training is known by."""
+    names: tuple[str, ...] = ("method", "model")
+    return {name: record[name] for name in names if isinstance(record.get(name), str)}
+
+
+def _or_problem(shown: Callable[[Path], Numbers], path: Path) -> Numbers:
+    """What is shown of a folder; what cannot be read says so and holds nothing else up."""
+    try:
+        return shown(path)
+    except RubricemError as error:
+        return {"problem": told(error)}

@@ -1,0 +1,377 @@
+"""What a training has kept of its numbers, read from its folder without loading torch.
+
+    run.json                        what it was told
+    metrics.jsonl                   a line for each update
+    rounds.jsonl                    a line for each round, where the policy collects by itself
+    held_out/NNN/numbers.json       the held-out questions after NNN rounds
+    held_out/NNN.json               of a judge: the held-out pairs after NNN rounds
+    canary.json                     how far llama.cpp's log-probabilities are from the trainer's
+
+A training in rounds is counted in rounds, since those are what is collected, judged and kept.
+
+Which numbers of a step are shown to people, and how they are written.
+
+A training in a few facts, for its page, the terminal and JSON alike.
+
+A training run in numbers, read from its folder without loading torch.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from rubricem.agent.reports.report import duration
+from rubricem.memory.errors import StoreError
+from rubricem.memory.runs import unusable
+from rubricem.memory.schema import Stage
+
+
+def training_record(folder: Path) -> dict[str, Any]:
+    """What the run was told, without its machine's paths; {} where it has not begun."""
+    found: dict[str, Any] = _shown(object_of(folder / "run.json"))
+    return found
+
+
+def steps_of(folder: Path) -> list[dict[str, Any]]:
+    """The metrics of each finished step, in order."""
+    return objects_of(folder / "metrics.jsonl")
+
+
+def object_of(path: Path) -> dict[str, Any]:
+    """A file's one JSON object; {} where there is no file, StoreError where it is damaged."""
+    text = _text(path)
+    return _parsed(text, path) if text else {}
+
+
+def objects_of(path: Path) -> list[dict[str, Any]]:
+    """The same of a file with an object in each line; [] where there is no file."""
+    return [_parsed(line, path) for line in _text(path).splitlines() if line.strip()]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise unusable(path, error) from error
+    except UnicodeDecodeError as error:
+        raise _damaged(path) from error
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise _damaged(path) from error
+    if not isinstance(value, dict):
+        raise _damaged(path)
+    return value
+
+
+def _shown(value: Any) -> Any:
+    """Paths, wherever they stand, by their last part."""
+    if isinstance(value, dict):
+        return {name: _shown(held) for name, held in value.items()}
+    if isinstance(value, list):
+        return [_shown(held) for held in value]
+    if isinstance(value, str) and PurePath(value).is_absolute():
+        return PurePath(value).name
+    return value
+
+
+def _damaged(path: Path) -> StoreError:
+    return StoreError(
+        f"{path.parent.name}/{path.name} cannot be read.",
+        "It was altered after it was written; take it from a copy.",
+    )
+
+
+RECORD, STEPS, ROUNDS, HELD_OUT = "run.json", "metrics.jsonl", "rounds.jsonl", "held_out"
+NUMBERS, CANARY = "numbers.json", "canary.json"
+Numbered = list[tuple[int, dict[str, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptNumbers:
+    """One training's numbers, in order."""
+
+    record: dict[str, Any] = field(default_factory=dict)
+    unit: str = "step"
+    """what `steps` counts: `step`, or `round`"""
+    steps: Numbered = field(default_factory=list)
+    held_out: Numbered = field(default_factory=list)
+    """each under the number of rounds before it"""
+    pairs: Numbered = field(default_factory=list)
+    """of a judge: what its held-out pairs came to, likewise"""
+    canary: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The metrics of the last step."""
+        return self.steps[-1][1] if self.steps else {}
+
+
+def is_training(folder: Path) -> bool:
+    """Whether a folder is a training's, begun at least."""
+    return (folder / RECORD).is_file() and not (folder / "manifest.json").exists()
+
+
+def kept_numbers(folder: Path) -> KeptNumbers:
+    """Read a training; what it has not kept yet is empty. Raises StoreError for damaged files."""
+    unit = "round" if (folder / ROUNDS).exists() else "step"
+    lines = objects_of(folder / (ROUNDS if unit == "round" else STEPS))
+    return KeptNumbers(
+        record=training_record(folder),
+        unit=unit,
+        steps=[(int(line.get(unit, place)), line) for place, line in enumerate(lines, start=1)],
+        held_out=_held_out(folder / HELD_OUT),
+        pairs=_pairs(folder / HELD_OUT),
+        canary=object_of(folder / CANARY),
+    )
+
+
+def _held_out(folder: Path) -> Numbered:
+    paths = sorted(folder.glob(f"[0-9]*/{NUMBERS}"))
+    return [(int(path.parent.name), object_of(path)) for path in paths]
+
+
+def _pairs(folder: Path) -> Numbered:
+    """The measures of `judge.evaluation.report.PairReport`, by their names."""
+    paths = sorted(folder.glob("[0-9]*.json"))
+    return [(int(path.stem), dict(object_of(path).get("measures", {}))) for path in paths]
+
+
+Metrics = Mapping[str, Any]
+GIGABYTE = 1e9
+
+_OF_STEP = (
+    ("loss", "loss", ".4g"),
+    ("grad norm", "grad_norm", ".3g"),
+    ("rate", "rate", ".2g"),
+    ("KL to old", "kl_old", ".2g"),
+    ("KL to reference", "kl_reference", ".2g"),
+    ("sampler gap", "sampler_gap", ".2g"),
+)
+_OF_VERDICTS = (
+    ("right", "right", ".0%"),
+    ("malformed", "malformed", ".0%"),
+    ("unscored", "unscored", ".0%"),
+    ("mean reward", "reward", ".2f"),
+)
+
+
+def number(metrics: Metrics, name: str) -> float | None:
+    """A metric that is a finite number, or None."""
+    value = metrics.get(name)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return float(value)
+    return None
+
+
+def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
+    """Names and values of an update, those that it has; [] where no row had a gradient."""
+    if number(metrics, "grad_norm") is None:
+        return []
+    found = _figures(metrics, _OF_STEP)
+    low, high = number(metrics, "clipped_low"), number(metrics, "clipped_high")
+    if low is not None or high is not None:
+        found.append(("clipped", f"{(low or 0) + (high or 0):.1%}"))
+    if (speed := number(metrics, "tokens_per_second")) is not None:
+        found.append(("tokens/s", f"{speed:,.0f}"))
+    if (peak := number(metrics, "memory_peak")) is not None:
+        found.append(("memory peak", f"{peak / GIGABYTE:.1f} GB"))
+    return found
+
+
+def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
+    """Mean rewards by stage, shares without a score and the staleness, those that there are.
+
+    Of a judge that learns from its own verdicts, shares of those and their mean reward.
+    """
+    found = [
+        (stage.value, f"{value:.2f}")
+        for stage in Stage
+        if (value := number(metrics, f"reward/{stage}/mean")) is not None
+    ]
+    if (unscored := number(metrics, "unscored_share")) is not None:
+        found.append(("unscored", f"{unscored:.0%}"))
+    if absent := number(metrics, "no_criteria_share"):
+        found.append(("without criteria", f"{absent:.0%}"))
+    if (stale := number(metrics, "staleness/mean")) is not None:
+        most = number(metrics, "staleness/max")
+        found.append(("staleness", f"{stale:.1f}" + (f" (at most {most:.0f})" if most else "")))
+    return found + _figures(metrics, _OF_VERDICTS)
+
+
+def _figures(metrics: Metrics, plan: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    return [
+        (label, format(value, form))
+        for label, name, form in plan
+        if (value := number(metrics, name)) is not None
+    ]
+
+
+def lasting(seconds: float) -> str:
+    """A time that is left, in its two largest units."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
+SAVED_AT = "saved_at"
+"""the metric that says when a round was saved, in seconds since 1970"""
+ROUNDING = 1e-12
+Fact = tuple[str, str, str]
+"""name, value, and what is said below it"""
+
+
+def about(kept: KeptNumbers) -> str:
+    """What is trained by which method, in a sentence."""
+    record = kept.record
+    method = f"{record.get('method', 'trained')}"
+    if form := record.get("judge"):
+        method = f"a judge of pairs ({form}), {'imitation' if method == 'sft' else 'GRPO'}"
+    how = record.get("adaptation", "")
+    how = f"LoRA of rank {record.get('rank')}" if how == "lora" else "all weights"
+    parts = [method, f"{record.get('model', 'a model')}", how]
+    if rate := number(record, "learning_rate"):
+        parts.append(f"learning rate {rate:g}, {record.get('schedule', 'constant')}")
+    return ", ".join(parts) + "."
+
+
+def facts(kept: KeptNumbers) -> list[Fact]:
+    """How far it is, and where the main numbers stand."""
+    last, count = kept.last, len(kept.steps)
+    found = [(f"{kept.unit.capitalize()}s done", f"{count}", "")]
+    for name, metric, form in (
+        ("Loss", "loss", ".4g"),
+        ("Mean answer reward", "reward/answer/mean", ".2f"),
+        ("Unscored stages", "unscored_share", ".0%"),
+        ("Right verdicts", "right", ".0%"),
+    ):
+        if (value := number(last, metric)) is not None:
+            found.append((name, format(value, form), _since(kept, metric, form)))
+    if kept.held_out:
+        updates, asked = kept.held_out[-1]
+        mean = shown(number(asked, "reward/answer/mean"), ".2f")
+        told = with_interval(asked, "reward/answer").removeprefix(mean).strip(" ()")
+        more = f"{told}, after {updates} rounds" if told else f"after {updates} rounds"
+        found.append(("Held-out answer score", mean, more))
+    if kept.pairs:
+        after, right, _, _ = pair_rows(kept)[-1]
+        found.append(("Held-out pairs right", right, f"after {after} rounds"))
+    tokens = _total(kept, "tokens")
+    if tokens:
+        found.append(("Tokens trained", f"{tokens:,.0f}", ""))
+    if seconds := _total(kept, "seconds"):
+        found.append(("Time in updates", duration(seconds), ""))
+    if (peak := number(last, "memory_peak")) is not None:
+        found.append(("Memory peak", f"{peak / GIGABYTE:.1f} GB", ""))
+    if (gap := number(kept.canary, "mean")) is not None:
+        found.append(("Canary", f"{gap:.4f}", "nats a token between sampler and trainer"))
+    return found
+
+
+def asked_rows(kept: KeptNumbers) -> list[list[str]]:
+    """A line for each asking of the held-out questions."""
+    return [
+        [
+            f"{updates}",
+            shown(number(found, "rollouts"), ".0f"),
+            *(with_interval(found, f"reward/{stage}") for stage in Stage),
+            shown(number(found, "unscored_share"), ".0%"),
+            shown(number(found, "malformed_share"), ".0%"),
+        ]
+        for updates, found in kept.held_out
+    ]
+
+
+PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a verdict")
+
+
+def pair_rows(kept: KeptNumbers) -> list[list[str]]:
+    """A line for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
+    return [
+        [
+            f"{updates}",
+            *(_share(found.get(name)) for name in ("accuracy", "consistent", "unparsed")),
+        ]
+        for updates, found in kept.pairs
+    ]
+
+
+def _share(found: Any) -> str:
+    """A share of so many, with the ends of its interval."""
+    if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
+        return "none"
+    low, high = (number(found, end) or 0.0 for end in ("low", "high"))
+    return f"{value:.2f} of {found.get('n')} ({low:.2f} to {high:.2f})"
+
+
+def with_interval(found: Mapping[str, Any], name: str) -> str:
+    """A mean, and the ends of its interval where they are known."""
+    mean, low, high = (number(found, f"{name}/{part}") for part in ("mean", "low", "high"))
+    if mean is None or low is None or high is None:
+        return shown(mean, ".2f")
+    return f"{mean:.2f} ({low:.2f} to {high:.2f})"
+
+
+def settings(record: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
+    """Names with dots, and values as JSON writes them, texts without quotes; none that is empty."""
+    found: list[tuple[str, str]] = []
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value:
+            found += settings(value, f"{before}{name}.")
+        elif value not in (None, {}, [], ""):
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+            found.append((f"{before}{name}", text))
+    return found
+
+
+def shown(value: float | None, form: str) -> str:
+    return "none" if value is None else format(value, form)
+
+
+def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Every number of a step by its name, in order."""
+    known = ((name, number(metrics, name)) for name in sorted(metrics) if name != SAVED_AT)
+    return [(name, _figure(value)) for name, value in known if value is not None]
+
+
+def _figure(value: float) -> str:
+    """Sums that come to nothing but rounding are 0, and large numbers have all their digits."""
+    if abs(value) < ROUNDING:
+        return "0"
+    return f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
+
+
+def training_json(kept: KeptNumbers) -> dict[str, Any]:
+    """All that is kept, as one JSON object; what is no finite number is left out."""
+    return {
+        "record": kept.record,
+        "unit": kept.unit,
+        "steps": [_finite(metrics) for _, metrics in kept.steps],
+        "held_out": [_finite(metrics) for _, metrics in kept.held_out],
+        "pairs": [metrics for _, metrics in kept.pairs],
+        "canary": kept.canary or None,
+    }
+
+
+def _finite(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: value for name in metrics if (value := number(metrics, name)) is not None}
+
+
+def _since(kept: KeptNumbers, metric: str, form: str) -> str:
+    first = next((v for _, m in kept.steps if (v := number(m, metric)) is not None), None)
+    return f"{format(first, form)} at first" if first is not None and len(kept.steps) > 1 else ""
+
+
+def _total(kept: KeptNumbers, metric: str) -> float:
+    """Over all updates; a round tells of its reflections' apart."""
+    names = metric, f"reflect_{metric}"
+    return sum(number(metrics, name) or 0.0 for _, metrics in kept.steps for name in names)

@@ -1,0 +1,142 @@
+"""Some values as named numbers; of no value there is no number, so that nothing missing is a 0.
+
+How unlike one another the answers of a group are: in their words, and in their meaning.
+
+- by words, 1 - Self-BLEU: the BLEU of each answer with all others as its references (Texygen,
+  arXiv:1802.01886), averaged; sacrebleu's, of up to four words running, smoothed;
+- by meaning: the mean cosine distance of the answers' embeddings, over all pairs.
+
+Both are 0 where all answers are the same (RuscaRL, arXiv:2508.16949, section 5).
+
+Best of n: the score that the best of n answers is expected to have, for every n at once.
+
+Of N scored answers in ascending order s_1 ... s_N, n drawn without replacement have s_k for their
+best in C(k - 1, n - 1) of C(N, n) equally likely draws, so
+
+    best(n) = sum over k >= n of s_k * C(k - 1, n - 1) / C(N, n)
+
+is exact and, as an estimate of the best of n new answers, unbiased; n = 1 is the mean, n = N the
+maximum (the estimator of pass@k, arXiv:2107.03374, for scores).
+
+How sure a mean over few questions is.
+"""
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from rubricem.judge.base import answer_text
+from rubricem.memory.interfaces import Embedder
+from rubricem.memory.schema import Trajectory
+from rubricem.training.extras import needed
+
+Numbers = dict[str, float]
+
+
+def spread(
+    name: str, values: Sequence[float], kinds: Sequence[str] = ("mean", "std", "min", "max")
+) -> Numbers:
+    """`std` is the population's; {} of no value."""
+    if not values:
+        return {}
+    found: Mapping[str, float] = {
+        "mean": statistics.fmean(values),
+        "std": statistics.pstdev(values),
+        "min": float(min(values)),
+        "max": float(max(values)),
+    }
+    return {f"{name}/{kind}": found[kind] for kind in kinds}
+
+
+def share_interval(name: str, flags: Iterable[bool]) -> Numbers:
+    """How many of them hold, in [0, 1]; {} of none."""
+    counted = list(flags)
+    return {name: sum(counted) / len(counted)} if counted else {}
+
+
+_TAG = re.compile(r"<[^<>]*>")
+
+
+def answers_of(trajectories: Sequence[Trajectory]) -> list[str]:
+    """The answers without their tags; runs without one are left out."""
+    texts = (_TAG.sub(" ", answer_text(trajectory)) for trajectory in trajectories)
+    return [text.strip() for text in texts if text.strip()]
+
+
+def words_apart(answers: Sequence[str]) -> float | None:
+    """1 - Self-BLEU, in [0, 1]; None for fewer than two answers.
+
+    Raises SettingsError where sacrebleu is not installed.
+    """
+    if len(answers) < 2:
+        return None
+    bleu = needed("sacrebleu", "metrics").sentence_bleu
+    others = ([*answers[:place], *answers[place + 1 :]] for place in range(len(answers)))
+    shares = [bleu(text, rest).score / 100 for text, rest in zip(answers, others, strict=True)]
+    return min(max(1.0 - fmean(shares), 0.0), 1.0)
+
+
+def meaning_apart(answers: Sequence[str], embedder: Embedder) -> float | None:
+    """The mean cosine distance, in [0, 2]; None for fewer than two answers. Blocks."""
+    count = len(answers)
+    if count < 2:
+        return None
+    vectors = embedder.embed(answers).astype(np.float64)
+    together = float(np.square(vectors.sum(axis=0)).sum())
+    return 1.0 - (together - float(np.square(vectors).sum())) / (count * (count - 1))
+
+
+def best_of(scores: Sequence[float]) -> list[float]:
+    """The expected best score of 1, 2, ... N of N answers, in the scores' units; [] of none."""
+    descending = sorted(scores, reverse=True)
+    return [_best(descending, n) for n in range(1, len(scores) + 1)]
+
+
+def _best(descending: Sequence[float], n: int) -> float:
+    """Of n; from place to place the share falls by a factor, since the binomials are huge."""
+    total, share = 0.0, n / len(descending)
+    for place, score in enumerate(descending):
+        k = len(descending) - place
+        total += share * score
+        share *= max(k - n, 0) / max(k - 1, 1)
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class MeanBestOf:
+    """The mean curve of some groups."""
+
+    scores: tuple[float, ...] = ()
+    """of n = 1, 2, ...; () of no group"""
+    groups: int = 0
+    """that it is over"""
+
+
+def mean_best_of(groups: Sequence[Sequence[float]]) -> MeanBestOf:
+    """Over the groups with the most scores: every n is of the same groups, to the end."""
+    size = max(map(len, groups), default=0)
+    curves = [best_of(scores) for scores in groups if size and len(scores) == size]
+    points = zip(*curves, strict=True)
+    return MeanBestOf(tuple(fmean(point) for point in points), len(curves))
+
+
+DRAWS = 4000
+LEVEL = 0.95
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The ends of the mean's 95% interval; None of fewer than two values.
+
+    By percentiles of means of samples drawn with replacement (Efron, 1979), from a fixed seed:
+    the same values give the same interval. With fewer than ten values it is too narrow.
+    """
+    if len(values) < 2:
+        return None
+    drawn = np.random.default_rng(0).choice(np.asarray(values), size=(DRAWS, len(values)))
+    edge = (1 - LEVEL) / 2
+    low, high = np.quantile(drawn.mean(axis=1), [edge, 1 - edge])
+    return float(low), float(high)

@@ -1,0 +1,431 @@
+"""TRL's GRPOTrainer on rows that are there already: one method is another one, and one is silent.
+
+Where TRL would generate, score and normalise, the window's rows are laid out with their own
+advantages. TRL 1.16 takes (B, T) advantages from subclasses by intent; the method is not public,
+so the version is pinned to its minor. Two more are listened to, for the ratios of whole rows
+(`training.objective.objective`).
+
+TRL repeats one prompt `num_generations` times over all ranks. Its data set has one entry for each
+window here, and one group is the whole generation batch, so that each rank learns which window it
+is at from any of its entries.
+
+A training run's steps by TRL: its loop, our rows, and our folder of checkpoints.
+
+TRL keeps what it needs to go on in OUT/trl/checkpoint-N, N the updates so far; beside it the
+session writes the checkpoint that everything else reads (`training.local.checkpoints`), and
+in it what those files have to be (`training.trl.trainer`).
+
+What happens around TRL's updates: rates, numbers, and when to save, by our own plan.
+
+TRL counts updates; a step of the plan is one window, with `passes` updates or, where no row has a
+gradient, none.
+
+What TRL goes on from, known to be whole: its files are listed in the session's checkpoint.
+
+TRL keeps two of its folders by itself, and reads what it finds there: without its moments it would
+take other steps and not say so.
+"""
+
+import gc
+import math
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from datasets import Dataset
+from torch import Tensor
+from transformers import PrinterCallback, TrainerCallback
+from trl.trainer.grpo_config import GRPOConfig
+from trl.trainer.grpo_trainer import GRPOTrainer
+from trl.trainer.utils import use_adapter
+
+from rubricem.memory.errors import PolicyError, StoreError, boundary
+from rubricem.training.local.base import check_rows, memory_told
+from rubricem.training.local.checkpoints import (
+    TrainingFolder,
+    fault,
+    listed,
+    point,
+    read_trainer,
+    unlike,
+)
+from rubricem.training.local.learner import Metrics, check_numbers, window_numbers
+from rubricem.training.local.local_config import TrainConfig, Window, rate_at
+from rubricem.training.local.ranks import Ranks
+from rubricem.training.local.session import TrainingSession
+from rubricem.training.objective.objective import LossMetrics
+from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rows.row import TrainRow
+from rubricem.training.trl.batches import (
+    Inputs,
+    WindowRows,
+    described,
+    load_policy,
+    needs_old,
+    no_tokenizer,
+    parts_of,
+    sampler_gap,
+    sequences_of,
+    trained_state,
+    with_gradient,
+)
+
+WINDOW = "window"
+"""the column of the data set that holds a window's number"""
+
+
+class RowsTrainer(GRPOTrainer):
+    """A GRPOTrainer whose steps are given windows of rows."""
+
+    def __init__(
+        self,
+        windows: Sequence[Sequence[TrainRow]],
+        objective: ObjectiveConfig,
+        ranks: Ranks,
+        **more: Any,
+    ) -> None:
+        """`more`: what GRPOTrainer takes; every window has a row with a gradient."""
+        self._windows, self._objective, self._ranks = windows, objective, ranks
+        self._measured = LossMetrics()
+        super().__init__(reward_funcs=_unasked, **more)
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Inputs:
+        rows = self._windows[inputs[0][WINDOW]]
+        window = WindowRows(rows, self._objective, self._ranks, len(inputs))
+        window.to(self.accelerator.device)
+        old = None
+        with torch.no_grad():
+            if needs_old(self._objective, self.num_iterations):
+                old = self._logprobs_of(window)
+            found = window.inputs(old)
+            if self.beta:
+                found["ref_per_token_logps"] = self._reference_of(window)
+        return found
+
+    def _get_per_token_logps_and_entropies(self, *model_inputs: Any, **more: Any) -> Any:
+        found = super()._get_per_token_logps_and_entropies(*model_inputs, **more)
+        self._newest: Tensor = found[0].detach()
+        return found
+
+    def _compute_loss(self, model: Any, inputs: Inputs) -> Tensor:
+        loss: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
+        self._measured += sequences_of(inputs, self._newest)
+        if self.state.global_step % self.num_iterations == 0:  # the policy before the update
+            self._measured += sampler_gap(inputs, self._newest)
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """With what was measured on all ranks since the last update."""
+        measured = sum(self._ranks.gathered(self._measured), LossMetrics()).report()
+        self._measured = LossMetrics()
+        del measured["tokens"]  # a window's are counted beside it
+        super().log(logs | measured, start_time)
+
+    def _send_telemetry(self) -> None:
+        """TRL tells its makers of each training otherwise; nothing leaves this machine unasked."""
+
+    def _logprobs_of(self, window: WindowRows) -> Tensor:
+        kept, at_once = window.width - window.split, self.args.per_device_train_batch_size
+        found: Tensor = self._get_per_token_logps_and_entropies(
+            self.model, window.ids, window.attended, kept, at_once
+        )[0]
+        return found
+
+    def _reference_of(self, window: WindowRows) -> Tensor:
+        """By the adapter that the training began with, which TRL has put aside as `ref`."""
+        model = self.accelerator.unwrap_model(self.model)
+        with use_adapter(model, "ref"):
+            return self._logprobs_of(window)
+
+
+def _unasked(**columns: Any) -> list[float | None]:
+    """TRL asks for a reward function; rows have been scored."""
+    raise AssertionError("no completion is generated, so none is scored")
+
+
+OnStep = Callable[[Metrics], None]
+"""Called with a finished step's metrics, before it is saved."""
+
+
+class Watch(TrainerCallback):
+    """Follows one training; `write` is set before it begins."""
+
+    def __init__(
+        self,
+        session: TrainingSession,
+        config: TrainConfig,
+        plan: Sequence[Window],
+        moving: Sequence[int],
+        on_step: OnStep,
+        stopped: Callable[[], bool],
+        most_gap: float,
+    ) -> None:
+        """`moving`: the numbers of the windows that have a gradient, in order.
+
+        `stopped`: asked after each step, whether it is to be the last; the same for all ranks.
+        """
+        self._session, self._config, self._plan = session, config, plan
+        self._moving, self._on_step, self._most_gap = moving, on_step, most_gap
+        self._stopped = stopped
+        self._seconds, self._began = 0.0, 0.0
+        self._metrics: Metrics = {}
+        self.write: Callable[[bool], object] = lambda serve: None
+        """writes a checkpoint of the session's last step; whether for llama.cpp too"""
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """One update is about to be computed."""
+        self._began = time.perf_counter()
+        step = self._moving[state.global_step // self._config.passes]
+        for group in more["optimizer"].param_groups:
+            group["lr"] = rate_at(step, len(self._plan), self._config)
+            group["weight_decay"] = self._config.weight_decay
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """One update is made."""
+        self._seconds += time.perf_counter() - self._began
+        if (step := self._closed_by(state)) is not None:
+            control.should_training_stop = step == self._moving[-1] or self._stopped()
+            control.should_save = (
+                control.should_training_stop or (step + 1) % self._config.save_every == 0
+            )
+
+    def on_log(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """The numbers of an update are there."""
+        logs: dict[str, float] = more["logs"]
+        if "loss" not in logs:
+            return
+        self._metrics |= {name: float(n) for name, n in logs.items() if n is not None}
+        check_numbers(self._metrics, self._most_gap)
+        if (step := self._closed_by(state)) is not None:
+            self._finish(step)
+
+    def on_save(self, args: Any, state: Any, control: Any, **more: Any) -> None:
+        """TRL has saved what it needs."""
+        self.write(self._session.done == len(self._plan))
+
+    def _closed_by(self, state: Any) -> int | None:
+        """The number of the window whose last update this was, counted from 0."""
+        done, left = divmod(state.global_step, self._config.passes)
+        return None if left else self._moving[done - 1]
+
+    def _finish(self, step: int) -> None:
+        """Count a window, and those beside it that have no gradient."""
+        session, last = self._session, step == self._moving[-1]
+        while session.done < step:
+            self._count(session.done, {})
+        self._count(step, self._metrics)
+        self._metrics, self._seconds = {}, 0.0
+        while last and session.done < len(self._plan):
+            self._count(session.done, {})
+
+    def _count(self, step: int, told: Metrics) -> None:
+        rows = self._plan[step]
+        moving = with_gradient(rows, self._config.objective)
+        metrics = {
+            "loss": 0.0,
+            "tokens": float(sum(sum(row.loss_mask) for row in moving)),
+            "rows_without_gradient": float(len(rows) - len(moving)),
+        }
+        if told:
+            read = sum(len(row.ids) for row in moving)
+            metrics["rate"] = rate_at(step, len(self._plan), self._config)
+            metrics["seconds"] = self._seconds
+            metrics["tokens_per_second"] = read / max(self._seconds, 1e-9)
+        self._on_step(self._session.finished(metrics | told | window_numbers(rows)))
+
+
+FILES = "trl"
+
+
+def as_kept(run: Path, folder: Path) -> dict[str, Any]:
+    """What the session's checkpoint keeps in the place of a trainer's state: sizes and hashes."""
+    return {FILES: listed(folder, run)}
+
+
+def stand(session: TrainingSession) -> None:
+    """Have the session stand at its newest checkpoint for which TRL's files are whole too.
+
+    Raises StoreError where there is none, and leaves the session at its newest.
+    """
+    told = _gone_back(session.folder) if session.done and session.ranks.first else ""
+    if session.ranks.gathered(told)[0]:
+        session.tell(told)
+        session.stand()
+        session.go_back()
+
+
+def _gone_back(run: TrainingFolder) -> str:
+    told: list[str] = []
+    for place in reversed(run.so_far()):
+        # The newest itself has been found whole as the session was opened.
+        if not (wrong := (fault(place) if told else "") or _missed(run, place)):
+            point(run.newest, place)
+            return f"{' and '.join(told)}: going on from step {run.step()}" if told else ""
+        told.append(f"TRL cannot go on from step {int(place.name)} ({wrong})")
+    raise StoreError(
+        " and ".join(told),
+        f"Put the files back, or begin anew in another folder than {run.folder}.",
+    )
+
+
+def _missed(run: TrainingFolder, place: Path) -> str:
+    """What is wrong with TRL's files of a step; nothing is known of those that have no list."""
+    return unlike(run.folder, read_trainer(place).get(FILES, {}))
+
+
+def take_steps(
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    on_step: OnStep,
+    stopped: Callable[[], bool],
+) -> None:
+    """Take the steps of a plan that are left, and save them as the configuration says.
+
+    Where all ranks hear that it is `stopped`, the step under way is saved and is the last.
+    A window whose rows have no gradient is a step without an update. Raises SettingsError for rows
+    that are not for this model, PolicyError when a step's numbers are not finite or it does not
+    fit into memory; the last checkpoint is kept. Raises StoreError where TRL's own files are such
+    that it can go on from no checkpoint.
+    """
+    stand(session)
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    session.tell(f"reading {session.base.path.name} as {session.config.dtype}, for TRL")
+    place = session.ranks.device
+    with boundary(PolicyError, "training by TRL"), memory_told(place), _hushed():
+        model = load_policy(session.config, session.base.path)
+        check_rows([row for window in plan for row in window], model)
+        _train(session, config, plan, on_step, stopped, model)
+    gc.collect()  # a wrapped model holds on to the group of ranks
+
+
+def _train(
+    session: TrainingSession,
+    config: TrainConfig,
+    plan: Sequence[Window],
+    on_step: OnStep,
+    stopped: Callable[[], bool],
+    model: Any,
+) -> None:
+    moving = [n for n, rows in enumerate(plan) if with_gradient(rows, config.objective)]
+    beside = described(model, config, session.base.name)
+    most_gap = math.log(model.get_input_embeddings().num_embeddings)
+    watch = Watch(session, config, plan, moving, on_step, stopped, most_gap)
+    trainer = build_trainer(session, config, [plan[number] for number in moving], model)
+    watch.write = lambda serve: _write(session, config, trainer, beside, serve)
+    trainer.add_callback(watch)
+    updates = sum(number < session.done for number in moving) * config.passes
+    trainer.train(resume_from_checkpoint=_left_by(config, updates))
+
+
+def build_trainer(
+    session: TrainingSession, config: TrainConfig, windows: Sequence[Window], model: Any
+) -> RowsTrainer:
+    """TRL's trainer for windows that each have a gradient; nothing is printed or sent by it."""
+    ranks, count = session.ranks, 0
+    for rows in windows:
+        moving = with_gradient(rows, config.objective)
+        count = max(count, parts_of(len(moving), ranks, config.micro_batch))
+    if ranks.world * config.micro_batch * count == 1:
+        count = 2  # TRL knows no group of one
+    trainer = RowsTrainer(
+        windows,
+        config.objective,
+        ranks,
+        model=model,
+        args=GRPOConfig(**_options(session, config, count, len(windows))),
+        train_dataset=Dataset.from_dict(
+            {"prompt": [""] * len(windows), WINDOW: list(range(len(windows)))}
+        ),
+        processing_class=no_tokenizer(),
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _options(
+    session: TrainingSession, config: TrainConfig, count: int, windows: int
+) -> dict[str, Any]:
+    """Of GRPOConfig, for `count` micro-batches a rank in each window."""
+    ranks, objective, cpu = session.ranks, config.objective, session.ranks.device.type == "cpu"
+    return {
+        "output_dir": str(_folder(config)),
+        "loss_type": "dapo",
+        "epsilon": objective.clip[0],
+        "epsilon_high": objective.clip[1],
+        "delta": objective.dual_clip,
+        "beta": objective.beta,
+        "temperature": 1.0,
+        "num_iterations": config.passes,
+        "num_generations": ranks.world * config.micro_batch * count,
+        "per_device_train_batch_size": config.micro_batch,
+        "gradient_accumulation_steps": count,
+        "steps_per_generation": count,
+        "shuffle_dataset": False,
+        "max_steps": windows * config.passes,
+        "optim": "adamw_torch_fused",
+        "learning_rate": config.learning_rate,
+        "lr_scheduler_type": "constant",
+        "weight_decay": config.weight_decay,
+        "max_grad_norm": config.max_grad_norm,
+        "gradient_checkpointing": config.gradient_checkpointing,
+        "bf16": config.adaptation == "full" and session.config.dtype == "bfloat16",
+        "use_cpu": cpu,
+        "ddp_backend": "gloo" if cpu and ranks.world > 1 else None,
+        "dataloader_pin_memory": not cpu,
+        "seed": config.seed,
+        "save_strategy": "no",
+        "save_total_limit": 2,
+        "logging_steps": 1,
+        "logging_nan_inf_filter": False,
+        "report_to": [],
+        "disable_tqdm": True,
+        "log_level": "error",
+    }
+
+
+@contextmanager
+def _hushed() -> Iterator[None]:
+    """Without what the packages say of each other's old names."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        yield
+
+
+def _write(
+    session: TrainingSession,
+    config: TrainConfig,
+    trainer: RowsTrainer,
+    beside: dict[str, Any],
+    serve: bool,
+) -> None:
+    """Our checkpoint of what TRL has just saved for itself; all ranks take part."""
+    model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
+    whole = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    state = trained_state(model, whole, config.adaptation) if session.ranks.first else {}
+    session.ranks.wait()  # each has files of its own among those of TRL
+    updates = _folder(config) / f"checkpoint-{trainer.state.global_step}"
+    kept = as_kept(config.out, updates) if session.ranks.first else {}
+    session.write(state, beside, kept, serve)
+
+
+def _folder(config: TrainConfig) -> Path:
+    return config.out / "trl"
+
+
+def _left_by(config: TrainConfig, updates: int) -> str | None:
+    """Where TRL goes on after so many updates."""
+    if not updates:
+        return None
+    found = _folder(config) / f"checkpoint-{updates}"
+    if not (found / "trainer_state.json").is_file():
+        raise StoreError(
+            f"{found} is missing, which TRL goes on from",
+            f"Put it back, or begin anew in another folder than {config.out}.",
+        )
+    return str(found)

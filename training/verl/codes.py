@@ -1,0 +1,193 @@
+"""A finished trajectory as verl takes one: a prompt, a response, a mask and log-probabilities.
+
+Stages and their scores in the one tensor that verl hands on to an estimator.
+
+verl 0.9 gives an estimator the rewards of all tokens, the mask and the question's id, and nothing
+else of the batch. So each token of a response carries a number, 4 * (s + 1) + c:
+
+- s: the stage it stands in, 0 to 3, or -1 for none;
+- c: 0, but of the first K tokens, where it tells the score of the stage of that number: 0.5 for one
+  without a rubric item (`absent`), 1 to 2 for a score of 0 to 1, 3 for one that is not known.
+
+A sum over tokens means nothing then: verl's own reward metrics are none, and its penalty on the
+divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses,
+T = tokens of the longest, K = stages.
+
+Stage-wise GRPO as an advantage estimator: the project's own returns and advantages on tensors.
+
+Per question: stage scores -> returns by the dependence matrix -> normalised stage by stage over
+the question's responses -> each policy token gets its stage's (RubricEM, arXiv:2605.10899, 3.3).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from rubricem.judge.base import without_criteria
+from rubricem.memory.schema import Decoding, Judgement, Stage, Trajectory
+from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages, stage_returns
+from rubricem.training.rows.sequences import NO_STAGE, TokenSequence, token_sequence
+
+UNKNOWN, ABSENT = -1.0, -2.0
+"""in the place of a score, for a stage that has none: not known; its rubric had no item"""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Of one rollout; the last four have one entry for each token of the response."""
+
+    prompt: tuple[int, ...]
+    ids: tuple[int, ...]
+    mask: tuple[int, ...]
+    """1 where the policy wrote it"""
+    logprobs: tuple[float, ...]
+    """natural log, of the sampler; 0 where the mask is"""
+    stages: tuple[int, ...]
+    """0 to 3, -1 where the policy did not write"""
+
+
+def response_of(trajectory: Trajectory, most: int) -> Response:
+    """The first `most` tokens of what followed the prompt.
+
+    Raises ValueError for a rollout whose tokens are not those that were sampled: a ratio to them
+    would mean nothing.
+    """
+    tokens = token_sequence(trajectory.segments)
+    if tokens is None or not tokens.sampled or trajectory.decoding is not Decoding.FREE:
+        raise ValueError(f"the tokens of {trajectory.id} are not those that were sampled")
+    return _cut(tokens, slice(tokens.prompt, tokens.prompt + most))
+
+
+def _cut(tokens: TokenSequence, response: slice) -> Response:
+    written = tokens.written[response]
+    pairs = zip(tokens.stages[response], written, strict=True)
+    return Response(
+        prompt=tokens.ids[: tokens.prompt],
+        ids=tokens.ids[response],
+        mask=tuple(map(int, written)),
+        logprobs=tokens.logprobs[response],
+        stages=tuple(stage if on else NO_STAGE for stage, on in pairs),
+    )
+
+
+def told(judgement: Judgement) -> dict[str, float]:
+    """The score of each stage by its name, as numbers alone: verl makes metrics of them."""
+    stages = {score.stage: score for score in judgement.stages}
+    found = {}
+    for stage in Stage:
+        score = stages.get(stage)
+        known = score.score if score is not None else None
+        found[stage.value] = (
+            known if known is not None else (ABSENT if without_criteria(score) else UNKNOWN)
+        )
+    return found
+
+
+def read_back(told: Mapping[str, float]) -> tuple[Sequence[float | None], Sequence[bool]]:
+    """The scores of all stages, None where not known, and which had no rubric item."""
+    values = [float(told.get(stage.value, UNKNOWN)) for stage in Stage]
+    return [v if v >= 0 else None for v in values], [v == ABSENT for v in values]
+
+
+WIDTH = 4.0
+ABSENT_CODE, SCORED, UNKNOWN_CODE = 0.5, 1.0, 3.0
+TOLERANCE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class StageCodes:
+    """What was read of a batch."""
+
+    stages: NDArray[np.int64]
+    """(B, T); -1 for none, and in the padding"""
+    scores: Floats
+    """(B, K); NaN where not known"""
+    absent: Flags
+    """(B, K)"""
+
+
+def encoded(
+    stages: Sequence[int], scores: Sequence[float | None], absent: Sequence[bool]
+) -> Tensor:
+    """(T,) float32 of one response's tokens; a score is in [0, 1], None where it is not known.
+
+    A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
+    outside its range.
+    """
+    codes = WIDTH * (torch.tensor(stages, dtype=torch.float32) + 1)
+    for place, (score, without) in enumerate(zip(scores, absent, strict=True)):
+        if score is not None and not 0 <= score <= 1:
+            raise ValueError(f"a stage score of {score} is not in [0, 1]")
+        if place < len(codes):
+            known = UNKNOWN_CODE if score is None else SCORED + score
+            codes[place] += ABSENT_CODE if without else known
+    return codes
+
+
+def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
+    """What `encoded` put into a padded batch; `mask` is (B, T), 1 where the policy wrote.
+
+    Raises ValueError for a tensor that is not made so, as one with a penalty in it.
+    """
+    values = codes.detach().cpu().double().numpy()
+    block = np.floor((values + TOLERANCE) / WIDTH)
+    told = values - WIDTH * block
+    scores, absent = _scores(told[:, :stages])
+    plain = np.abs(told[:, stages:]) <= TOLERANCE
+    written = mask.detach().cpu().numpy().astype(bool)
+    found = block.astype(np.int64) - 1
+    bare = written.any(axis=1) & (np.where(written, found, -1) < 0).all(axis=1)
+    if bare.any() or not plain.all() or (found < -1).any() or (found >= stages).any():
+        raise ValueError(
+            "the rewards are not stage codes; use the agent loop and reward manager of "
+            "rubricem.training.verl, and leave algorithm.use_kl_in_reward off"
+        )
+    short = stages - scores.shape[1]
+    return StageCodes(
+        stages=np.where(written, found, -1),
+        scores=np.pad(scores, ((0, 0), (0, short)), constant_values=np.nan),
+        absent=np.pad(absent, ((0, 0), (0, short))),
+    )
+
+
+def _scores(told: Floats) -> tuple[Floats, Flags]:
+    """Scores and absences of the first tokens; a token that is padding tells nothing."""
+    scored = (told >= SCORED - TOLERANCE) & (told <= SCORED + 1 + TOLERANCE)
+    scores = np.where(scored, np.clip(told - SCORED, 0.0, 1.0), np.nan)
+    return scores, np.abs(told - ABSENT_CODE) <= TOLERANCE
+
+
+def ss_grpo_advantages(
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    index: Sequence[object],
+    dependence: Dependence,
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns of every token, (B, T) float32, 0 where the policy did not write.
+
+    `token_level_rewards` (B, T) are stage codes, `index` names the question of each response. A
+    token whose stage's return is not known, or differs in no response, gets 0. Raises ValueError
+    for rewards that are no stage codes.
+    """
+    codes = decoded(token_level_rewards, response_mask, len(dependence.weights))
+    advantages = np.zeros(codes.scores.shape)
+    returns = np.zeros(codes.scores.shape)
+    questions = np.array([str(name) for name in index])
+    for question in np.unique(questions):
+        members = questions == question
+        known = stage_returns(codes.scores[members], dependence, codes.absent[members])
+        returns[members] = np.nan_to_num(known)
+        advantages[members] = stage_advantages(known).values
+    device = token_level_rewards.device
+    return _spread(advantages, codes).to(device), _spread(returns, codes).to(device)
+
+
+def _spread(values: Floats, codes: StageCodes) -> Tensor:
+    """(B, T) of values of stages, (B, K)."""
+    there = codes.stages >= 0
+    tokens = np.take_along_axis(values, np.maximum(codes.stages, 0), axis=1)
+    return torch.from_numpy(np.where(there, tokens, 0.0)).float()

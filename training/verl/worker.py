@@ -1,0 +1,161 @@
+"""Our episode as verl's agent loop: one rollout of a question by the graph, on verl's servers.
+
+Settings are those of the environment and of the settings file, as for `rubricem ask`; what they
+say of the model is not read. verl makes an object for each rollout; what costs something to open is
+opened once in a process.
+
+Our judge as verl's reward manager, in the processes of verl's reward loop.
+
+Named by reward.reward_manager: source=importlib, name=StageReward and
+module.path=pkg://training.verl_engine.reward.
+
+The judge's model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for
+`rubricem judge`. What it says of each stage goes to the agent loop's output; verl's own scalar is
+its mean, and nothing is learnt from it.
+"""
+
+import asyncio
+import random
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopMetrics, AgentLoopOutput
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from rubricem.agent.learning.scoring import open_group_judge
+from rubricem.agent.models.policy import TokenWriter
+from rubricem.agent.research.events import ignore
+from rubricem.agent.research.setup import built, choices_of, open_sources, settled, template_of
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.judge.build import Wanted
+from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.interfaces import SearchTool
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Decoding, Status, Trajectory
+from rubricem.training.verl.codes import encoded, read_back, response_of
+from rubricem.training.verl.policy import RolloutScorer, ServerPolicy
+
+REWARD, TRAJECTORY = "reward_extra_info", "trajectory"
+"""of an output's extra fields: the scores that the reward manager told, and the run as JSON"""
+
+
+Sources = tuple[tuple[str, ...], SearchTool]
+"""what is searched, by its names and as one"""
+
+
+class StageOutput(AgentLoopOutput):  # type: ignore[misc]
+    """A rollout whose rewards are written as stage codes, when verl asks for its tensors."""
+
+    response_stages: list[int]
+    """0 to 3 of each response token, -1 for none"""
+
+    def as_dict(self) -> dict[str, Any]:
+        """What verl stores. A rollout that was not judged has every score unknown."""
+        found: dict[str, Any] = super().as_dict()
+        stages, extra = found.pop("response_stages"), found["extra_fields"]
+        extra.pop(TRAJECTORY, None)
+        found["rm_scores"] = encoded(stages, *read_back(extra.get(REWARD) or {}))
+        return found
+
+
+class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
+    """Named in the file of agent loops by this class's full name."""
+
+    _sources: "asyncio.Task[Sources] | None" = None
+
+    async def run(self, sampling_params: dict[str, Any], **row: Any) -> StageOutput:
+        """One rollout of a row's question. Raises PolicyError for one that failed."""
+        settings = _settings(sampling_params)
+        model = self.config.actor_rollout_ref.model.path
+        version = str(row.get("global_steps", ""))
+        room = self.rollout_config.prompt_length + self.rollout_config.response_length
+        servers = ServerPolicy(self.server_manager, self.tokenizer, room, model, version)
+        trajectory = await self._asked(settings, servers, _question(row))
+        if trajectory.status is Status.FAILED:
+            raise PolicyError(f"the rollout failed: {trajectory.reason}")
+        response = response_of(trajectory, self.rollout_config.response_length)
+        return StageOutput(
+            prompt_ids=list(response.prompt),
+            response_ids=list(response.ids),
+            response_mask=list(response.mask),
+            response_logprobs=list(response.logprobs),
+            response_stages=list(response.stages),
+            num_turns=2 + 2 * trajectory.tool_calls,
+            metrics=AgentLoopMetrics(),
+            extra_fields={
+                TRAJECTORY: trajectory.model_dump_json(),
+                "min_global_steps": min(servers.steps, default=None),
+                "max_global_steps": max(servers.steps, default=None),
+            },
+        )
+
+    async def _asked(self, settings: Settings, servers: ServerPolicy, question: str) -> Trajectory:
+        names, tool = await self._opened(settings)
+        settings = settings.model_copy(update={"source": names})
+        template = template_of(settings)
+        writer, choices = TokenWriter(servers), await asyncio.to_thread(choices_of, settings)
+        researcher = built(settings, writer, Decoding.FREE, tool, template, choices, ignore)
+        ask = replace(template, question=question, seed=random.randrange(2**31))
+        return await replace(researcher, verifier=None).ask(ask)
+
+    async def _opened(self, settings: Settings) -> Sources:
+        opened = ResearchLoop._sources
+        if opened is None or (opened.done() and opened.exception()):
+            opened = ResearchLoop._sources = asyncio.create_task(_ready(settings))
+        return await opened
+
+
+async def _ready(settings: Settings) -> Sources:
+    settings = await settled(settings)
+    tool = await open_sources(settings, ignore)
+    await tool.prepare()
+    return settings.source, tool
+
+
+def _settings(sampling: Mapping[str, Any]) -> Settings:
+    """The settings at verl's temperature. Raises SettingsError for sampling that shifts ratios."""
+    if (sampling.get("top_p", 1.0), sampling.get("top_k", -1)) != (1.0, -1):
+        raise SettingsError(
+            "rollouts are to be sampled from the whole distribution.",
+            "Set actor_rollout_ref.rollout.top_p=1.0 and top_k=-1.",
+        )
+    temperature = float(sampling.get("temperature", 1.0))
+    return load_settings().model_copy(update={"temperature": temperature})
+
+
+def _question(row: Mapping[str, Any]) -> str:
+    """The last message of the row's prompt; a tensor or array holds it whole."""
+    prompt = row["raw_prompt"]
+    messages = prompt.tolist() if isinstance(prompt, torch.Tensor) else list(prompt)
+    return str(messages[-1]["content"])
+
+
+class StageReward(RewardManagerBase):  # type: ignore[misc]
+    """Scores the rollouts of `training.verl.worker`."""
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any, **router: Any) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        self._scorer: asyncio.Task[RolloutScorer] | None = None
+        self._opened = AsyncExitStack()
+
+    async def run_single(self, data: Any) -> dict[str, Any]:
+        """The stage scores of one rollout; `data` is verl's batch of its outputs."""
+        fields = data[len(data) - 1].non_tensor_batch["tool_extra_fields"]
+        trajectory = Trajectory.model_validate_json(fields["trajectory"])
+        if self._scorer is None or (self._scorer.done() and self._scorer.exception()):
+            self._scorer = asyncio.create_task(self._open())
+        stages = await (await self._scorer)(trajectory)
+        known = [score for score in stages.values() if score >= 0]
+        return {
+            "reward_score": float(np.mean(known)) if known else float("nan"),
+            "reward_extra_info": stages,
+        }
+
+    async def _open(self) -> RolloutScorer:
+        settings = load_settings()
+        judge = await self._opened.enter_async_context(open_group_judge(settings, Wanted("stage")))
+        return RolloutScorer(judge, BufferStore(settings.data_dir / "buffers"))

@@ -1,1 +1,0 @@
-"""Watching a training: a terminal, event files, a page, and a card beside the weights."""
