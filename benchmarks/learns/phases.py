@@ -18,8 +18,8 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.collect.questions import Selected, select_questions
 from rubricem.training.collect.setup import CollectOptions, open_collector
-from rubricem.training.local.fit import train
 from rubricem.training.local.local_config import EngineConfig, TrainConfig
+from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.parts import run_rounds
 from rubricem.training.rounds.rollouts import Sampled
 from rubricem.training.rounds.rounds_config import RoundsConfig, build_job, with_rows

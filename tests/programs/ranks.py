@@ -12,10 +12,10 @@ from typing import Any
 import torch
 
 from rubricem.memory.errors import SettingsError
-from rubricem.training.local.fit import train
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, build_config
 from rubricem.training.local.ranks import Ranks, joined
+from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import policy_rows, row
 

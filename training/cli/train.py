@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rubricem.judge.evaluation.report import PairReport
     from rubricem.training.judge_training.distil import Distilled
     from rubricem.training.judge_training.grpo import JudgeTrained
-    from rubricem.training.local.fit import Trained
     from rubricem.training.local.local_config import Method, TrainConfig
+    from rubricem.training.rounds.fit import Trained
     from rubricem.training.rounds.parts import RoundsDone
     from rubricem.training.rounds.rounds_config import RoundsConfig, RoundsJob
 
@@ -94,7 +94,7 @@ def grpo_command(config: Path, as_json: bool) -> None:
 
 async def _imitated(settings: "TrainConfig", quiet: bool, interrupts: Interrupts) -> "Trained":
     from rubricem.agent.settings import load_settings
-    from rubricem.training.local.fit import train
+    from rubricem.training.rounds.fit import train
 
     directory, title = load_settings().weights_dir, f"judge, sft, {settings.model}"
     with view(title, quiet) as (said, watch), interrupts.running() as stop:
@@ -221,8 +221,8 @@ async def _trained(
     job: "RoundsJob", method: "Method", quiet: bool, interrupts: Interrupts
 ) -> "Trained":
     from rubricem.agent.settings import load_settings
-    from rubricem.training.local.fit import train as train_by
     from rubricem.training.local.local_config import TrainConfig
+    from rubricem.training.rounds.fit import train as train_by
     from rubricem.training.rounds.rounds_config import with_rows
 
     assert isinstance(job.config, TrainConfig)

@@ -29,15 +29,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from rubricem.judge.pairwise_readers import ChainForm
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import read
-from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.objective.objective_config import READ_BY_IMITATION, ObjectiveConfig
 from rubricem.training.rows.row import TrainRow
 
 Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
 Parallel = Literal["ddp", "fsdp"]
 Device = Literal["auto", "cpu", "cuda"]
-READ_BY_IMITATION = {"aggregation", "token_budget"}
-"""what of `[objective]` imitation looks at"""
 Engine = Literal["local", "trl"]
 """`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl_engine`)"""
 

@@ -43,8 +43,8 @@ from rubricem.memory.schema import Judgement, ReflectionCandidate, Stage, Status
 from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
-from rubricem.training.local.fit import Trained, train
 from rubricem.training.local.local_config import TrainConfig
+from rubricem.training.rounds.fit import Trained, train
 from rubricem.training.rows.compile import Compiled
 from rubricem.training.rows.credit import SS_GRPO
 from rubricem.training.rows.forms import compiled_run, write_rows

@@ -24,6 +24,8 @@ weight for what separates that one from the sampler (`decoupled`); or the sample
 Importance = Literal["truncate", "mask", "none"]
 """the weight old / behaviour of a token, with no gradient: held at `cap` (TIS); itself inside
 `band` and 0 outside (IcePop); or always 1"""
+READ_BY_IMITATION = {"aggregation", "token_budget"}
+"""what of it imitation looks at"""
 
 
 class ObjectiveConfig(BaseModel):

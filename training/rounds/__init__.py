@@ -1,1 +1,1 @@
-"""On-policy training in rounds: collect with the newest policy, judge, reflect, update, again."""
+"""Training runs from configuration to checkpoint: on given rows, or in rounds that collect them."""

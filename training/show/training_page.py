@@ -23,7 +23,7 @@ from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Stage
 from rubricem.memory.text import one_line
-from rubricem.training.local.local_config import READ_BY_IMITATION
+from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rows.credit import RowRule, credit_name
 from rubricem.training.show.collected_page import rendered
 from rubricem.training.show.svg import Series, Span, Values, curves

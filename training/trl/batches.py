@@ -14,8 +14,6 @@ every row is divided at the same place, before the first token that any of them 
 position ids count from each row's beginning whatever the model makes of them.
 
 The model that TRL trains: the same base and, to the last bit, the same adapter as `local`'s.
-
-What of a configuration TRL 1.16 cannot be told, in a sentence; reading this needs no TRL.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,12 +28,11 @@ from tokenizers.models import WordLevel
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
-from rubricem.memory.errors import SettingsError
 from rubricem.training.local.base import load_base
 from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.learner import moves
 from rubricem.training.local.load import adapter_config
-from rubricem.training.local.local_config import EngineConfig, Method, TrainConfig
+from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import Ranks, share, silent
 from rubricem.training.local.weights import adaptable, first_a
 from rubricem.training.objective.batch import collate, window_weights
@@ -212,30 +209,3 @@ def no_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
         tokenizer_object=bare, pad_token=PAD, eos_token=PAD
     )
-
-
-def check_suits(config: TrainConfig, method: Method) -> None:
-    """Raises SettingsError with every setting that has no counterpart in TRL."""
-    objective = config.objective
-    told = {
-        "it has the policy gradient alone, and sft is imitation": method == "sft",
-        "it pads rows and does not pack them (pack_tokens)": config.pack_tokens,
-        "how weights are sharded is told to accelerate (parallel)": config.parallel == "fsdp",
-        "it keeps no reference beside fully trained weights read from a GGUF file (beta)": (
-            objective.beta and config.adaptation == "full"
-        ),
-        f"it divides the divergence by all tokens alike (beta, {objective.aggregation})": (
-            objective.beta and objective.aggregation != "token-mean"
-        ),
-        "it asks no reference but for the divergence (novelty)": (
-            config.novelty and not objective.beta
-        ),
-        "its dual clip (delta) also bounds what lies below the upper clip (dual_clip)": (
-            objective.dual_clip is not None and objective.dual_clip < 1 + objective.clip[1]
-        ),
-    }
-    if faults := [clause for clause, wrong in told.items() if wrong]:
-        raise SettingsError(
-            f"the engine trl cannot do this: {'; '.join(faults)}.",
-            'Leave those settings out, or train by the engine "local".',
-        )

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.training.local.test_fit import ROOT
 
 from rubricem.agent.cli import main
 from rubricem.memory.errors import SettingsError
@@ -26,7 +27,6 @@ from rubricem.memory.schema import TrajectoryGroup
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.local.checkpoints import TrainingFolder, read_weights
-from rubricem.training.local.fit import train
 from rubricem.training.local.local_config import (
     TrainConfig,
     build_config,
@@ -36,13 +36,13 @@ from rubricem.training.local.local_config import (
     select,
     windows,
 )
+from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import Event, StepTaken, Watch
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, judgement, manifest
 from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
-from tests.training.local.test_fit import ROOT
 
 Build = Callable[..., TrainConfig]
 

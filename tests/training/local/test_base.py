@@ -15,11 +15,11 @@ from rubricem.agent.weights.resolve import resolve_files
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
 from rubricem.training.local.base import check_packing, find_base, load_base, memory_told
 from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.fit import train
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig, Method, read_rows, select
 from rubricem.training.local.ranks import ALONE, check_gpu, joined
 from rubricem.training.local.session import open_session
+from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import config_of, policy_rows, quiet, row, window_loss, written
 

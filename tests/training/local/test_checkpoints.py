@@ -27,9 +27,9 @@ from rubricem.training.local.checkpoints import (
     read_trainer,
     read_weights,
 )
-from rubricem.training.local.fit import Trained, train
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.local.session import open_session
+from rubricem.training.rounds.fit import Trained, train
 from tests.conftest import ROOT
 from tests.support.rows import config_of, lasting, policy_rows, quiet
 from tests.support.waiting import Process

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from rubricem.training.local.checkpoints import read_trainer, read_weights
-from rubricem.training.local.fit import train
 from rubricem.training.local.local_config import build_config
 from rubricem.training.local.ranks import ALONE, Ranks, cut, share
+from rubricem.training.rounds.fit import train
 from tests.conftest import ROOT
 from tests.programs.ranks import CASES, Steps, run_settings, steps, window
 from tests.support.rows import policy_rows, quiet, row, written

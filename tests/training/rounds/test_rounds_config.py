@@ -18,9 +18,9 @@ from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import Decoding, ScaffoldedPrompt, Status, Trajectory, TrajectoryGroup
 from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
 from rubricem.training.collect.scaffolding import criteria_shown
-from rubricem.training.local.fit import train
 from rubricem.training.local.local_config import TrainConfig, read_rows
 from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.numbers import numbers_of
 from rubricem.training.rounds.rounds_config import (
     RoundsConfig,

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from rubricem.agent.cli import main
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.fit import train
+from rubricem.training.rounds.fit import train
 from rubricem.training.show.console import (
     FOLDER,
     SUFFIX,

@@ -18,8 +18,8 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
-from rubricem.training.local.fit import train
 from rubricem.training.local.learner import memory_peak, window_numbers
+from rubricem.training.rounds.fit import train
 from rubricem.training.rounds.numbers import (
     form_numbers,
     judge_numbers,

@@ -16,7 +16,7 @@ from rubricem.agent.weights.catalogue import known
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.training.local.checkpoints import FILES, fault
-from rubricem.training.local.fit import train
+from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import CREDITS, row_rule
 from rubricem.training.show.svg import BOTTOM, HEIGHT, TOP
 from rubricem.training.show.training import KeptNumbers, kept_numbers

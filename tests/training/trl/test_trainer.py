@@ -15,8 +15,8 @@ import torch
 
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.fit import Trained, train
 from rubricem.training.local.local_config import TrainConfig
+from rubricem.training.rounds.fit import Trained, train
 from rubricem.training.rows.row import Objective, TrainRow
 from tests.conftest import ROOT
 from tests.support.rows import config_of, policy_rows, quiet, row

@@ -40,7 +40,6 @@ from rubricem.training.rows.credit import RowRule
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
-from rubricem.training.trl.batches import check_suits
 
 Stopped = Callable[[], bool]
 """whether the training is to end after the step under way; the same for all ranks"""
@@ -83,9 +82,9 @@ async def train(
             "Leave them out, or train by ss-grpo.",
         )
     if config.engine == "trl":
-        check_suits(config, method)
+        _check_suits_trl(config, method)
         needed("trl", "trl")
-    selection = await asyncio.to_thread(_selected, config, method)
+    selection = await asyncio.to_thread(_select_rows, config, method)
     plan = windows(selection.rows, method, config)
     record: dict[str, Any] = {"rows": _sha256(selection.rows)}
     if rule is not None:
@@ -123,7 +122,7 @@ def _go_on(
     stopped: Stopped,
 ) -> None:
     session.go_back()
-    take = _steps_by_trl if config.engine == "trl" else _steps
+    take = _take_steps_by_trl if config.engine == "trl" else _take_steps
 
     def heard() -> bool:
         return any(session.ranks.gathered(stopped()))
@@ -136,7 +135,7 @@ def _go_on(
         )
 
 
-def _steps(
+def _take_steps(
     session: TrainingSession,
     config: TrainConfig,
     plan: Sequence[Window],
@@ -145,9 +144,12 @@ def _steps(
 ) -> None:
     """The steps that are left; a step's number is all that says which rows it sees."""
     total, ending = len(plan), False
+
+    def on_row(done: int, rows: int) -> None:
+        watch(RowsDone("step", session.done + 1, total, done, rows))
+
     while session.done < total and not ending:
         step = session.done
-        on_row = partial(_row_done, watch, step + 1, total)
         metrics = session.step(plan[step], rate_at(step, total, config), on_row)
         check_best(config.best_by, metrics)
         ending = session.done == total or stopped()
@@ -156,7 +158,7 @@ def _steps(
         watch(StepTaken(session.done, total, metrics))
 
 
-def _steps_by_trl(
+def _take_steps_by_trl(
     session: TrainingSession,
     config: TrainConfig,
     plan: Sequence[Window],
@@ -172,7 +174,7 @@ def _steps_by_trl(
     take_steps(session, config, plan, on_step, stopped)
 
 
-def _selected(config: TrainConfig, method: Method) -> WindowSelection:
+def _select_rows(config: TrainConfig, method: Method) -> WindowSelection:
     selection = select(read_rows(config.rows), method, config.max_row_tokens)
     if method != "sft" and not config.objective.beta and not any(map(moves, selection.rows)):
         raise SettingsError(
@@ -191,10 +193,6 @@ def _sha256(rows: Sequence[TrainRow]) -> str:
     return digest.hexdigest()
 
 
-def _row_done(watch: Watch, step: int, steps: int, done: int, total: int) -> None:
-    watch(RowsDone("step", step, steps, done, total))
-
-
 def _trained_on(selection: WindowSelection, plan: Sequence[Window]) -> dict[str, Any]:
     """What a checkpoint's card tells of its data."""
     rows = selection.rows
@@ -206,3 +204,30 @@ def _trained_on(selection: WindowSelection, plan: Sequence[Window]) -> dict[str,
         "steps planned": len(plan),
         "left out": selection.dropped,
     }
+
+
+def _check_suits_trl(config: TrainConfig, method: Method) -> None:
+    """Raises SettingsError with every setting that has no counterpart in TRL 1.16."""
+    objective = config.objective
+    told = {
+        "it has the policy gradient alone, and sft is imitation": method == "sft",
+        "it pads rows and does not pack them (pack_tokens)": config.pack_tokens,
+        "how weights are sharded is told to accelerate (parallel)": config.parallel == "fsdp",
+        "it keeps no reference beside fully trained weights read from a GGUF file (beta)": (
+            objective.beta and config.adaptation == "full"
+        ),
+        f"it divides the divergence by all tokens alike (beta, {objective.aggregation})": (
+            objective.beta and objective.aggregation != "token-mean"
+        ),
+        "it asks no reference but for the divergence (novelty)": (
+            config.novelty and not objective.beta
+        ),
+        "its dual clip (delta) also bounds what lies below the upper clip (dual_clip)": (
+            objective.dual_clip is not None and objective.dual_clip < 1 + objective.clip[1]
+        ),
+    }
+    if faults := [clause for clause, wrong in told.items() if wrong]:
+        raise SettingsError(
+            f"the engine trl cannot do this: {'; '.join(faults)}.",
+            'Leave those settings out, or train by the engine "local".',
+        )

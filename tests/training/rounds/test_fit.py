@@ -22,11 +22,11 @@ from rubricem.memory.errors import PolicyError, SettingsError, StoreError, Weigh
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
 from rubricem.training.judge_training.pairs import SampledPair, judge_rows, sample_of
 from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.fit import train
 from rubricem.training.local.gguf import tensor_name
 from rubricem.training.local.local_config import build_config
 from rubricem.training.local.session import Canary, Compared, canary
 from rubricem.training.local.weights import Adapter
+from rubricem.training.rounds.fit import train
 from rubricem.training.rows.compile import policy_rows as compile_policy_rows
 from rubricem.training.rows.compile import reflection_rows
 from rubricem.training.rows.row import TrainRow
