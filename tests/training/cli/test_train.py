@@ -19,7 +19,6 @@ from typing import IO, Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.training.local.test_fit import ROOT
 
 from rubricem.agent.cli import main
 from rubricem.memory.errors import SettingsError
@@ -43,6 +42,7 @@ from rubricem.training.show.events import Event, StepTaken, Watch
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, judgement, manifest
 from tests.support.rows import Parts, config_of, policy_rows, quiet, row, written
 from tests.support.waiting import Process, wait_for
+from tests.training.rounds.test_fit import ROOT
 
 Build = Callable[..., TrainConfig]
 
