@@ -322,7 +322,7 @@ class ChecklistJudge:
         try:
             made = await self._maker.make(buffer.question)
         except (JudgeError, PolicyError) as error:
-            return buffer, f"{error} {error.remedy}".strip(), spent(error)
+            return buffer, error.told(), spent(error)
         grown = with_items(buffer, made.items, "a checklist from the question", step)
         return grown, "", made.usage
 

@@ -111,7 +111,7 @@ class ChatItemChecker:
             try:
                 reply, used = await counted(self._model, messages, sampling, used)
             except RubricemError as error:
-                return _Batch(given, f"{error} {error.remedy}".strip(), spent(error))
+                return _Batch(given, error.told(), spent(error))
             new, fault = _marks(reply, missing)
             given |= new
             if not fault:
@@ -191,7 +191,7 @@ class ChoiceItemChecker:
                     characters = characters or await self._fitted(question, answer)
                     finding, usage = await self._read(question, answer, item, characters)
                 except RubricemError as error:
-                    fault = fault or f"{error} {error.remedy}".strip()
+                    fault = fault or error.told()
                     finding, usage = ItemFinding(item=item, met=None), error.usage or NO_USAGE
                 findings.append(finding)
                 used += usage

@@ -21,7 +21,6 @@ from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import noted
 from rubricem.judge.stage import GroupJudgement
 from rubricem.judge.transcripts import stage_text
-from rubricem.memory.asking import told
 from rubricem.memory.errors import JudgeError, RubricemError, boundary
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import Judgement, Stage, StageScore, Trajectory, TrajectoryGroup, Usage
@@ -137,7 +136,7 @@ class ComposedJudge:
                 view = StageView(trajectory, stage, asking.judged)
                 reward = float(await rubric(stage_text(trajectory, stage), view))
         except RubricemError as error:
-            reason = f"the judge failed: {told(error)}"
+            reason = f"the judge failed: {error.told()}"
             return StageScore(stage=stage, unscored_reason=reason)
         return _scored(reward, rubric, asking.replied)
 

@@ -74,7 +74,7 @@ class ChatComparer:
             try:
                 reply, used = await counted(self._model, talk, sampling, used)
             except RubricemError as error:
-                return Preference(None, f"{error} {error.remedy}".strip(), usage=spent(error))
+                return Preference(None, error.told(), usage=spent(error))
             text, chain = reply.text, parse_chain(reply.text)
             if chain.verdict is not None:
                 reason = reason_of(chain, first, second)
@@ -192,7 +192,7 @@ class ChoiceComparer:
             )
             share, _ = await self._reader.weigh(prefix, OPTIONS)
         except RubricemError as error:
-            return Preference(None, f"{error} {error.remedy}".strip(), usage=error.usage or Usage())
+            return Preference(None, error.told(), usage=error.usage or Usage())
         usage = Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
         reason = f"The model gives what it was shown first a probability of {share:.2f}."
         return Preference(_winner(share), reason, first_share=share, usage=usage)
@@ -239,7 +239,7 @@ class ChainComparer:
             sampling = Sampling(max_tokens=self._max_tokens, temperature=0.0, seed=0)
             reply = await self._model.complete(prefix, sampling, verdict_end)
         except RubricemError as error:
-            told = f"{error} {error.remedy}".strip()
+            told = error.told()
             return Preference(None, told, usage=error.usage or NO_USAGE)
         chain = parse_chain(reply.text)
         if chain.verdict is None:

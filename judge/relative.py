@@ -39,7 +39,7 @@ from rubricem.judge.base import (
 from rubricem.judge.stage import GroupJudgement
 from rubricem.judge.stage_readers import expected
 from rubricem.judge.transcripts import group_text, stage_segments, unreadable
-from rubricem.memory.asking import TRIES, ask_json, spent, told
+from rubricem.memory.asking import TRIES, ask_json, spent
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message
 from rubricem.memory.rubrics import RubricBuffer
@@ -160,7 +160,7 @@ class RelativeJudge:
                 passes.append((order, found))
                 usage += found.usage
             else:
-                faults.append(told(found))
+                faults.append(found.told())
                 usage += spent(found)
         return passes, faults, usage
 

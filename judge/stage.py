@@ -24,7 +24,7 @@ from typing import Protocol
 from rubricem.judge.base import Scored, Scorer, Standard, settled, stage_reward, stage_scores
 from rubricem.judge.buffers import add, prune, without_loopholes
 from rubricem.judge.transcripts import distinct
-from rubricem.memory.asking import spent, told
+from rubricem.memory.asking import spent
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.interfaces import Passage, SearchTool
 from rubricem.memory.rubrics import RubricBuffer
@@ -127,7 +127,7 @@ class StageJudge:
             if not any(buffer.persistent.values()):
                 return await self._proposer.from_question(buffer.question), []
         except (JudgeError, PolicyError) as error:
-            return Proposed({}, spent(error)), [f"No new criteria: {told(error)}"]
+            return Proposed({}, spent(error)), [f"No new criteria: {error.told()}"]
         return Proposed({}), []
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
@@ -139,7 +139,7 @@ class StageJudge:
                 scored = await self._scorer.score(trajectory, standard)
                 usage = scored.usage
             except (JudgeError, PolicyError) as error:
-                failure, usage = told(error), spent(error)
+                failure, usage = error.told(), spent(error)
         return Judgement(
             trajectory_id=trajectory.id,
             judge=self._scorer.name,

@@ -93,11 +93,6 @@ def spent(error: RubricemError) -> Usage:
     return error.usage or NO_USAGE
 
 
-def told(error: RubricemError) -> str:
-    """The error and its remedy, each as a sentence."""
-    return " ".join(f"{said.rstrip('.')}." for said in (str(error), error.remedy) if said)
-
-
 def parsed(reply: Completion, form: type[Form]) -> Form:
     """The last JSON object in a reply that fits the form: earlier ones may be quoted by it.
 

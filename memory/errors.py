@@ -29,6 +29,12 @@ class RubricemError(Exception):
         self.remedy = remedy
         self.usage = usage
 
+    def told(self) -> str:
+        """What went wrong and what to do, as one text of sentences."""
+        message = str(self)
+        stop = "." if message and message[-1] not in ".!?" else ""
+        return f"{message}{stop} {self.remedy}".strip()
+
 
 class SettingsError(RubricemError, ValueError):
     """A setting, flag or question is unusable."""

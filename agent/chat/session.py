@@ -161,7 +161,7 @@ class Conversing:
                     self.last = self.researcher.store.load(run)
                     self._count(self.last)
             except RubricemError as error:
-                problems.append(f"{error} {error.remedy}".strip())
+                problems.append(error.told())
         return tuple(problems)
 
     def _count(self, ended: Trajectory) -> None:

@@ -54,7 +54,6 @@ from rubricem.agent.research.setup import open_bank, open_policy
 from rubricem.agent.research.threads import Background, background_in, in_thread, standalone
 from rubricem.agent.settings import Settings, choose_policy
 from rubricem.judge.build import JudgeModel, LocalModel, reflection_judge, stage_judge
-from rubricem.memory.asking import told
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import JudgeError, RubricemError, StoreError
 from rubricem.memory.journal import Journal
@@ -217,7 +216,7 @@ def skipped(thread: str, why: str) -> Lesson:
 
 def failed(thread: str, error: RubricemError) -> Lesson:
     """Of a run that could not be learnt from, and waits."""
-    said = f"nothing was learnt from this run: {told(error)}"
+    said = f"nothing was learnt from this run: {error.told()}"
     return Lesson(thread=thread, outcome="queued", said=said)
 
 
@@ -338,7 +337,7 @@ async def _learnt(
     try:
         lesson = await work.done()
     except RubricemError as error:
-        waits = {"state": "queued", "reason": told(error)}
+        waits = {"state": "queued", "reason": error.told()}
         await asyncio.to_thread(set_mark, folder, work.mark.model_copy(update=waits))
         raise
     if await asyncio.to_thread(ratings_in, folder) == work.ratings:

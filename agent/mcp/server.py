@@ -64,7 +64,7 @@ def told() -> Iterator[None]:
     try:
         yield
     except RubricemError as error:
-        raise ToolError(f"{error} {error.remedy}".strip()) from error
+        raise ToolError(error.told()) from error
 
 
 def _add_research(server: MCPServer, bench: Workbench) -> None:

@@ -196,7 +196,7 @@ class Researcher:
         everyones = isinstance(error, StoreError) and run.journal is self.journal
         if isinstance(error, RubricemError) and not everyones:
             run.usage += error.usage or NO_USAGE
-            run.end_early(f"{error} {error.remedy}".strip(), Status.FAILED, by="failure")
+            run.end_early(error.told(), Status.FAILED, by="failure")
             await self.finish(run)
 
     async def _start(self, thread: str, ask: Ask, listener: Listener) -> Run:

@@ -118,7 +118,7 @@ class ConversationStore:
             try:
                 found.append(self.get(path.stem))
             except RubricemError as error:
-                problems.append(f"{error} {error.remedy}".strip())
+                problems.append(error.told())
         found.sort(key=lambda each: (each.changed_at, each.id), reverse=True)
         return Listing(tuple(found), tuple(problems))
 

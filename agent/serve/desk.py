@@ -801,7 +801,7 @@ class RunDesk:
                 said = ended(await asyncio.to_thread(self.store.load, run))
             except RubricemError as error:
                 # It stays as it is, and can be resumed by whoever wants it.
-                said = [finished(Status.FAILED.value, f"{error} {error.remedy}".strip())]
+                said = [finished(Status.FAILED.value, error.told())]
             log = await self.logs.of(run)
             for name, data in [*said, (END, {})]:
                 log.append(name, data)
@@ -833,7 +833,7 @@ class RunDesk:
                 raise
             said = [finished(Status.PARTIAL.value, STOPPED)]
         except RubricemError as error:
-            said = [finished(Status.FAILED.value, f"{error} {error.remedy}".strip())]
+            said = [finished(Status.FAILED.value, error.told())]
         except Exception as error:
             # Nobody awaits this task: a fault that is not told here is told nowhere.
             logging.getLogger(__name__).error("run %s", work.run, exc_info=error)

@@ -88,7 +88,7 @@ def error_of(error: RubricemError) -> dict[str, Any]:
         kind = "server_error"
     known = error if isinstance(error, Unfit) else None
     return {
-        "message": f"{error} {error.remedy}".strip(),
+        "message": error.told(),
         "type": kind,
         "param": known.param if known else None,
         "code": known.code if known else None,

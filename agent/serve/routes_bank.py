@@ -18,7 +18,6 @@ from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from rubricem.agent.serve.refusals import RequestRefused, conflict
-from rubricem.memory.asking import told
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.catalogue import Standing
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -150,7 +149,7 @@ class _BankDesk:
             try:
                 return {"items": await self._near(words, limit), "next": "", "note": ""}
             except RubricemError as error:
-                note = f"Found by its words alone: {told(error)}"
+                note = f"Found by its words alone: {error.told()}"
         if words:
             items = await with_words(self._bank, words, state, limit + 1, before)
         else:

@@ -131,7 +131,7 @@ class DocumentCache:
             document = read_document(file.path)
         except SourceError as error:
             # Not cached: the remedy may lie outside the file, such as a missing library.
-            problem = f"{file.location}: {error} {error.remedy}".strip()
+            problem = f"{file.location}: {error.told()}"
             return ReadFile(file.location, digest, None, problem)
         self._write(digest, document)
         return ReadFile(file.location, digest, document)

@@ -46,7 +46,7 @@ async def work(plan: Plan, only: str | None, minutes: float | None) -> bool:
                 print(f"{name} begins", flush=True)
                 await phase()
     except RunStopped as stopped:
-        print(f"{stopped} {stopped.remedy}", flush=True)
+        print(stopped.told(), flush=True)
         return False
     return True
 

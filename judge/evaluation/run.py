@@ -135,7 +135,7 @@ def higher(first: float, second: float, usage: Usage) -> Preference:
 
 
 def no_preference(error: RubricemError) -> Preference:
-    return Preference(None, f"{error} {error.remedy}".strip(), usage=spent(error))
+    return Preference(None, error.told(), usage=spent(error))
 
 
 def answers_alone(question: str, first: str, second: str) -> tuple[Trajectory, Trajectory]:

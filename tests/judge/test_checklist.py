@@ -234,8 +234,8 @@ async def test_no_checklist_leaves_answers_unscored_with_the_cost_counted():
     result = await judge_with(FixedMaker(())).judge(group_of(run_of()), EMPTY)
     answer = result.judgements[0].stages[-1]
     assert (answer.score, result.usage, result.buffer) == (None, PAID, EMPTY)
-    assert answer.unscored_reason == "the judge failed: it wrote no checklist Use another."
-    assert result.notes == ("No checklist: it wrote no checklist Use another.",)
+    assert answer.unscored_reason == "the judge failed: it wrote no checklist. Use another."
+    assert result.notes == ("No checklist: it wrote no checklist. Use another.",)
 
 
 async def test_a_judge_that_is_down_leaves_answers_unscored():

@@ -90,7 +90,7 @@ async def test_two_verdicts_that_contradict_each_other_are_none():
 async def test_a_server_that_goes_down_keeps_what_was_found_and_paid():
     found, _, checked = await outcomes(marks((1, True)), None)
     assert found == ["met", "unparsed", "unparsed"]
-    assert (checked.fault, checked.usage) == ("the server is down Start it.", PAID)
+    assert (checked.fault, checked.usage) == ("the server is down. Start it.", PAID)
 
 
 async def test_a_reply_cut_off_is_told_to_be_shorter():
@@ -171,4 +171,4 @@ async def test_one_item_that_fails_is_unparsed_alone():
 
     checked = await ChoiceItemChecker(FixedReader(rule)).check("q", "a", WORDS)
     assert [f.outcome for f in checked.findings] == ["met", "unparsed", "met"]
-    assert checked.fault == "no option has a probability"
+    assert checked.fault == "no option has a probability."

@@ -190,7 +190,7 @@ async def test_a_judge_that_is_down_leaves_answers_unscored_and_says_so():
     result = await GroupwisePairs(PairwiseJudge(comparer)).judge(group_of(A, B), BUFFER)
     assert scores(result.judgements) == [None, None]
     assert "the server is down" in result.judgements[0].stages[-1].unscored_reason
-    assert result.notes == ("2 of 2 readings named no winner: the server is down Start it.",)
+    assert result.notes == ("2 of 2 readings named no winner: the server is down. Start it.",)
 
 
 async def test_the_group_bears_the_cost_and_the_buffer_is_left_alone():

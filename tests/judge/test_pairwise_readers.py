@@ -57,7 +57,7 @@ async def test_a_text_cut_off_by_its_length_is_told_to_be_shorter():
 async def test_a_server_that_fails_after_a_paid_reply_leaves_no_winner_and_its_cost():
     read = await ChatComparer(ScriptedChat(["no verdict", None])).prefer("q", "x", "y")
     assert (read.winner, read.usage) == (None, PAID)
-    assert read.reason == "the server is down Start it."
+    assert read.reason == "the server is down. Start it."
 
 
 async def test_a_reply_that_holds_the_judges_words_is_only_material():
@@ -142,4 +142,4 @@ async def test_a_reader_that_fails_names_no_winner():
         raise PolicyError("no option has a probability")
 
     read = await ChoiceComparer(FixedReader(fail)).prefer("q", "x", "y")
-    assert (read.winner, read.reason) == (None, "no option has a probability")
+    assert (read.winner, read.reason) == (None, "no option has a probability.")

@@ -50,7 +50,7 @@ def run(
         echo(f"\nStopped at once. {GO_ON}", err=True)
         raise SystemExit(INTERRUPTED) from None
     except RunStopped as stopped:
-        echo(f"{stopped} {stopped.remedy}", err=True)
+        echo(stopped.told(), err=True)
         raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
 
 

@@ -308,5 +308,5 @@ class Variety:
     def _unmeasured(self, name: str, error: RubricemError) -> dict[str, float]:
         if name not in self._told:
             self._told.add(name)
-            self.tell(f"{name} is not measured: {error} {error.remedy}")
+            self.tell(f"{name} is not measured: {error.told()}")
         return {}

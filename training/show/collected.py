@@ -209,7 +209,7 @@ class RunVariety:
         try:
             apart = [value for group in self.answers if (value := words_apart(group)) is not None]
         except SettingsError as error:
-            return None, f"{error} {error.remedy}"
+            return None, error.told()
         return (fmean(apart), "") if apart else (None, "no group has two answers")
 
     def told(self) -> list[str]:

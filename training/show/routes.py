@@ -22,7 +22,6 @@ from typing import Any, Literal
 from fastapi import APIRouter
 
 from rubricem.agent.serve.refusals import RequestRefused
-from rubricem.memory.asking import told
 from rubricem.memory.errors import RubricemError
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.show.collected import run_json, run_numbers
@@ -248,4 +247,4 @@ def _or_problem(shown: Callable[[Path], Numbers], path: Path) -> Numbers:
     try:
         return shown(path)
     except RubricemError as error:
-        return {"problem": told(error)}
+        return {"problem": error.told()}

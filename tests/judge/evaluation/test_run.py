@@ -101,7 +101,7 @@ async def test_a_relative_judge_does_not_read_what_is_the_same():
 async def test_what_a_failed_judge_cost_is_counted():
     said = await RelativeComparer(FirstReader(None)).prefer("q", "x", "y")
     assert (said.winner, said.usage.calls) == (None, 2)
-    assert said.reason == "it is silent Ask again."
+    assert said.reason == "it is silent. Ask again."
 
 
 class Fixed:
