@@ -119,18 +119,18 @@ def _show_collected(folder: Path, page: Path | None, as_json: bool) -> None:
 
     run, title = run_numbers(RunDirectory(folder)), folder.resolve().name
     if page is not None:
-        from rubricem.training.show.collected_page import write_page
+        from rubricem.training.show.pages import write_collected_page
 
-        write_page(page, run, title)
+        write_collected_page(page, run, title)
         click.echo(f"in {page}", err=as_json)
     if as_json:
         from rubricem.training.show.collected import run_json
 
         _print_json(run_json(run))
     elif page is None:
-        from rubricem.training.show.collected_page import print_run
+        from rubricem.training.show.console import print_collected
 
-        print_run(run, title)
+        print_collected(run, title)
 
 
 def _show_training(
@@ -140,7 +140,7 @@ def _show_training(
 
     kept, title = kept_numbers(folder), folder.resolve().name
     if page is not None:
-        from rubricem.training.show.training_page import write_training_page
+        from rubricem.training.show.pages import write_training_page
 
         write_training_page(page, kept, title)
         click.echo(f"in {page}", err=as_json)

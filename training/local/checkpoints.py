@@ -70,8 +70,8 @@ from rubricem.memory.runs import writable, write_atomically
 from rubricem.training.local.gguf import write_adapter, write_model
 from rubricem.training.local.learner import Learner
 from rubricem.training.local.ranks import put, whole
+from rubricem.training.show.card import CARD, model_card
 from rubricem.training.show.training import CANARY, kept_numbers
-from rubricem.training.show.training_page import CARD, model_card
 
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}

@@ -1,23 +1,15 @@
-"""A training shown while it goes on, on standard error: drawn in place, or as plain lines.
+"""Runs on the terminal: a training while it goes on, both kinds as tables, and event files.
 
-Standard output stays free for what the command prints at its end.
-
-A training on the terminal: facts, a table of its last steps, and the held-out questions.
-
-A training as lines of plain text: into a log, a pipe, or a terminal that cannot draw.
-
-How far a training is: what its events so far come to, and the time that is left.
-
-The numbers of a training as TensorBoard's event files, by the names that metrics.jsonl has.
-
-A step is what the training counts: steps on given rows, or rounds; what the held-out questions
-came to stands under `held_out/` at the number of rounds before it. A log is opened with all that
-the training has kept so far and takes the place of an earlier one, so a training that was killed
-and goes on has every step once.
+While a training goes on it is told on standard error, drawn in place or as plain lines (a log, a
+pipe, a terminal that cannot draw); standard output stays free for what the command prints at its
+end. TensorBoard's event files have the numbers by the names of metrics.jsonl, a step being what
+the training counts, and what the held-out questions came to under `held_out/` at the number of
+rounds before it. A log is opened with all that the training has kept so far and takes the place of
+an earlier one, so a training that was killed and goes on has every step once.
 """
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,12 +22,21 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from rubricem.agent.reports.report import duration
 from rubricem.memory.runs import writable
-from rubricem.memory.schema import Stage
+from rubricem.memory.schema import Stage, Usage
 from rubricem.memory.text import one_line
-from rubricem.training.extras import needed
-from rubricem.training.show.collected_page import LAST, PIPED_WIDTH
+from rubricem.training.extras import Pace, lasting, needed
+from rubricem.training.show.collected import (
+    RunNumbers,
+    StepNumbers,
+    malformed_share,
+    mean,
+    total,
+    unscored_share,
+)
 from rubricem.training.show.events import (
+    HELD_OUT,
     Event,
     HeldOutJudged,
     Phase,
@@ -44,9 +45,9 @@ from rubricem.training.show.events import (
     RowsDone,
     StepTaken,
     Watch,
-    watched_by,
 )
 from rubricem.training.show.training import (
+    ASKED_HEADS,
     GIGABYTE,
     PAIR_HEADS,
     KeptNumbers,
@@ -54,27 +55,22 @@ from rubricem.training.show.training import (
     asked_rows,
     facts,
     kept_numbers,
-    lasting,
     number,
     pair_rows,
     reward_figures,
-    shown,
     step_figures,
 )
 
-Clock = Callable[[], float]
+Tell = Callable[[str], None]
 
 
 @dataclass
 class TrainProgress:
-    """One training, or the rest of one that goes on."""
+    """One training, or the rest of one that goes on: what its events so far come to."""
 
-    clock: Clock = time.monotonic
+    pace: Pace = field(default_factory=Pace)
     unit: str = "step"
     """`step`, or `round` where the policy collects by itself"""
-    done: int = 0
-    of: int = 0
-    """0: not known yet"""
     rows: tuple[int, int] | None = None
     """parts of the window under way that are done, and all of them"""
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -82,22 +78,17 @@ class TrainProgress:
     phases: dict[Phase, int] = field(default_factory=dict)
     """those that go on, each with its round"""
     held_out: HeldOutJudged | None = None
-    _fresh: int = 0
-
-    def __post_init__(self) -> None:
-        self._began = self._last = self.clock()
 
     def advance(self, event: Event) -> None:
         """Take an event in."""
         match event:
             case RowsDone():
-                self.unit, self.of, self.rows = event.unit, event.of, (event.done, event.total)
-                self.done = event.number - 1
+                self.unit, self.rows = event.unit, (event.done, event.total)
+                self.pace.done, self.pace.of = event.number - 1, event.of
             case StepTaken() | RoundTrained():
                 self.unit = "step" if isinstance(event, StepTaken) else "round"
-                self.done, self.of, self.metrics = event.number, event.of, event.metrics
-                self.rows, self._last = None, self.clock()
-                self._fresh += 1
+                self.rows, self.metrics, self.pace.of = None, event.metrics, event.of
+                self.pace.advance(event.number)
             case PhaseChanged(phase, number, True):
                 self.phases[phase] = number
             case PhaseChanged(phase, number):
@@ -105,17 +96,6 @@ class TrainProgress:
                     del self.phases[phase]
             case HeldOutJudged():
                 self.held_out = event
-
-    @property
-    def left(self) -> float | None:
-        """Seconds to the end at the speed since this process began; None: nothing was done yet."""
-        if not self._fresh or not self.of:
-            return None
-        each = (self._last - self._began) / self._fresh
-        return max(each * (self.of - self.done) - (self.clock() - self._last), 0.0)
-
-
-Tell = Callable[[str], None]
 
 
 class PlainTraining:
@@ -151,7 +131,7 @@ class PlainTraining:
                 return ""
 
     def _left(self) -> str:
-        left = self._progress.left
+        left = self._progress.pace.left
         return f"; about {lasting(left)} left" if left else ""
 
 
@@ -182,35 +162,25 @@ def training_view(
     if quiet or not console.is_terminal or console.is_dumb_terminal:
         yield tell, PlainTraining(tell)
         return
-    view = _View(title)
+    progress, said = TrainProgress(), deque[str](maxlen=SAID)
+
+    def draw() -> Group:
+        return drawing(title, progress, tuple(said))
+
     # Standard output is the command's: what is written there must not pass through here.
-    with Live(
-        get_renderable=view.draw, console=console, refresh_per_second=4, redirect_stdout=False
-    ):
-        yield view.say, view.listen
-
-
-class _View:
-    def __init__(self, title: str) -> None:
-        self._title = title
-        self._progress = TrainProgress()
-        self._said: deque[str] = deque(maxlen=SAID)
-
-    def say(self, line: str) -> None:
-        self._said.append(line)
-
-    def listen(self, event: Event) -> None:
-        self._progress.advance(event)
-
-    def draw(self) -> Group:
-        return drawing(self._title, self._progress, tuple(self._said))
+    with Live(get_renderable=draw, console=console, refresh_per_second=4, redirect_stdout=False):
+        yield said.append, progress.advance
 
 
 def drawing(title: str, progress: TrainProgress, said: Iterable[str] = ()) -> Group:
     """The live view: how far it is, the phases, the last numbers, and the last lines told."""
     parts: list[RenderableType] = [Text(one_line(title), style="bold"), _how_far(progress)]
     if progress.phases:
-        parts.append(Text(f"  now    {_phases(progress)}", style="cyan"))
+        told = " · ".join(
+            _HELD_OUT.get(phase, f"{phase} round {{}}").format(number)
+            for phase, number in progress.phases.items()
+        )
+        parts.append(Text(f"  now    {told}", style="cyan"))
     if rewards := reward_figures(progress.metrics):
         parts.append(_line("reward", rewards))
     if figures := step_figures(progress.metrics):
@@ -227,25 +197,19 @@ def drawing(title: str, progress: TrainProgress, said: Iterable[str] = ()) -> Gr
 
 
 def _how_far(progress: TrainProgress) -> RenderableType:
-    told = f"  {progress.unit} {progress.done} of {progress.of}" if progress.of else "  beginning"
-    part = progress.rows[0] / max(progress.rows[1], 1) if progress.rows else 0.0
-    after = f"row {progress.rows[0]} of {progress.rows[1]}" if progress.rows else ""
-    if (left := progress.left) is not None and progress.done < progress.of:
-        after += f"{', ' if after else ''}about {lasting(left)} left"
+    done, of = progress.pace.done, progress.pace.of
+    told = f"  {progress.unit} {done} of {of}" if of else "  beginning"
+    rows, rows_in_all = progress.rows or (0, 0)
+    after = [f"row {rows} of {rows_in_all}"] if progress.rows else []
+    if (left := progress.pace.left) is not None and done < of:
+        after.append(f"about {lasting(left)} left")
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True, min_width=len(told))
     table.add_column(max_width=BAR)
     table.add_column(no_wrap=True)
-    bar = ProgressBar(max(progress.of, 1), progress.done + part)
-    table.add_row(Text(told), bar, Text(after, style="dim"))
+    bar = ProgressBar(max(of, 1), done + rows / max(rows_in_all, 1))
+    table.add_row(Text(told), bar, Text(", ".join(after), style="dim"))
     return table
-
-
-def _phases(progress: TrainProgress) -> str:
-    return " · ".join(
-        _HELD_OUT.get(phase, f"{phase} round {{}}").format(number)
-        for phase, number in progress.phases.items()
-    )
 
 
 def _line(name: str, figures: Iterable[tuple[str, str]]) -> Text:
@@ -273,53 +237,132 @@ _COLUMNS = (
 )
 
 
+LAST = 20
+"""steps that are shown"""
+PIPED_WIDTH = 160
+"""columns of a table that goes into a file or a pipe"""
+MOST_ROWS = 8
+"""reasons of one kind that are shown"""
+
+
 def print_training(kept: KeptNumbers, title: str, console: Console | None = None) -> None:
     """Facts, the last steps, and every asking of the held-out questions."""
+    told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in facts(kept))
+    console = _begin(title, [one_line(about(kept)), "; ".join(told)], console)
+    if kept.steps:
+        console.print(_training_steps(kept))
+    if kept.held_out:
+        head = "held-out questions, mean scores (95%)"
+        console.print(_table(ASKED_HEADS, asked_rows(kept), head))
+    if kept.pairs:
+        console.print(_table(PAIR_HEADS, pair_rows(kept), "held-out pairs, shares (95%)"))
+
+
+def _begin(title: str, facts: Iterable[str], console: Console | None) -> Console:
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, PIPED_WIDTH)
     console.print(Text(one_line(title), style="bold"))
-    console.print(Text(one_line(about(kept)), style="dim"))
-    told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in facts(kept))
-    console.print(Text("; ".join(told), style="dim"))
-    if kept.steps:
-        console.print(_steps(kept))
-    if kept.held_out:
-        heads = ("after", "questions", *Stage, "unscored", "malformed")
-        console.print(_table("held-out questions, mean scores (95%)", heads, asked_rows(kept)))
-    if kept.pairs:
-        console.print(_table("held-out pairs, shares (95%)", PAIR_HEADS, pair_rows(kept)))
+    for line in facts:
+        console.print(Text(line, style="dim"))
+    return console
 
 
-def _steps(kept: KeptNumbers) -> Table:
+def _training_steps(kept: KeptNumbers) -> Table:
     """The columns that have a value in any of the last steps."""
-    last = [
-        (step, {**metrics, "clipped": _clipped(metrics), "gigabytes": _gigabytes(metrics)})
-        for step, metrics in kept.steps[-LAST:]
-    ]
+    last = [(step, {**metrics, **_derived(metrics)}) for step, metrics in kept.steps[-LAST:]]
     there = [c for c in _COLUMNS if any(number(m, c[1]) is not None for _, m in last)]
-    rows = [
-        [f"{step}", *(shown(number(m, name), form).replace("none", "-") for _, name, form in there)]
-        for step, m in last
-    ]
-    table = _table("", [kept.unit, *(head for head, _, _ in there)], rows)
-    if len(kept.steps) > LAST:
-        table.caption = f"the last {LAST} of {len(kept.steps)} {kept.unit}s"
-    return table
+    rows = [[f"{step}", *(_cell(number(m, name), form) for _, name, form in there)]
+            for step, m in last]  # fmt: skip
+    table = _table([kept.unit, *(head for head, _, _ in there)], rows)
+    return _captioned(table, len(kept.steps), kept.unit)
 
 
-def _clipped(metrics: dict[str, float]) -> float | None:
-    low, high = number(metrics, "clipped_low"), number(metrics, "clipped_high")
-    return None if low is None and high is None else (low or 0.0) + (high or 0.0)
-
-
-def _gigabytes(metrics: dict[str, float]) -> float | None:
+def _derived(metrics: Mapping[str, Any]) -> dict[str, float]:
+    clipped = [number(metrics, "clipped_low"), number(metrics, "clipped_high")]
     peak = number(metrics, "memory_peak")
-    return None if peak is None else peak / GIGABYTE
+    found = {} if peak is None else {"gigabytes": peak / GIGABYTE}
+    return found if clipped == [None, None] else {**found, "clipped": sum(c or 0 for c in clipped)}
 
 
-def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    table = Table(title=title or None, title_justify="left")
+def print_collected(run: RunNumbers, title: str, console: Console | None = None) -> None:
+    """Facts, the last steps, reasons, and the best and worst of the groups farthest apart."""
+    console = _begin(title, _facts(run), console)
+    if run.rollouts:
+        heads = ("step", "rollouts", "failed", *Stage, "unscored", "malformed", "searches",
+                 "tokens", "cost", "rubric")  # fmt: skip
+        table = _table(heads, [_row(step) for step in run.steps[-LAST:]])
+        console.print(_captioned(table, len(run.steps), "step"))
+    for line in run.variety.told():
+        console.print(Text(line))
+    for head, reasons in (
+        ("failed", run.failures),
+        ("ended early", run.early),
+        ("broke a rejection rule", run.faults),
+        ("stages unscored", run.unscored),
+    ):
+        for line in _reasons(head, reasons):
+            console.print(Text(line))
+    for found in run.extremes[:MOST_ROWS]:
+        best, worst = found.values
+        told = (
+            f"step {found.step + 1}, {found.by} {best:.2f} ({found.best.thread}) against "
+            f"{worst:.2f} ({found.worst.thread}): {one_line(found.question, 80)}"
+        )
+        console.print(Text(told))
+
+
+def _facts(run: RunNumbers) -> list[str]:
+    manifest, spent = run.manifest, total(run.usage().values())
+    judge = f"judged by {manifest.judge} ({manifest.judge_kind})" if manifest.judge else "unjudged"
+    return [
+        one_line(f"{manifest.policy}, {manifest.decoding} decoding, {judge}"),
+        f"{len(run.rollouts)} rollouts, {run.failures.total()} failed, in {run.groups} groups and "
+        f"{len(run.steps)} steps of {run.asked} questions; {duration(run.seconds)}",
+        f"{spent.completion_tokens:,} tokens written, {spent.prompt_tokens:,} read, "
+        f"{_cost(spent) or 'nothing spent'}; {run.candidates} reflections, {run.accepted} accepted",
+    ]
+
+
+def _row(step: StepNumbers) -> list[str]:
+    rollouts = step.rollouts
+    searches = mean([r.tool_calls for r in rollouts])
+    written = mean([r.usage.completion_tokens for r in rollouts])
+    return [
+        str(step.step + 1),
+        str(len(rollouts)),
+        str(len(step.failures) or ""),
+        *(_cell(mean(step.scores(place)), ".2f") for place in range(len(Stage))),
+        _cell(unscored_share(rollouts), ".0%"),
+        _cell(malformed_share(rollouts), ".0%"),
+        _cell(searches, ".1f"),
+        _cell(written, ",.0f"),
+        _cost(step.usage),
+        f"+{step.changed('added', 'returned', 'pinned')} -{step.changed('retired')}",
+    ]
+
+
+def _reasons(head: str, reasons: Counter[str]) -> Iterator[str]:
+    common = reasons.most_common(MOST_ROWS)
+    for reason, count in common:
+        yield f"{count} {head}: {one_line(reason, 200) or 'no reason given'}"
+    if (others := len(reasons) - len(common)) > 0:
+        left = reasons.total() - sum(count for _, count in common)
+        yield f"{left} {head} for {'another reason' if others == 1 else f'{others} other reasons'}"
+
+
+def _cell(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _cost(usage: Usage) -> str:
+    if not usage.calls:
+        return ""
+    return "no price known" if usage.cost is None else f"${usage.cost:.4f}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+    table = Table(title=title, title_justify="left")
     for head in heads:
         table.add_column(head, justify="right")
     for row in rows:
@@ -327,9 +370,14 @@ def _table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> T
     return table
 
 
+def _captioned(table: Table, steps: int, unit: str) -> Table:
+    if steps > LAST:
+        table.caption = f"the last {LAST} of {steps} {unit}s"
+    return table
+
+
 EXTRA, SUFFIX = "tensorboard", ".rubricem"
 """the ending of the event files that are ours, and that a new log replaces"""
-HELD_OUT = "held_out/"
 FOLDER = "tensorboard"
 """in a training's folder"""
 
@@ -384,7 +432,12 @@ def with_event_files(watch: Watch, out: Path, wanted: bool) -> Iterator[Watch]:
         yield watch
         return
     with event_log(out / FOLDER, kept_numbers(out)) as log:
-        yield watched_by(watch, log)
+
+        def tell(event: Event) -> None:
+            watch(event)
+            log(event)
+
+        yield tell
 
 
 @contextmanager

@@ -78,16 +78,6 @@ def unwatched(event: Event) -> None:
     """The `Watch` of a caller that shows nothing."""
 
 
-def watched_by(*watches: Watch) -> Watch:
-    """One listener that tells several, in order."""
-
-    def tell(event: Event) -> None:
-        for watch in watches:
-            watch(event)
-
-    return tell
-
-
 _UPDATES = """
 step round loss {objective}_loss negative_log_likelihood {stage}_loss grad_norm rate tokens
 tokens_read padding_share rows rows_without_gradient groups row_tokens/mean row_tokens/max

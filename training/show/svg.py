@@ -5,6 +5,7 @@ its numbers as a text for those who cannot see it. Classes, not styles: the page
 allows no other style than its own sheet.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -14,6 +15,7 @@ LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 22
 """margins, for the numbers along the axes"""
 WIDEST = 44
 """of a bar"""
+_ACROSS, _UP = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 Values = Sequence[float | None]
 Axis = Sequence[int]
 
@@ -30,6 +32,9 @@ class Span:
         return (value - self.low) / (self.high - self.low)
 
 
+SHARE = Span(0.0, 1.0)
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """A line, with the range around it where it has one; None: no value at that step."""
@@ -42,29 +47,24 @@ class Series:
     high: Values = ()
 
 
-def lines(series: Sequence[Series], top: float = 1.0, unit: str = "", steps: Axis = ()) -> str:
-    """Lines over the steps, from 0 to `top`; `steps` are their numbers where not 1, 2, 3 ..."""
-    return curves(series, Span(0.0, top), unit, steps)
-
-
-def curves(series: Sequence[Series], span: Span, unit: str = "", steps: Axis = ()) -> str:
-    """Lines over the steps, within a span of values."""
+def curves(series: Sequence[Series], span: Span = SHARE, unit: str = "", steps: Axis = ()) -> str:
+    """Lines within a span of values; `steps` are the steps' numbers where not 1, 2, 3 ..."""
     numbers = steps or range(1, max(len(one.values) for one in series) + 1)
     drawn = [*_grid(span, unit), *_steps(numbers)]
     for one in series:
-        drawn += [*_range(one, len(numbers), span), *_line(one, numbers, span)]
-    told = "; ".join(_told(one, unit) for one in series)
-    return _svg(drawn, told)
+        drawn += _line(one, numbers, span)
+    return _svg(drawn, "; ".join(_told(one, unit) for one in series))
 
 
 def bars(values: Values, colour: str, name: str, unit: str = "") -> str:
     """A bar for each step."""
-    top = _round_up(max((value for value in values if value is not None), default=0.0))
+    highest = max((value for value in values if value is not None), default=0.0)
+    top = round_up(highest) if highest > 0 else 1.0
     drawn = [*_grid(Span(0.0, top), unit), *_steps(range(1, len(values) + 1))]
     for step, value in enumerate(values):
         if value is not None:
             title = f"step {step + 1}: {_short(value)}{unit}"
-            drawn.append(_bar(*_column(step, len(values)), value / top, colour, title))
+            drawn.append(_bar(*_column(step, len(values)), 0.0, value / top, colour, title))
     return _svg(drawn, _told(Series(name, colour, values), unit))
 
 
@@ -74,38 +74,35 @@ def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -
     for value in values:
         counts[min(max(int(value * bins), 0), bins - 1)] += 1
     top = max(counts) + max(counts) % 2 or 2
-    width = (WIDTH - LEFT - RIGHT) / bins
+    width = _ACROSS / bins
     drawn = list(_grid(Span(0.0, top), ""))
     for place, count in enumerate(counts):
         title = f"{place / bins:.1f} to {(place + 1) / bins:.1f}: {count}"
-        drawn.append(_bar(LEFT + place * width + 1, width - 2, count / top, colour, title))
-    drawn += [_text(LEFT + end * (WIDTH - LEFT - RIGHT), HEIGHT - 6, f"{end:g}", "middle")
-              for end in (0.0, 0.5, 1.0)]  # fmt: skip
+        drawn.append(_bar(LEFT + place * width + 1, width - 2, 0.0, count / top, colour, title))
+    drawn += [_text(LEFT + end * _ACROSS, HEIGHT - 6, f"{end:g}", "middle") for end in (0, 0.5, 1)]
     return _svg(drawn, f"{name}, counts by tenths from 0 to 1: {', '.join(map(str, counts))}")
 
 
 def up_and_down(ups: Sequence[int], downs: Sequence[int], names: tuple[str, str]) -> str:
     """Counts above and below a line, for each step."""
     top = max([*ups, *downs, 1])
-    middle, reach = (TOP + HEIGHT - BOTTOM) / 2, (HEIGHT - TOP - BOTTOM) / 2
-    drawn = [_rule(middle), *_steps(range(1, len(ups) + 1))]
+    drawn = [_rule(_y(0.5)), *_steps(range(1, len(ups) + 1))]
     drawn.append(_text(LEFT - 5, TOP + 8, f"+{top}", "end"))
     drawn.append(_text(LEFT - 5, HEIGHT - BOTTOM, f"\u2212{top}", "end"))
     for step, (up, down) in enumerate(zip(ups, downs, strict=True)):
-        x, width = _column(step, len(ups))
-        for count, y, colour, name in (
-            (up, middle - up / top * reach, "good", names[0]),
-            (down, middle, "bad", names[1]),
-        ):
-            drawn.append(
-                f'<rect class="{colour}" x="{x:.1f}" y="{y:.1f}" '
-                f'width="{width:.1f}" height="{count / top * reach:.1f}">'
-                f"<title>step {step + 1}: {count} {escape(name)}</title></rect>"
-            )
-    told = (
-        f"{names[0]} by step: {', '.join(map(str, ups))}; {names[1]}: {', '.join(map(str, downs))}"
-    )
-    return _svg(drawn, told)
+        column, (gained, lost) = _column(step, len(ups)), names
+        title = f"step {step + 1}: "
+        drawn.append(_bar(*column, 0.5, 0.5 + up / top / 2, "good", f"{title}{up} {gained}"))
+        drawn.append(_bar(*column, 0.5 - down / top / 2, 0.5, "bad", f"{title}{down} {lost}"))
+    told = (f"{name}: {', '.join(map(str, counts))}" for name, counts in (
+        (f"{names[0]} by step", ups), (names[1], downs)))  # fmt: skip
+    return _svg(drawn, "; ".join(told))
+
+
+def round_up(size: float) -> float:
+    """The next of 1, 2, 5, 10 times a power of ten, for a size above 0."""
+    power = 10.0 ** math.floor(math.log10(size))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= size * (1 - 1e-9))
 
 
 def _svg(drawn: Sequence[str], told: str) -> str:
@@ -129,11 +126,17 @@ def _steps(numbers: Axis) -> Iterator[str]:
 
 
 def _line(one: Series, numbers: Axis, span: Span) -> Iterator[str]:
-    """Points joined where neighbours have values, and a dot for each while they are few."""
+    """Its range, points joined where neighbours have values, and a dot for each while few."""
     steps = len(numbers)
+
+    def points(run: Sequence[tuple[int, float]]) -> str:
+        return " ".join(f"{_x(i, steps):.1f},{_y(span.part(v)):.1f}" for i, v in run)
+
+    for above, below in zip(_runs(one.high), _runs(one.low), strict=True):
+        edge = points([*above, *reversed(below)])
+        yield f'<polygon class="range {one.colour}" points="{edge}"/>'
     for run in _runs(one.values):
-        points = " ".join(f"{_x(i, steps):.1f},{_y(span.part(v)):.1f}" for i, v in run)
-        yield f'<polyline class="line {one.colour}" points="{points}"/>'
+        yield f'<polyline class="line {one.colour}" points="{points(run)}"/>'
     for i, value in enumerate(one.values if steps <= 40 else ()):
         if value is not None:
             title = f"{escape(one.name)}, step {numbers[i]}: {_short(value)}"
@@ -142,14 +145,6 @@ def _line(one: Series, numbers: Axis, span: Span) -> Iterator[str]:
                 f'<circle class="{one.colour}" cx="{x:.1f}" cy="{y:.1f}" '
                 f'r="2.6"><title>{title}</title></circle>'
             )
-
-
-def _range(one: Series, steps: int, span: Span) -> Iterator[str]:
-    high, low = list(_runs(one.high)), list(_runs(one.low))
-    for above, below in zip(high, low, strict=True):
-        edge = [*above, *reversed(below)]
-        points = " ".join(f"{_x(i, steps):.1f},{_y(span.part(v)):.1f}" for i, v in edge)
-        yield f'<polygon class="range {one.colour}" points="{points}"/>'
 
 
 def _runs(values: Values) -> Iterator[list[tuple[int, float]]]:
@@ -164,26 +159,26 @@ def _runs(values: Values) -> Iterator[list[tuple[int, float]]]:
 
 
 def _x(step: int, steps: int) -> float:
-    return LEFT + (step + 0.5) * (WIDTH - LEFT - RIGHT) / max(steps, 1)
-
-
-def _column(step: int, steps: int) -> tuple[float, float]:
-    """Where the bar of a step begins, and how wide it is."""
-    place = (WIDTH - LEFT - RIGHT) / max(steps, 1)
-    width = min(place - min(place * 0.3, 6), WIDEST)
-    return _x(step, steps) - width / 2, width
+    return LEFT + (step + 0.5) * _ACROSS / max(steps, 1)
 
 
 def _y(part: float) -> float:
     """The height of a part of the whole, which lies in [0, 1]."""
-    return TOP + (1 - min(max(part, 0.0), 1.0)) * (HEIGHT - TOP - BOTTOM)
+    return TOP + (1 - min(max(part, 0.0), 1.0)) * _UP
 
 
-def _bar(x: float, width: float, part: float, colour: str, title: str) -> str:
-    y = _y(part)
+def _column(step: int, steps: int) -> tuple[float, float]:
+    """Where the bar of a step begins, and how wide it is."""
+    place = _ACROSS / max(steps, 1)
+    width = min(place - min(place * 0.3, 6), WIDEST)
+    return _x(step, steps) - width / 2, width
+
+
+def _bar(x: float, width: float, low: float, high: float, colour: str, title: str) -> str:
+    """From one part of the chart's height to another."""
     return (
-        f'<rect class="{colour}" x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" '
-        f'height="{HEIGHT - BOTTOM - y:.1f}"><title>{escape(title)}</title></rect>'
+        f'<rect class="{colour}" x="{x:.1f}" y="{_y(high):.1f}" width="{max(width, 0.5):.1f}" '
+        f'height="{_y(low) - _y(high):.1f}"><title>{escape(title)}</title></rect>'
     )
 
 
@@ -208,15 +203,3 @@ def _short(value: float) -> str:
     if 0 < abs(value) < 1e-3:
         return f"{value:.0e}".replace("e-0", "e-")
     return f"{value:.2g}" if abs(value) < 10 else f"{value:.0f}"
-
-
-def _round_up(value: float) -> float:
-    """The next of 1, 2, 5, 10, 20 ..., as an axis ends at."""
-    if value <= 0:
-        return 1.0
-    power = 1.0
-    while power * 10 <= value:
-        power *= 10
-    while power > value:
-        power /= 10
-    return next(power * step for step in (1, 2, 5, 10) if power * step >= value)

@@ -215,14 +215,6 @@ def _figures(metrics: Metrics, plan: Iterable[tuple[str, str, str]]) -> list[tup
     ]
 
 
-def lasting(seconds: float) -> str:
-    """A time that is left, in its two largest units."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
-
-
 SAVED_AT = "saved_at"
 """the metric that says when a round was saved, in seconds since 1970"""
 ROUNDING = 1e-12
@@ -278,7 +270,7 @@ def facts(kept: KeptNumbers) -> list[Fact]:
 
 
 def asked_rows(kept: KeptNumbers) -> list[list[str]]:
-    """A line for each asking of the held-out questions."""
+    """A line for each asking of the held-out questions, in the order of `ASKED_HEADS`."""
     return [
         [
             f"{updates}",
@@ -291,6 +283,7 @@ def asked_rows(kept: KeptNumbers) -> list[list[str]]:
     ]
 
 
+ASKED_HEADS = ("after rounds", "questions", *Stage, "unscored", "malformed")
 PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a verdict")
 
 

@@ -37,7 +37,7 @@ from rubricem.training.rounds.rounds import recalls_after
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.training_page import CARD
+from rubricem.training.show.card import CARD
 from rubricem.training.statistics import meaning_apart
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.programs.rounds_killed import ROUNDS

@@ -32,7 +32,8 @@ from rubricem.training.show.collected import (
     run_numbers,
     unscored_share,
 )
-from rubricem.training.show.collected_page import MOST_ROWS, page, print_run, scaffold_means
+from rubricem.training.show.console import MOST_ROWS, print_collected
+from rubricem.training.show.pages import collected_page, scaffold_means
 from tests.support.collected import judgement, manifest
 from tests.support.run_pages import NASTY, change, written_run
 from tests.support.values import WHOLE, run_of
@@ -64,7 +65,7 @@ class Tags(HTMLParser):
 
 
 def test_hostile_text_is_shown_and_does_nothing(folder: Path):
-    text = page(run_numbers(RunDirectory(folder)), f"run {NASTY}")
+    text = collected_page(run_numbers(RunDirectory(folder)), f"run {NASTY}")
     read = Tags(text)
     assert "<script>alert(1)</script>" in read.text, "it is shown as it was written"
     names = {tag for tag, _ in read.tags}
@@ -76,7 +77,7 @@ def test_hostile_text_is_shown_and_does_nothing(folder: Path):
 
 
 def test_a_page_loads_nothing(folder: Path):
-    text = page(run_numbers(RunDirectory(folder)), "run")
+    text = collected_page(run_numbers(RunDirectory(folder)), "run")
     attributes = {name for _, found in Tags(text).tags for name in found}
     assert not attributes & {"src", "href", "srcset", "action", "style"}
     assert not re.search(r"url\(|@import|https?://", text)
@@ -84,7 +85,7 @@ def test_a_page_loads_nothing(folder: Path):
 
 
 def test_a_page_tells_the_numbers(folder: Path):
-    told = " ".join(Tags(page(run_numbers(RunDirectory(folder)), "run")).text.split())
+    told = " ".join(Tags(collected_page(run_numbers(RunDirectory(folder)), "run")).text.split())
     for fact in (
         "Rollouts3 2 finished, 1 failed", "Unscored stages 12%", "Malformed rollouts 33%",
         "1 criteria added, 1 retired", "answer score 1.00 against 0.25", "judge2", "1 accepted",
@@ -98,7 +99,7 @@ def test_a_page_tells_the_numbers(folder: Path):
 def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path):
     run = RunDirectory(tmp_path / "run")
     run.begin(manifest(), [])
-    assert "No finished step has a rollout yet." in page(run_numbers(run), "run")
+    assert "No finished step has a rollout yet." in collected_page(run_numbers(run), "run")
     done = show(str(run.folder))
     assert done.exit_code == 0 and "0 rollouts, 0 failed, in 0 groups" in done.stdout
 
@@ -134,7 +135,7 @@ def test_reasons_that_differ_by_a_place_in_the_text_are_one(folder: Path):
     ]
     assert run.early["A tag is open."] == 2
     told = StringIO()
-    print_run(run, "run", Console(file=told))
+    print_collected(run, "run", Console(file=told))
     assert "2 ended early: A tag is open." in told.getvalue()
     assert "1 ended early for another reason" in told.getvalue()
 

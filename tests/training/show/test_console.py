@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from rubricem.agent.cli import main
+from rubricem.training.extras import Pace, lasting
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.rounds.fit import train
 from rubricem.training.show.console import (
@@ -30,7 +31,7 @@ from rubricem.training.show.events import (
     RowsDone,
     StepTaken,
 )
-from rubricem.training.show.training import lasting, reward_figures, step_figures
+from rubricem.training.show.training import reward_figures, step_figures
 from tests.support.rows import config_of, policy_rows, quiet, row
 
 STEP = {
@@ -62,15 +63,15 @@ def drawn(progress: TrainProgress, *said: str, width: int = 160) -> str:
 
 def test_the_time_left_goes_by_what_this_process_has_done():
     clock = Clock()
-    progress = TrainProgress(clock)
-    assert progress.left is None, "nothing is known yet"
+    progress = TrainProgress(Pace(clock=clock))
+    assert progress.pace.left is None, "nothing is known yet"
     clock.now += 10
     progress.advance(StepTaken(7, 10, STEP))
-    assert progress.left == 30, "six steps were done before and tell nothing of the speed"
+    assert progress.pace.left == 30, "six steps were done before and tell nothing of the speed"
     clock.now += 4
-    assert progress.left == 26
+    assert progress.pace.left == 26
     clock.now += 100
-    assert progress.left == 0
+    assert progress.pace.left == 0
     assert [lasting(s) for s in (5, 90, 3600, 86_000)] == [
         "5 s",
         "2 min",
@@ -108,7 +109,7 @@ def test_a_judges_round_is_told_by_its_verdicts():
 def test_lines_tell_rows_steps_rounds_and_askings():
     told: list[str] = []
     clock = Clock()
-    lines = PlainTraining(told.append, TrainProgress(clock))
+    lines = PlainTraining(told.append, TrainProgress(Pace(clock=clock)))
     lines(RowsDone("step", 3, 10, 2, 8))
     clock.now += 6
     lines(StepTaken(3, 10, STEP))

@@ -13,8 +13,8 @@ from rubricem.training.show.svg import (
     WIDTH,
     Series,
     bars,
+    curves,
     histogram,
-    lines,
     up_and_down,
 )
 
@@ -28,7 +28,7 @@ def rects(svg: str) -> list[tuple[float, float, float, float]]:
 
 
 def test_a_line_is_broken_where_a_value_is_not_known():
-    svg = lines([Series("s", "plan", [0.0, 1.0, None, 0.5])])
+    svg = curves([Series("s", "plan", [0.0, 1.0, None, 0.5])])
     first, second = re.findall(r'points="(.*?)"', svg)
     step = INNER / 4
     assert first == f"{LEFT + step / 2:.1f},{FLOOR:.1f} {LEFT + 1.5 * step:.1f},{TOP:.1f}"
@@ -37,14 +37,14 @@ def test_a_line_is_broken_where_a_value_is_not_known():
 
 
 def test_a_range_goes_there_along_the_highest_and_back_along_the_lowest():
-    svg = lines([Series("s", "plan", [0.5, 0.5], low=[0.0, 0.0], high=[1.0, 1.0])])
+    svg = curves([Series("s", "plan", [0.5, 0.5], low=[0.0, 0.0], high=[1.0, 1.0])])
     (polygon,) = re.findall(r'<polygon class="range plan" points="(.*?)"', svg)
     heights = [float(point.split(",")[1]) for point in polygon.split()]
     assert heights == [TOP, TOP, FLOOR, FLOOR]
 
 
 def test_values_outside_the_axis_stay_inside_the_picture():
-    svg = lines([Series("s", "plan", [-3.0, 7.0])])
+    svg = curves([Series("s", "plan", [-3.0, 7.0])])
     assert {float(p.split(",")[1]) for p in re.findall(r'points="(.*?)"', svg)[0].split()} == {
         float(FLOOR), float(TOP),
     }  # fmt: skip
@@ -84,12 +84,12 @@ def test_what_comes_stands_above_what_goes():
 
 
 def test_a_picture_is_told_to_those_who_do_not_see_it():
-    svg = lines([Series('a "name" <b>', "plan", [0.25, None])], unit="%")
+    svg = curves([Series('a "name" <b>', "plan", [0.25, None])], unit="%")
     assert 'aria-label="a &quot;name&quot; &lt;b&gt; by step: 0.25%, none"' in svg
     assert "<b>" not in svg
 
 
 def test_many_steps_have_no_dots_and_thin_bars():
-    assert "<circle" not in lines([Series("s", "plan", [0.5] * 200)])
+    assert "<circle" not in curves([Series("s", "plan", [0.5] * 200)])
     found = rects(bars([1.0] * 500, "accent", "b"))
     assert all(0 < width < 1 and LEFT <= x <= WIDTH - RIGHT for x, _, width, _ in found)

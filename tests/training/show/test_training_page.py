@@ -18,20 +18,18 @@ from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.training.local.checkpoints import FILES, fault
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import CREDITS, row_rule
-from rubricem.training.show.svg import BOTTOM, HEIGHT, TOP
-from rubricem.training.show.training import KeptNumbers, kept_numbers
-from rubricem.training.show.training_page import (
-    CARD,
-    CREDIT,
+from rubricem.training.show.card import CARD, CREDIT, model_card
+from rubricem.training.show.pages import (
     MOST,
     REWARDS,
     UPDATES,
     WORK,
     charts,
     held_out_charts,
-    model_card,
     training_page,
 )
+from rubricem.training.show.svg import BOTTOM, HEIGHT, TOP
+from rubricem.training.show.training import KeptNumbers, kept_numbers
 from tests.support.rows import config_of, policy_rows, quiet, row
 from tests.support.run_pages import NASTY
 from tests.training.show.test_collected import Tags
