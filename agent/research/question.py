@@ -34,7 +34,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, Protocol, TypeVar, cast
 
 from rubricem.agent.research.scaffold import ToolCall, neutralise
-from rubricem.agent.sources.web import narrowed
+from rubricem.agent.sources.index import narrowed
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Source, Stage, Usage
 from rubricem.memory.text import storable

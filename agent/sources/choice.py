@@ -1,10 +1,7 @@
-"""Which source a name means, and the source itself.
+"""Which source a name means (`python`, `web`, `scholar`, `searxng:URL`, `auto` or a folder).
 
-The names a source goes by: `python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder.
-
-A folder called like one of them is meant by its path, as in `./web`.
-
-Several sources as one: asked at the same time, their passages taken in turn.
+A folder called like one of them is meant by its path, as in `./web`. Several sources are asked
+as one, at the same time, and their passages taken in turn.
 """
 
 import asyncio

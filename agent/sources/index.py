@@ -1,37 +1,38 @@
-"""A BM25 index over passages, kept on disk and opened without reading it whole.
+"""Passages found by words, and by meaning: what every source on this machine searches with.
+
+The words of a text are the same for passages and for questions: lower-cased and brought to a
+light stem (plural, -ing, -ed and a last -e go, which makes "caching", "cached" and "caches" one
+word). An identifier counts as a whole and as its parts: `functools.lru_cache` gives itself,
+`functools`, `lru_cache`, `lru` and `cache`; a dotted name gives each of its endings, so that
+`Path.read_text` meets `pathlib.Path.read_text`. What narrows a query (`year:2019-2021`,
+`field:"Computer Science"`) travels inside its text, so that the journal, a resume and the report
+show it as asked; sources that cannot narrow a search leave it out.
+
+A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else between
+sentences, so that what is quoted can be read by itself.
 
 An index is one folder, `<name>-<key>`, where the key is a hash of what was indexed. It is
 written beside its place and renamed into it, so that a half-written index is never opened.
 bm25s scores every (word, passage) pair when indexing (Lù 2024, arXiv:2407.03618); a search
 adds the columns of the question's words. Arrays and passages are memory-mapped.
 
-Hybrid retrieval: BM25 and embeddings, fused by reciprocal rank.
-
-The vectors of an index are one float32 matrix (n, d) of unit rows, searched exactly: a product
-of matrix and vector. Each vector is cached on disk by the hash of its passage, so that only
-new passages are embedded when an index changes, and an interrupted embedding goes on where
-it stopped. Fusion: sum of 1 / (60 + rank), Cormack et al., SIGIR 2009.
-
-The words of a text, for matching: the same for passages and for questions.
-
-Words are lower-cased and brought to a light stem (plural, -ing, -ed and a last -e go, which
-makes "caching", "cached" and "caches" one word). An identifier counts as a whole and as its
-parts: `functools.lru_cache` gives itself, `functools`, `lru_cache`, `lru` and `cache`; a dotted
-name gives each of its endings, so that `Path.read_text` meets `pathlib.Path.read_text`.
-
-Cutting texts into passages, and keeping one of several that say the same.
-
-A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else
-between sentences, so that what is quoted can be read by itself.
+Hybrid retrieval fuses that ranking with one by embeddings: sum of 1 / (60 + rank), Cormack et
+al., SIGIR 2009. The vectors of an index are one float32 matrix (n, d) of unit rows, searched
+exactly: a product of matrix and vector. Each vector is cached on disk by the hash of its
+passage, so that only new passages are embedded when an index changes, and an interrupted
+embedding goes on where it stopped.
 """
 
+import asyncio
 import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) >= shortest:
             rest = word[: -len(ending)]
             if _VOWEL.search(rest):
-                word = _single_last(rest)
+                doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
+                word = rest[:-1] if doubled else rest
             break
     return word[:-1] if len(word) > 4 and word.endswith("e") else word
 
@@ -81,11 +83,6 @@ def _singular(word: str) -> str:
     if word.endswith(("sses", "shes", "ches", "xes")):
         return word[:-2]
     return word[:-1]
-
-
-def _single_last(rest: str) -> str:
-    doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
-    return rest[:-1] if doubled else rest
 
 
 def raw_words(text: str) -> list[str]:
@@ -118,6 +115,62 @@ def _name_parts(name: str) -> list[str]:
 def words(text: str) -> list[str]:
     """All words of a text that count, in order."""
     return [word for raw in raw_words(text) for word in expand(raw)]
+
+
+_YEARS = r"\d{4}(?:-(?:\d{4})?)?|-\d{4}"
+_NARROWING = re.compile(
+    rf"(?<!\S)(?:years?:(?P<years>{_YEARS})|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
+    re.I,
+)
+_FIELD_NAMES = (
+    "Agricultural and Food Sciences, Art, Biology, Business, Chemistry, Computer Science, "
+    "Economics, Education, Engineering, Environmental Science, Geography, Geology, History, "
+    "Law, Linguistics, Materials Science, Mathematics, Medicine, Philosophy, Physics, "
+    "Political Science, Psychology, Sociology"
+)
+_FIELDS = {name.casefold(): name for name in _FIELD_NAMES.split(", ")}
+"""fields of study as Semantic Scholar names them"""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`years` is "2020", "2019-2021", "2019-", "-2021", or "" for any."""
+
+    text: str
+    years: str = ""
+    fields: tuple[str, ...] = ()
+
+
+def read_query(written: str) -> Query:
+    """The words, the years and the fields of study of a query; the last named years count."""
+    years, fields = "", dict[str, None]()
+
+    def take(found: re.Match[str]) -> str:
+        nonlocal years
+        if found["years"]:
+            years = found["years"]
+            return ""
+        named = known_fields(found["quoted"] or found["bare"])
+        fields.update(dict.fromkeys(named))
+        return "" if named else found[0]
+
+    text = _NARROWING.sub(take, written)
+    return Query(" ".join(text.split()), years, tuple(fields))
+
+
+def known_fields(names: str) -> tuple[str, ...]:
+    """The fields in a list with commas, spelt as they are known; () if any is unknown."""
+    found = [_FIELDS.get(" ".join(name.split()).casefold()) for name in names.split(",")]
+    return () if None in found else tuple(name for name in found if name)
+
+
+def narrowed(query: str, attributes: Mapping[str, str]) -> str:
+    """The query of a tool call with what its attributes narrow written into it."""
+    years = attributes.get("year") or attributes.get("years") or ""
+    fields = known_fields(attributes.get("field") or attributes.get("fields") or "")
+    if re.fullmatch(_YEARS, years):
+        query += f" year:{years}"
+    return f'{query} field:"{",".join(fields)}"' if fields else query
 
 
 MAX_WORDS = 110
@@ -194,20 +247,11 @@ def without_near_duplicates(
         if len(kept) == limit:
             break
         found = frozenset(_WORD.findall(passage.text.lower()))
-        if not any(_overlap(found, other) >= same for other in seen):
+        # Two without a word are the same: 0 >= 0.
+        if not any(len(found & other) >= same * len(found | other) for other in seen):
             kept.append(passage)
             seen.append(found)
     return kept
-
-
-def _overlap(left: frozenset[str], right: frozenset[str]) -> float:
-    either = len(left | right)
-    return len(left & right) / either if either else 1.0
-
-
-def shortened(text: str, most: int) -> str:
-    """The text, cut at `most` characters with an ellipsis."""
-    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 INDEX_VERSION = 1
@@ -219,10 +263,6 @@ Ranking = list[tuple[int, float]]
 
 Weight = Callable[[Passage], float]
 """What a passage's score is multiplied by, whatever the question."""
-
-
-def equal(_passage: Passage) -> float:
-    return 1.0
 
 
 class LexicalIndex:
@@ -351,29 +391,36 @@ def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
 
 
 def build_index(
-    passages: Sequence[Passage], cache_dir: Path, name: str, key: str, weight: Weight = equal
+    passages: Sequence[Passage],
+    cache_dir: Path,
+    name: str,
+    key: str,
+    weight: Weight = lambda passage: 1.0,
 ) -> LexicalIndex:
     """Index the passages, put the folder in its place at once, drop older ones of the name."""
     place = index_folder(cache_dir, name, key)
-    try:
+    with keeping(f"The index of {name}", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".new-") as new:
             write_index(passages, Path(new), weight)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(new, place)
-        _drop_older(cache_dir, name, place)
-    except OSError as cause:
-        raise StoreError(
-            f"The index of {name} could not be written to {cache_dir}: {cause.strerror}.",
-            "Choose a data directory that you can write to, with room left on its disk.",
-        ) from cause
+        for folder in cache_dir.glob(f"{name}-*"):
+            if folder != place:
+                shutil.rmtree(folder, ignore_errors=True)
     return LexicalIndex(place)
 
 
-def _drop_older(cache_dir: Path, name: str, current: Path) -> None:
-    for folder in cache_dir.glob(f"{name}-*"):
-        if folder != current:
-            shutil.rmtree(folder, ignore_errors=True)
+@contextmanager
+def keeping(what: str, folder: Path) -> Iterator[None]:
+    """Say what to do where a disk does not take what is derived and kept for the next time."""
+    try:
+        yield
+    except OSError as cause:
+        raise StoreError(
+            f"{what} could not be written to {folder}: {cause.strerror}.",
+            "Choose a data directory that you can write to, with room left on its disk.",
+        ) from cause
 
 
 _RANK_OFFSET = 60
@@ -445,7 +492,12 @@ class VectorStore:
         for found, _ in self._shards():
             for known in found.tolist():
                 missing.pop(known, None)
-        self._embed(missing, embedder, on_progress)
+        new, texts = list(missing), list(missing.values())
+        for start in range(0, len(new), _SHARD):
+            if on_progress:
+                on_progress(start, len(new), "embedding passages")
+            shard = slice(start, start + _SHARD)
+            self._write(new[shard], embedder.embed(texts[shard]))
         return self._gather(hashes)
 
     def _shards(self) -> Iterator[tuple[NDArray[np.bytes_], Vectors]]:
@@ -456,28 +508,13 @@ class VectorStore:
             except (OSError, ValueError, KeyError):
                 path.unlink(missing_ok=True)
 
-    def _embed(
-        self, missing: dict[bytes, str], embedder: Embedder, on_progress: OnProgress | None
-    ) -> None:
-        hashes, texts = list(missing), list(missing.values())
-        for start in range(0, len(texts), _SHARD):
-            if on_progress:
-                on_progress(start, len(texts), "embedding passages")
-            vectors = embedder.embed(texts[start : start + _SHARD])
-            self._write(hashes[start : start + _SHARD], vectors)
-
     def _write(self, hashes: list[bytes], vectors: Vectors) -> None:
         name = hashlib.sha256(b"".join(hashes)).hexdigest()[:24]
-        try:
+        with keeping("Vectors", self._folder):
             self._folder.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
                 np.savez(file, hashes=np.array(hashes, dtype=HASH), vectors=vectors)
             os.replace(file.name, self._folder / f"{name}.npz")
-        except OSError as cause:
-            raise StoreError(
-                f"Vectors could not be written to {self._folder}: {cause.strerror}.",
-                "Choose a data directory that you can write to, with room left on its disk.",
-            ) from cause
 
     def _gather(self, hashes: Sequence[bytes]) -> Vectors:
         rows: dict[bytes, list[int]] = {}
@@ -494,3 +531,46 @@ class VectorStore:
 
 def text_hash(text: str) -> bytes:
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
+
+
+class Indexed:
+    """A source whose passages are indexed by its first search; a `SearchTool` without its name."""
+
+    def __init__(
+        self, cache_dir: Path, embedder: Embedder | None, on_progress: OnProgress | None
+    ) -> None:
+        """With an embedder, search is hybrid; without one it is lexical."""
+        self._cache_dir = cache_dir
+        self._embedder = embedder
+        self._on_progress = on_progress
+        self._index: LexicalIndex | HybridIndex | None = None
+        self._opening = asyncio.Lock()
+        self.problems: tuple[str, ...] = ()
+        """what could not be read, or had to be guessed at, as of the last search"""
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        index = await self._ready()
+        return await asyncio.to_thread(index.search, read_query(query).text, limit)
+
+    async def prepare(self) -> tuple[str, ...]:
+        """Bring the index up to date; returns `problems`."""
+        await self._ready()
+        return self.problems
+
+    async def _ready(self) -> LexicalIndex | HybridIndex:
+        async with self._opening:
+            if self._index is None or self._is_stale():
+                self._index = await asyncio.to_thread(self._open)
+            return self._index
+
+    def _is_stale(self) -> bool:
+        return False
+
+    def _open(self) -> LexicalIndex | HybridIndex:
+        """The index as it should be now, built where there is none."""
+        raise NotImplementedError
+
+    def _with_vectors(self, lexical: LexicalIndex) -> LexicalIndex | HybridIndex:
+        if self._embedder is None:
+            return lexical
+        return with_vectors(lexical, self._embedder, self._cache_dir, self._on_progress)

@@ -4,19 +4,16 @@ Each reader gives sections, a place and the text under it: headings where there 
 of a PDF, lines of a plain text. A document that cannot be read raises SourceError with what
 to do; one that had to be guessed at (its encoding) is read, and says so in a note.
 
-The lines of text of an HTML document, and which of them are headings.
+Of HTML, what surrounds the text (navigation, header, footer, forms, scripts) is left out. White
+space outside `pre` is folded, and block elements stand on lines of their own.
 
-What surrounds the text (navigation, header, footer, forms, scripts) is left out. White space
-outside `pre` is folded, and block elements stand on lines of their own.
+Word is read from the package's own XML (ECMA-376, WordprocessingML): content controls, tables,
+text boxes, footnotes and accepted insertions count as text, deleted text does not. A heading is
+a paragraph whose style, or a style that it is based on, is called "heading N" or has an outline
+level. Names are matched without their namespace, of which the standard has two. (mammoth knows
+neither outline levels nor styles based on others, and takes ten times as long.)
 
-The lines of text of a Word document (docx, Office Open XML), and which are headings.
-
-Read from the package's own XML (ECMA-376, WordprocessingML): content controls, tables, text
-boxes, footnotes and accepted insertions count as text, deleted text does not. A heading is a
-paragraph whose style, or a style that it is based on, is called "heading N" or has an outline
-level. Names are matched without their namespace, of which the standard has two.
-
-What a library logs while it reads a document: the document's note, not lines on a terminal.
+What pypdf logs while it reads is the document's note, not lines on a terminal.
 """
 
 import logging
@@ -24,7 +21,7 @@ import math
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,42 +36,153 @@ from rubricem.memory.text import one_line
 Line = tuple[int, str]
 """(level of the heading that the line is, 0 for text; the line)"""
 
-_LEFT_OUT = [
-    "script",
-    "style",
-    "noscript",
-    "template",
-    "nav",
-    "header",
-    "footer",
-    "aside",
-    "form",
-    "svg",
-    "iframe",
-    "button",
-]
-_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_BLOCKS = frozenset(
-    [
-        "p",
-        "li",
-        "pre",
-        "td",
-        "th",
-        "tr",
-        "dt",
-        "dd",
-        "blockquote",
-        "figcaption",
-        "caption",
-        "div",
-        "section",
-        "article",
-        "main",
-        "br",
-        "hr",
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A place in a document (heading, page or lines) and the text found there."""
+
+    heading: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a file says: its title, its sections in order, and a note on how it was read."""
+
+    title: str
+    sections: tuple[Section, ...]
+    note: str = ""
+
+
+def read_document(path: Path) -> Document:
+    """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot."""
+    reader = READERS[path.suffix.lower()]
+    try:
+        return reader(path)
+    except SourceError:
+        raise
+    except Exception as cause:
+        raise SourceError(
+            f"{path.name} could not be read: {type(cause).__name__}: {cause}.",
+            "Check that it opens elsewhere, and save it anew or take it out.",
+        ) from cause
+
+
+def decode(content: bytes) -> tuple[str, str]:
+    """(text, note): UTF-8 with or without a mark, else Windows-1252, else Latin-1."""
+    for encoding in ("utf-8-sig", "cp1252"):
+        try:
+            text = content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+        return text, "" if encoding == "utf-8-sig" else "not UTF-8: read as Windows-1252"
+    return content.decode("latin-1"), "not UTF-8: read as Latin-1"
+
+
+def by_heading(lines: Iterable[Line]) -> list[Section]:
+    """The lines gathered under their headings, each section named from the outermost in."""
+    sections: list[Section] = []
+    path: list[tuple[int, str]] = []
+    body: list[str] = []
+
+    def close() -> None:
+        text = "\n".join(body).strip("\n")
+        if text.strip():
+            sections.append(Section(" > ".join(name for _, name in path), text))
+        body.clear()
+
+    for level, line in lines:
+        if level:
+            close()
+            path = [(upper, name) for upper, name in path if upper < level]
+            path.append((level, line))
+        else:
+            body.append(line)
+    close()
+    return sections
+
+
+def _titled(path: Path, sections: list[Section], note: str, title: str = "") -> Document:
+    first = next((s.heading for s in sections if s.heading), path.stem)
+    return Document(title or first.partition(" > ")[0], tuple(sections), note)
+
+
+_FENCE = re.compile(r"^\s*(?:```|~~~)")
+_ATX = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
+_UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
+_BADGE = re.compile(r"\[?!\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?|<!--.*?-->|</?\w[^>]*>", re.DOTALL)
+_LINES_EACH = 40
+
+
+def _read_markdown(path: Path) -> Document:
+    text, note = decode(path.read_bytes())
+    return _titled(path, markdown_sections(text), note)
+
+
+def markdown_sections(text: str) -> list[Section]:
+    """Sections by heading, each named by its headings from the outermost in."""
+    return by_heading(_markdown_lines(text))
+
+
+def _markdown_lines(text: str) -> Iterator[Line]:
+    fenced = False
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        if _FENCE.match(line):
+            fenced = not fenced
+        below = lines[i + 1] if i + 1 < len(lines) else ""
+        if fenced or _FENCE.match(line):
+            yield 0, line
+        elif heading := _ATX.match(line):
+            yield len(heading[1]), _BADGE.sub("", heading[2]).strip()
+        elif line.strip() and re.match(r"^(=+|-{3,})\s*$", below) and not line.startswith("|"):
+            yield (1 if below[0] == "=" else 2), line.strip()
+        elif not (re.match(r"^(=+|-{3,})\s*$", line) and i and lines[i - 1].strip()):
+            yield 0, _BADGE.sub("", line)
+
+
+def _read_rst(path: Path) -> Document:
+    text, note = decode(path.read_bytes())
+    return _titled(path, rst_sections(text), note)
+
+
+def rst_sections(text: str) -> list[Section]:
+    """Sections by underlined heading; a kind of underline is a level where first met."""
+    return by_heading(_rst_lines(text))
+
+
+def _rst_lines(text: str) -> Iterator[Line]:
+    levels: list[str] = []
+    lines = text.splitlines()
+    for i, line in enumerate(lines):
+        below = lines[i + 1] if i + 1 < len(lines) else ""
+        titled = bool(line.strip()) and not _UNDERLINE.match(line)
+        if titled and _UNDERLINE.match(below) and len(below.rstrip()) >= len(line.strip()):
+            if below[0] not in levels:
+                levels.append(below[0])
+            yield levels.index(below[0]) + 1, line.strip()
+        elif not _UNDERLINE.match(line):
+            yield 0, line
+
+
+def _read_text(path: Path) -> Document:
+    text, note = decode(path.read_bytes())
+    lines = text.splitlines()
+    sections = [
+        Section(f"lines {start + 1}-{min(start + _LINES_EACH, len(lines))}", body)
+        for start in range(0, len(lines), _LINES_EACH)
+        if (body := "\n".join(lines[start : start + _LINES_EACH]).strip("\n")).strip()
     ]
-)
+    return Document(path.stem, tuple(sections), note)
+
+
+_AROUND_THE_TEXT = "script style noscript template nav header footer aside form svg iframe button"
+_LEFT_OUT = " | ".join(f".//{name}" for name in _AROUND_THE_TEXT.split()) + " | .//comment()"
+_HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
+_LINES = frozenset({"br", "li", "tr", "td", "th", "dt", "dd"})
+_PARAGRAPHS = "p pre blockquote figcaption caption div section article main hr"
+_GAPS = dict.fromkeys(_LINES, "\n") | dict.fromkeys(_PARAGRAPHS.split(), "\n\n")
+"""what stands before and after a block"""
 _MARK = "\ue000"
 """Before a heading's level and text; a private character that no page has a use for."""
 
@@ -89,10 +197,13 @@ def html_lines(text: str) -> tuple[str, list[Line]]:
     title = " ".join((tree.findtext(".//title") or "").split())
     body = tree.find("body")
     root = tree if body is None else body
-    for element in root.xpath(" | ".join(f".//{name}" for name in _LEFT_OUT) + " | .//comment()"):
+    for element in root.xpath(_LEFT_OUT):
         element.drop_tree()
     _lay_out(root)
-    return title, [_line(line) for line in str(root.text_content()).splitlines()]
+    lines = str(root.text_content()).splitlines()
+    return title, [
+        (int(line[1]), line[2:]) if line.startswith(_MARK) else (0, line.rstrip()) for line in lines
+    ]
 
 
 def _lay_out(root: html.HtmlElement) -> None:
@@ -105,25 +216,19 @@ def _lay_out(root: html.HtmlElement) -> None:
         if element.tail and (element.tag == "pre" or not preformatted):
             element.tail = re.sub(r"\s+", " ", element.tail)
         if element.tag in _HEADINGS:
-            _mark_heading(element)
-        elif element.tag in _BLOCKS:
-            gap = "\n" if element.tag in ("br", "li", "tr", "td", "th", "dt", "dd") else "\n\n"
+            name = " ".join(str(element.text_content()).split()).rstrip("¶# ")
+            for child in list(element):
+                element.remove(child)
+            element.text = f"\n{_MARK}{element.tag[1]}{name}\n" if name else "\n"
+        elif gap := _GAPS.get(element.tag):
             element.text = gap + (element.text or "")
             element.tail = gap + (element.tail or "")
 
 
-def _mark_heading(element: html.HtmlElement) -> None:
-    name = " ".join(str(element.text_content()).split()).rstrip("¶# ")
-    for child in list(element):
-        element.remove(child)
-    element.text = f"\n{_MARK}{str(element.tag)[1]}{name}\n" if name else "\n"
-    element.tail = element.tail or ""
-
-
-def _line(line: str) -> Line:
-    if line.startswith(_MARK):
-        return int(line[1]), line[2:]
-    return 0, line.rstrip()
+def _read_html(path: Path) -> Document:
+    text, note = decode(path.read_bytes())
+    title, lines = html_lines(text)
+    return _titled(path, by_heading(lines), note, title)
 
 
 MOST_BYTES = 100_000_000
@@ -215,9 +320,9 @@ def _blocks(parent: etree._Element, styles: _Styles) -> Iterator[Line]:
         if tag == "p":
             yield from _paragraph(element, styles)
         elif tag == "tbl":
-            yield 0, ""
-            yield from ((0, row) for row in _rows(element))
-            yield 0, ""
+            rows = [[e for e in row if _tag(e) in ("tc", "sdt")] for row in element.iter("{*}tr")]
+            cells = [[" ".join(_text(cell).split()) for cell in row] for row in rows]
+            yield from ((0, line) for line in ("", *map(" | ".join, filter(any, cells)), ""))
         elif tag in _INNER or tag == "body":
             yield from _blocks(element, styles)
 
@@ -234,13 +339,6 @@ def _paragraph(element: etree._Element, styles: _Styles) -> Iterator[Line]:
         listed = layout is not None and any(_tag(e) == "numPr" for e in layout)
         yield from ((0, line) for line in (f"- {text}" if listed else text).splitlines())
         yield 0, ""
-
-
-def _rows(table: etree._Element) -> Iterator[str]:
-    for row in table.iter("{*}tr"):
-        cells = [" ".join(_text(e).split()) for e in row if _tag(e) in ("tc", "sdt")]
-        if any(cells):
-            yield " | ".join(cells)
 
 
 def _text(element: etree._Element) -> str:
@@ -266,17 +364,18 @@ def _tag(element: etree._Element) -> str:
 
 
 def _attribute(element: etree._Element, name: str) -> str:
-    attributes: Mapping[str, str] = {etree.QName(k).localname: v for k, v in _items(element)}
-    return attributes.get(name, "")
-
-
-def _items(element: etree._Element) -> list[tuple[str, str]]:
-    return [(str(key), str(value)) for key, value in element.attrib.items()]
+    attributes = ((str(key), str(value)) for key, value in element.attrib.items())
+    return next((value for key, value in attributes if etree.QName(key).localname == name), "")
 
 
 def _value(parent: etree._Element, name: str) -> str:
     """The `val` of the child called `name`, or ""."""
     return next((_attribute(e, "val") for e in parent if _tag(e) == name), "")
+
+
+def _read_docx(path: Path) -> Document:
+    title, lines = docx_lines(path)
+    return _titled(path, by_heading(lines), "", title)
 
 
 LONGEST = 120
@@ -314,163 +413,6 @@ def complaint(lines: list[str]) -> str:
         return ""
     faults = "1 fault" if len(lines) == 1 else f"{len(lines)} faults, the first"
     return f"damaged, with {faults}: {one_line(lines[0], LONGEST).rstrip('.')}"
-
-
-_FENCE = re.compile(r"^\s*(?:```|~~~)")
-_ATX = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
-_UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-_BADGE = re.compile(r"\[?!\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?|<!--.*?-->|</?\w[^>]*>", re.DOTALL)
-_LINES_EACH = 40
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A place in a document (heading, page or lines) and the text found there."""
-
-    heading: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Document:
-    """What a file says: its title, its sections in order, and a note on how it was read."""
-
-    title: str
-    sections: tuple[Section, ...]
-    note: str = ""
-
-
-def read_document(path: Path) -> Document:
-    """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot."""
-    reader = READERS[path.suffix.lower()]
-    try:
-        return reader(path)
-    except SourceError:
-        raise
-    except Exception as cause:
-        raise SourceError(
-            f"{path.name} could not be read: {type(cause).__name__}: {cause}.",
-            "Check that it opens elsewhere, and save it anew or take it out.",
-        ) from cause
-
-
-def decode(content: bytes) -> tuple[str, str]:
-    """(text, note): UTF-8 with or without a mark, else Windows-1252, else Latin-1."""
-    for encoding in ("utf-8-sig", "cp1252"):
-        try:
-            text = content.decode(encoding)
-        except UnicodeDecodeError:
-            continue
-        return text, "" if encoding == "utf-8-sig" else "not UTF-8: read as Windows-1252"
-    return content.decode("latin-1"), "not UTF-8: read as Latin-1"
-
-
-def _read_markdown(path: Path) -> Document:
-    text, note = decode(path.read_bytes())
-    return _titled(path, markdown_sections(text), note)
-
-
-def _read_rst(path: Path) -> Document:
-    text, note = decode(path.read_bytes())
-    return _titled(path, rst_sections(text), note)
-
-
-def _titled(path: Path, sections: list[Section], note: str) -> Document:
-    title = next((s.heading for s in sections if s.heading), path.stem)
-    return Document(title.partition(" > ")[0], tuple(sections), note)
-
-
-def markdown_sections(text: str) -> list[Section]:
-    """Sections by heading, each named by its headings from the outermost in."""
-    return by_heading(_markdown_lines(text))
-
-
-def rst_sections(text: str) -> list[Section]:
-    """Sections by underlined heading; a kind of underline is a level where first met."""
-    return by_heading(_rst_lines(text))
-
-
-def by_heading(lines: Iterable[Line]) -> list[Section]:
-    """The lines gathered under their headings, each section named from the outermost in."""
-    sections: list[Section] = []
-    path: list[tuple[int, str]] = []
-    body: list[str] = []
-
-    def close() -> None:
-        text = "\n".join(body).strip("\n")
-        if text.strip():
-            sections.append(Section(" > ".join(name for _, name in path), text))
-        body.clear()
-
-    for level, line in lines:
-        if level:
-            close()
-            path = [(upper, name) for upper, name in path if upper < level]
-            path.append((level, line))
-        else:
-            body.append(line)
-    close()
-    return sections
-
-
-def _markdown_lines(text: str) -> Iterator[Line]:
-    fenced = False
-    lines = text.splitlines()
-    for i, line in enumerate(lines):
-        if _FENCE.match(line):
-            fenced = not fenced
-        below = lines[i + 1] if i + 1 < len(lines) else ""
-        if fenced or _FENCE.match(line):
-            yield 0, line
-        elif heading := _ATX.match(line):
-            yield len(heading[1]), _BADGE.sub("", heading[2]).strip()
-        elif line.strip() and re.match(r"^(=+|-{3,})\s*$", below) and not line.startswith("|"):
-            yield (1 if below[0] == "=" else 2), line.strip()
-        elif not (re.match(r"^(=+|-{3,})\s*$", line) and i and lines[i - 1].strip()):
-            yield 0, _BADGE.sub("", line)
-
-
-def _rst_lines(text: str) -> Iterator[Line]:
-    levels: list[str] = []
-    lines = text.splitlines()
-    for i, line in enumerate(lines):
-        below = lines[i + 1] if i + 1 < len(lines) else ""
-        if _is_underlined(line, below):
-            if below[0] not in levels:
-                levels.append(below[0])
-            yield levels.index(below[0]) + 1, line.strip()
-        elif not _UNDERLINE.match(line):
-            yield 0, line
-
-
-def _is_underlined(line: str, below: str) -> bool:
-    under = _UNDERLINE.match(below)
-    titled = bool(line.strip()) and not _UNDERLINE.match(line)
-    return bool(under) and titled and len(below.rstrip()) >= len(line.strip())
-
-
-def _read_text(path: Path) -> Document:
-    text, note = decode(path.read_bytes())
-    lines = text.splitlines()
-    sections = [
-        Section(f"lines {start + 1}-{min(start + _LINES_EACH, len(lines))}", body)
-        for start in range(0, len(lines), _LINES_EACH)
-        if (body := "\n".join(lines[start : start + _LINES_EACH]).strip("\n")).strip()
-    ]
-    return Document(path.stem, tuple(sections), note)
-
-
-def _read_html(path: Path) -> Document:
-    text, note = decode(path.read_bytes())
-    title, lines = html_lines(text)
-    document = _titled(path, by_heading(lines), note)
-    return Document(title or document.title, document.sections, note)
-
-
-def _read_docx(path: Path) -> Document:
-    title, lines = docx_lines(path)
-    document = _titled(path, by_heading(lines), "")
-    return Document(title or document.title, document.sections)
 
 
 def _read_pdf(path: Path) -> Document:

@@ -1,36 +1,24 @@
-"""The web, searched through ddgs: the package asks several public engines and merges what they say.
+"""Sources beyond this machine: the web through ddgs or SearXNG, papers through Semantic Scholar.
 
-Its client is synchronous and may wait for one engine after another, each with a time-out of its
-own, so it runs in a thread that is given up after a hard time limit. The thread is a daemon: a
-search that hangs keeps neither the answer nor the end of the program waiting.
+`Web` asks ddgs, a package that asks several public engines and merges what they say. Its client
+is synchronous and may wait for one engine after another, each with a time-out of its own, so it
+runs in a thread that is given up after a hard time limit. The thread is a daemon: a search that
+hangs keeps neither the answer nor the end of the program waiting.
 
-A SearXNG instance, asked through its JSON search API (GET /search?format=json).
-
-Scholarly papers, found through the Semantic Scholar Academic Graph API (paper/search).
-
-A query may be narrowed by years and fields of study. A paper's passage is its abstract, or the
-service's one-sentence summary where no abstract may be shown; its place says who wrote it and
-when, its location is an address that can be opened: the open-access PDF, else the paper's page.
-Callers without a key share one allowance, so calls go one at a time and wait when told to.
-
-Asking a search service for JSON: one request, every failure a sentence.
+`SearXNG` asks an instance's JSON search API (GET /search?format=json), `Scholar` the Semantic
+Scholar Academic Graph API (paper/search). A paper's passage is its abstract, or the service's
+one-sentence summary where no abstract may be shown; its place says who wrote it and when, its
+location is an address that can be opened: the open-access PDF, else the paper's page. Callers
+without a key share one allowance, so calls go one at a time and wait when told to.
 
 A reply is read up to a size limit and a hard time limit, whatever the service does meanwhile;
-redirects are not followed, since the address was named by the user or by this program.
-
-What a search service returned, as passages: web addresses only, each page and text once.
-
-A query and what narrows it: `year:2019-2021` and `field:"Computer Science"`.
-
-A policy narrows a search by attributes of its tool call, a person by writing these words. They
-travel inside the query's text, so that the journal, a resume and the report show them as asked.
-Sources that cannot narrow a search leave them out; what is no year or known field stays text.
+redirects are not followed, since the address was named by the user or by this program. What was
+returned becomes passages: web addresses only, each page and text once.
 """
 
 import asyncio
 import json
 import random
-import re
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,18 +26,24 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
-from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx
 
 from rubricem.agent.models.limits import Endpoint, Retry, asked_wait, is_transient, shared_limiters
-from rubricem.agent.sources.index import without_near_duplicates
+from rubricem.agent.sources.index import Query, read_query, without_near_duplicates
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.interfaces import Passage
 
-_TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
 LONGEST = 8000
 """characters kept of one result's text"""
+MOST_BYTES = 10_000_000
+"""of a service's reply"""
+QUOTED = 200
+"""characters of a service's own words in an error"""
+SECONDS = 20.0
+_TRACKING = ("utm_", "fbclid", "gclid", "msclkid", "mc_eid", "ref_src")
+_LATER = "Search again later, or name another source."
 
 
 def found_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
@@ -66,7 +60,10 @@ def found_passages(rows: Iterable[Passage], limit: int) -> list[Passage]:
 
 def row(title: object, address: object, text: object, place: str = "") -> Passage:
     """A passage from fields of a service's reply, which may be missing or of another type."""
-    title, address, text = (_flat(value) for value in (title, address, text))
+    title, address, text = (
+        " ".join(value.split()) if isinstance(value, str) else ""
+        for value in (title, address, text)
+    )
     return Passage(title or address, address, place, (text or title)[:LONGEST])
 
 
@@ -79,104 +76,17 @@ def same_page(address: str) -> str:
         return ""
     if parts.scheme not in ("http", "https") or not host:
         return ""
-    return f"{host.removeprefix('www.')}{_port(parts)}{parts.path.rstrip('/')}?{_query(parts)}"
-
-
-def _port(parts: SplitResult) -> str:
-    return parts.netloc.rpartition("]")[2].rpartition("@")[2].partition(":")[2]
-
-
-def _query(parts: SplitResult) -> str:
-    """The query string without what only says where a visitor came from."""
+    port = parts.netloc.rpartition("]")[2].rpartition("@")[2].partition(":")[2]
+    # Without what only says where a visitor came from.
     pairs = parse_qsl(parts.query, keep_blank_values=True)
-    return urlencode([pair for pair in pairs if not pair[0].lower().startswith(_TRACKING)])
-
-
-def _flat(value: object) -> str:
-    return " ".join(value.split()) if isinstance(value, str) else ""
-
-
-FIELDS = (
-    "Agricultural and Food Sciences",
-    "Art",
-    "Biology",
-    "Business",
-    "Chemistry",
-    "Computer Science",
-    "Economics",
-    "Education",
-    "Engineering",
-    "Environmental Science",
-    "Geography",
-    "Geology",
-    "History",
-    "Law",
-    "Linguistics",
-    "Materials Science",
-    "Mathematics",
-    "Medicine",
-    "Philosophy",
-    "Physics",
-    "Political Science",
-    "Psychology",
-    "Sociology",
-)
-"""fields of study as Semantic Scholar names them"""
-
-_YEARS = r"\d{4}(?:-(?:\d{4})?)?|-\d{4}"
-_NARROWING = re.compile(
-    rf"(?<!\S)(?:years?:(?P<years>{_YEARS})|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
-    re.I,
-)
-_CANONICAL = {name.casefold(): name for name in FIELDS}
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """`years` is "2020", "2019-2021", "2019-", "-2021", or "" for any."""
-
-    text: str
-    years: str = ""
-    fields: tuple[str, ...] = ()
-
-
-def read_query(written: str) -> Query:
-    """The words, the years and the fields of study of a query; the last named years count."""
-    years, fields = "", dict[str, None]()
-
-    def take(found: re.Match[str]) -> str:
-        nonlocal years
-        if found["years"]:
-            years = found["years"]
-            return ""
-        named = known_fields(found["quoted"] or found["bare"])
-        fields.update(dict.fromkeys(named))
-        return "" if named else found[0]
-
-    text = _NARROWING.sub(take, written)
-    return Query(" ".join(text.split()), years, tuple(fields))
-
-
-def known_fields(names: str) -> tuple[str, ...]:
-    """The fields in a list with commas, spelt as they are known; () if any is unknown."""
-    found = [_CANONICAL.get(" ".join(name.split()).casefold()) for name in names.split(",")]
-    return () if None in found else tuple(name for name in found if name)
-
-
-def narrowed(query: str, attributes: Mapping[str, str]) -> str:
-    """The query of a tool call with what its attributes narrow written into it."""
-    years = attributes.get("year") or attributes.get("years") or ""
-    fields = known_fields(attributes.get("field") or attributes.get("fields") or "")
-    if re.fullmatch(_YEARS, years):
-        query += f" year:{years}"
-    return f'{query} field:"{",".join(fields)}"' if fields else query
+    query = urlencode([pair for pair in pairs if not pair[0].lower().startswith(_TRACKING)])
+    return f"{host.removeprefix('www.')}{port}{parts.path.rstrip('/')}?{query}"
 
 
 Rows = Sequence[dict[str, Any]]
 AskEngines = Callable[[str, int], Rows]
 """query, most results -> rows with `title`, `href` and `body`; [] where nothing matched"""
 
-SECONDS = 20.0
 ENGINE_SECONDS = 8
 """time-out of one request to one engine"""
 _NOTHING = "No results found."
@@ -204,7 +114,7 @@ class Web:
         except TimeoutError as cause:
             raise SourceError(
                 f"The web search did not answer within {self._seconds:g} s.",
-                "Search again later, or name another source.",
+                _LATER,
             ) from cause
         found = (row(r.get("title"), r.get("href"), r.get("body")) for r in rows)
         return found_passages(found, limit)
@@ -230,7 +140,7 @@ def ask_engines(query: str, most: int, client: Client | None = None) -> Rows:
     except TimeoutException as cause:
         raise SourceError(
             "The engines of the web search did not answer in time.",
-            "Search again later, or name another source.",
+            _LATER,
         ) from cause
     except DDGSException as cause:
         if str(cause) == _NOTHING:
@@ -268,10 +178,6 @@ async def in_thread(call: Callable[[str, int], Rows], query: str, most: int) -> 
     return await done
 
 
-MOST_BYTES = 10_000_000
-QUOTED = 200
-
-
 class SearchRefused(SourceError):
     """The service answered with an HTTP status that is no success."""
 
@@ -291,8 +197,12 @@ class Service:
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """The JSON object at a path. Raises SourceError, as `Refused` for an HTTP status."""
-        reply = self._parsed(await self.fetch(path, params))
+        """The JSON object at a path. Raises SourceError, as `SearchRefused` for an HTTP status."""
+        content = await self.fetch(path, params)
+        try:
+            reply = json.loads(content)
+        except ValueError as cause:
+            raise self._garbled() from cause
         if not isinstance(reply, dict):
             raise self._garbled()
         return reply
@@ -304,7 +214,7 @@ class Service:
         except (TimeoutError, httpx.TimeoutException) as cause:
             raise SourceError(
                 f"{self.name} did not answer within {self.seconds:g} s.",
-                "Search again later, or name another source.",
+                _LATER,
             ) from cause
         except httpx.HTTPError as cause:
             raise SourceError(
@@ -329,12 +239,6 @@ class Service:
             raise self._refused(reply, bytes(content))
         return bytes(content)
 
-    def _parsed(self, content: bytes) -> Any:
-        try:
-            return json.loads(content)
-        except ValueError as cause:
-            raise self._garbled() from cause
-
     def _garbled(self) -> SourceError:
         return SourceError(
             f"What {self.url} sent is no search result of {self.name}.",
@@ -346,7 +250,7 @@ class Service:
         said = f": {words}" if words else ""
         return SearchRefused(
             f"{self.name} refused the search (HTTP {reply.status_code}){said}.",
-            "Search again later, or name another source.",
+            _LATER,
             reply.status_code,
             reply.headers,
         )
@@ -378,19 +282,15 @@ class SearXNG:
 
         Raises SettingsError for what is no address.
         """
-        place = self._place(address)
-        headers = {"authorization": place.basic} if place.basic else {}
-        self._service = Service("SearXNG", place.url, seconds, headers)
-
-    @staticmethod
-    def _place(address: str) -> Endpoint:
         try:
-            return Endpoint.parse(address)
+            place = Endpoint.parse(address)
         except SettingsError as cause:
             raise SettingsError(
                 "The address of the SearXNG instance is not an http or https address.",
                 "Give it like searxng:http://localhost:8080.",
             ) from cause
+        headers = {"authorization": place.basic} if place.basic else {}
+        self._service = Service("SearXNG", place.url, seconds, headers)
 
     async def prepare(self) -> tuple[str, ...]:
         """Raises SourceError where nothing answers, before a question is paid for."""
@@ -406,8 +306,12 @@ class SearXNG:
             reply = await self._service.get("/search", params)
         except SearchRefused as refused:
             raise self._explained(refused) from refused
-        found = found_passages(map(_passage, _rows(reply)), limit)
-        if not found and (failed := _failed_engines(reply)):
+        rows = reply.get("results")
+        results = rows if isinstance(rows, list) else []
+        found = found_passages((_passage(r) for r in results if isinstance(r, dict)), limit)
+        pairs = reply.get("unresponsive_engines") or []
+        failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in pairs if len(pair) == 2)
+        if failed and not found:
             raise SourceError(
                 f"SearXNG found nothing, and these of its engines failed: {failed}.",
                 "Search again later, or turn on other engines in its settings.yml.",
@@ -429,21 +333,10 @@ class SearXNG:
         return refused
 
 
-def _rows(reply: dict[str, Any]) -> list[dict[str, Any]]:
-    rows = reply.get("results")
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
 def _passage(found: dict[str, Any]) -> Passage:
     date = found.get("publishedDate")
     place = f"published {date[:10]}" if isinstance(date, str) and date else ""
     return row(found.get("title"), found.get("url"), found.get("content"), place)
-
-
-def _failed_engines(reply: dict[str, Any]) -> str:
-    """As in "google (timeout), bing (CAPTCHA)"; the service gives pairs of name and reason."""
-    pairs = reply.get("unresponsive_engines") or []
-    return ", ".join(f"{pair[0]} ({pair[1]})" for pair in pairs if len(pair) == 2)
 
 
 API = "https://api.semanticscholar.org/graph/v1"
@@ -521,7 +414,9 @@ def _params(asked: Query, limit: int) -> dict[str, str]:
 def _paper_passage(paper: dict[str, Any]) -> Passage:
     text = paper.get("abstract") or _inside(paper, "tldr", "text")
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
-    return row(paper.get("title"), pdf or page or _doi(paper), text, _place(paper))
+    doi = _inside(paper, "externalIds", "DOI")
+    address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
+    return row(paper.get("title"), address, text, _place(paper, page if pdf else ""))
 
 
 def _inside(paper: dict[str, Any], name: str, part: str) -> str:
@@ -530,16 +425,10 @@ def _inside(paper: dict[str, Any], name: str, part: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def _doi(paper: dict[str, Any]) -> str:
-    doi = _inside(paper, "externalIds", "DOI")
-    return f"https://doi.org/{doi}" if doi else ""
-
-
-def _place(paper: dict[str, Any]) -> str:
+def _place(paper: dict[str, Any], page: object) -> str:
     """As in "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/paper/..."."""
     names = [a["name"] for a in paper.get("authors") or [] if isinstance(a, dict) and a.get("name")]
     who = names[0] + (" et al." if len(names) > 2 else "") if names else ""
     who = " and ".join(names) if len(names) == 2 else who
-    page = paper.get("url") if _inside(paper, "openAccessPdf", "url") else ""
     parts = (who, paper.get("year"), paper.get("venue"), page)
     return ", ".join(str(part) for part in parts if part)

@@ -6,11 +6,14 @@ import pytest
 from numpy.typing import NDArray
 
 from rubricem.agent.sources.index import (
+    Query,
     VectorStore,
     best,
     build_index,
     fuse,
+    narrowed,
     open_index,
+    read_query,
     split_passages,
     stem,
     with_vectors,
@@ -190,6 +193,48 @@ def test_dotted_name_gives_its_endings() -> None:
 
 def test_stop_words_and_punctuation_count_for_nothing() -> None:
     assert words("What does it do, and why?") == []
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("bee dances", Query("bee dances")),
+        ("bee year:2019 dances", Query("bee dances", "2019")),
+        ("year:2019-2021 bees", Query("bees", "2019-2021")),
+        ("bees years:2019-", Query("bees", "2019-")),
+        ("bees year:-2021", Query("bees", "-2021")),
+        ("bees field:Biology", Query("bees", "", ("Biology",))),
+        ('bees fields:"computer  science,Art"', Query("bees", "", ("Computer Science", "Art"))),
+        ("bees field:Art field:Law year:1999 year:2000", Query("bees", "2000", ("Art", "Law"))),
+    ],
+)  # fmt: skip
+def test_years_and_fields_are_told_from_the_words(written: str, read: Query) -> None:
+    assert read_query(written) == read
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "datetime.date(year: int)",
+        "year:soon",
+        "a field:name of a struct",
+        'field:"Biology,Beekeeping"',
+        "myyear:2019",
+        "year:20190",
+    ],
+)
+def test_what_is_no_year_and_no_known_field_stays_text(words: str) -> None:
+    assert read_query(words) == Query(words)
+
+
+def test_attributes_of_a_call_travel_in_the_query_and_back() -> None:
+    query = narrowed("bee dances", {"year": "2019-2021", "fields": "biology, Computer Science"})
+    assert query == 'bee dances year:2019-2021 field:"Biology,Computer Science"'
+    assert read_query(query) == Query("bee dances", "2019-2021", ("Biology", "Computer Science"))
+
+
+def test_attributes_that_narrow_nothing_leave_the_query_alone() -> None:
+    assert narrowed("bees", {"year": "recent", "field": "AI", "limit": "9"}) == "bees"
 
 
 def test_text_is_cut_between_paragraphs() -> None:

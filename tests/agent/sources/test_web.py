@@ -20,15 +20,12 @@ from ddgs.exceptions import DDGSException, TimeoutException
 
 from rubricem.agent.models.limits import Retry
 from rubricem.agent.sources.web import (
-    Query,
     Rows,
     Scholar,
     SearXNG,
     Web,
     ask_engines,
     found_passages,
-    narrowed,
-    read_query,
     row,
     same_page,
 )
@@ -470,48 +467,6 @@ async def test_silence_is_given_up_in_time() -> None:
         pytest.raises(SourceError, match=r"Semantic Scholar did not answer within 0\.05 s"),
     ):
         await scholar(site, seconds=0.05).search("bees", 5)
-
-
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("bee dances", Query("bee dances")),
-        ("bee year:2019 dances", Query("bee dances", "2019")),
-        ("year:2019-2021 bees", Query("bees", "2019-2021")),
-        ("bees years:2019-", Query("bees", "2019-")),
-        ("bees year:-2021", Query("bees", "-2021")),
-        ("bees field:Biology", Query("bees", "", ("Biology",))),
-        ('bees fields:"computer  science,Art"', Query("bees", "", ("Computer Science", "Art"))),
-        ("bees field:Art field:Law year:1999 year:2000", Query("bees", "2000", ("Art", "Law"))),
-    ],
-)  # fmt: skip
-def test_years_and_fields_are_told_from_the_words(written: str, read: Query) -> None:
-    assert read_query(written) == read
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "datetime.date(year: int)",
-        "year:soon",
-        "a field:name of a struct",
-        'field:"Biology,Beekeeping"',
-        "myyear:2019",
-        "year:20190",
-    ],
-)
-def test_what_is_no_year_and_no_known_field_stays_text(words: str) -> None:
-    assert read_query(words) == Query(words)
-
-
-def test_attributes_of_a_call_travel_in_the_query_and_back() -> None:
-    query = narrowed("bee dances", {"year": "2019-2021", "fields": "biology, Computer Science"})
-    assert query == 'bee dances year:2019-2021 field:"Biology,Computer Science"'
-    assert read_query(query) == Query("bee dances", "2019-2021", ("Biology", "Computer Science"))
-
-
-def test_attributes_that_narrow_nothing_leave_the_query_alone() -> None:
-    assert narrowed("bees", {"year": "recent", "field": "AI", "limit": "9"}) == "bees"
 
 
 def test_a_page_is_one_page_however_it_was_come_by() -> None:
