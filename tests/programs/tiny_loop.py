@@ -3,7 +3,6 @@
 python -m tests.programs.tiny_loop FOLDER        goes on with the loop whose plan.json lies there
 """
 
-import asyncio
 import json
 import sys
 import zlib
@@ -14,7 +13,9 @@ import torch
 
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
-from rubricem.training.loop import LoopPlan, LoopQuestion, run_loop
+from rubricem.training.loop import run_loop
+from rubricem.training.loop.story import LoopPlan, LoopQuestion, Story
+from rubricem.training.loop.story import traced as traces
 from tests.support.collected import manifest
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.tiny import write_tiny
@@ -61,7 +62,7 @@ def plan_of(folder: Path, server: ScriptedServer) -> LoopPlan:
     )
 
 
-async def begun(folder: Path) -> None:
+async def begun(folder: Path, plan: LoopPlan) -> None:
     """A loop that was interrupted when its traces stood: a random model fills no slot sensibly."""
     (folder / "fakes").mkdir(parents=True)
     trajectory = await traced(folder / "fakes")
@@ -76,12 +77,13 @@ async def begun(folder: Path) -> None:
         trajectories=(trajectory.id,),
     )
     kept.commit(0, {"trajectories": [trajectory], "groups": [record]})
+    Story(folder, plan).keep("trace", {**traces([kept.folder]), "seconds": 0})
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     plan = LoopPlan.model_validate_json((folder / "plan.json").read_text())
-    print(asyncio.run(run_loop(folder, plan, print)))
+    print(run_loop(folder, plan, print))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """The whole line on a tiny random model: it trains, collects, is judged, trains again, answers."""
 
+import asyncio
 import json
 import os
 import random
@@ -15,7 +16,8 @@ import torch
 from rubricem.agent.weights.checkpoints import read_checkpoint
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.loop import LoopPlan, LoopQuestion, Steps, default_plan, run_loop
+from rubricem.training.loop import run_loop
+from rubricem.training.loop.story import LoopPlan, LoopQuestion, Story, default_plan
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.programs.tiny_loop import STEPS, begun, judging, plan_of
 from tests.support.scripted_server import ScriptedServer
@@ -28,10 +30,11 @@ async def test_the_whole_line_runs_and_a_second_run_repeats_nothing(tmp_path: Pa
     folder = tmp_path / "loop"
     with ScriptedServer(judging) as server:
         plan = plan_of(tmp_path, server)
-        await begun(folder)
-        page = await run_loop(folder, plan, told.append)
+        await begun(folder, plan)
+        page = await asyncio.to_thread(run_loop, folder, plan, told.append)
         asked = len(server.requests)
-        again = await run_loop(folder, plan, told.append)
+        told.clear()
+        again = await asyncio.to_thread(run_loop, folder, plan, told.append)
         assert len(server.requests) == asked
     assert [line for line in told if "done before" in line] == [f"{s}: done before" for s in STEPS]
     assert again == page
@@ -47,9 +50,9 @@ async def test_the_whole_line_runs_and_a_second_run_repeats_nothing(tmp_path: Pa
 
 
 async def test_another_plan_needs_another_folder(tmp_path: Path):
-    Steps(tmp_path, default_plan(), print)
+    Story(tmp_path, default_plan())
     with pytest.raises(SettingsError, match="another plan"):
-        Steps(tmp_path, default_plan().model_copy(update={"seed": 1}), print)
+        Story(tmp_path, default_plan().model_copy(update={"seed": 1}))
 
 
 KILLS = 5
@@ -78,8 +81,7 @@ async def test_a_loop_killed_at_random_points_repeats_nothing_finished(tmp_path:
     with ScriptedServer(judging) as server:
         plan = plan_of(tmp_path, server)
         for name in ("whole", "killed"):
-            await begun(tmp_path / name)
-            Steps(tmp_path / name, plan, print)
+            await begun(tmp_path / name, plan)
         began = time.monotonic()
         assert go_on(tmp_path / "whole", None)
         lasts = time.monotonic() - began
@@ -128,7 +130,7 @@ async def test_the_line_runs_on_the_real_small_model(
         candidates=1,
         imitation_epochs=1,
     )
-    page = await run_loop(tmp_path / "loop", plan, print)
+    page = await asyncio.to_thread(run_loop, tmp_path / "loop", plan, print)
     found = json.loads((tmp_path / "loop" / "steps" / "warm.json").read_text())
     assert found["rows"] > 0 and found["canary"]["mean"] < 0.5
     collected = json.loads((tmp_path / "loop" / "steps" / "collect.json").read_text())

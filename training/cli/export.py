@@ -170,11 +170,12 @@ def loop(out: Path) -> None:
 
     The same command goes on with an interrupted loop; what is finished is not repeated.
     """
-    from rubricem.training.loop import default_plan, run_loop
+    from rubricem.training.loop import run_loop
+    from rubricem.training.loop.story import default_plan
 
     began = time.monotonic()
 
     def tell(line: str) -> None:
         click.echo(f"{(time.monotonic() - began) / 60:6.1f} min  {line}", err=True)
 
-    click.echo(asyncio.run(run_loop(out, default_plan(), tell)))
+    click.echo(run_loop(out, default_plan(), tell))
