@@ -119,11 +119,11 @@ async def test_the_reward_manager_judges_the_run_of_an_output() -> None:
 
 
 def test_the_launch_files_name_what_there_is() -> None:
-    import training.verl_engine as engine
     import yaml
     from hydra import compose, initialize_config_dir
     from verl.utils.import_utils import load_class_from_fqn, load_extern_object
 
+    import rubricem.training.verl as engine
     from rubricem.training.verl.plugin import ESTIMATORS
 
     launch = Path(engine.__file__).parent / "launch"

@@ -36,7 +36,7 @@ exec python -m verl.trainer.main_ppo \
     actor_rollout_ref.rollout.agent.agent_loop_config_path="$HERE/agent_loop.yaml" \
     reward.reward_manager.source=importlib \
     reward.reward_manager.name=StageReward \
-    reward.reward_manager.module.path=pkg://training.verl_engine.reward \
+    reward.reward_manager.module.path=pkg://rubricem.training.verl.worker \
     reward.num_workers=8 \
     trainer.nnodes="${NODES:-1}" \
     trainer.n_gpus_per_node="${GPUS:-8}" \
