@@ -9,7 +9,7 @@ apart from the user's.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from io import StringIO
@@ -105,7 +105,7 @@ def _collect(plan: LoopPlan, at: Path, use: Use, model: str, *flags: object) -> 
 
 
 def _train(
-    plan: LoopPlan, at: Path, method: str, runs: list[Path], chosen: dict[str, object]
+    plan: LoopPlan, at: Path, method: str, runs: list[Path], chosen: Mapping[str, object]
 ) -> Result:
     """Train on the rows that the runs come to, if there are any."""
     files = [at / f"rows{'' if n == 1 else f'-{n}'}.jsonl" for n, _ in enumerate(runs, start=1)]
