@@ -3,32 +3,21 @@
 A step is a batch of different questions. All its groups see one version of the rubrics and one
 state of the bank; what they change is saved at the step's end, in the order of the questions,
 so results do not depend on which group finished first (RubricEM, arXiv:2605.10899, appendix C
-and D). A group is judged as soon as its rollouts have ended, while others still go on. Of a
-rollout nothing is begun before there is a place for it, and of a finished one only its name is
-held: what is in memory does not grow with the step.
+and D). A group is judged as soon as its rollouts have ended, while others still go on.
 
-The work on one group: its rollouts, their judgement, the reflections on one of them.
-
-Each finished part is on disk before the next begins: rollouts in their own folders, a judgement
-and the reflections as files of their step. What was done before is read back and not done again.
-Trajectories are in memory only while a rollout goes on and while its group is judged.
-
-The scaffolds of a step: each question's criteria as it began, and who is shown which.
-
-Criteria come from the question's rubric, persistent and active; where it has none yet, from the
-questions file. They are written down before the first rollout, so that a step that goes on shows
-what it showed at first.
+Each finished part is on disk before the next begins: rollouts in their own folders, scaffolds, a
+judgement and the reflections as files of their step; what was done before is read back and not done
+again. Of a rollout nothing is begun before there is a place for it, and of a finished one only its
+name is held, so what is in memory does not grow with the step.
 """
 
 import asyncio
 import gc
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.judge.rubrics.llm import asking_through
@@ -38,8 +27,6 @@ from rubricem.memory.rubrics import BufferStore, RubricBuffer
 from rubricem.memory.schema import (
     NO_USAGE,
     Criterion,
-    Judgement,
-    ReflectionCandidate,
     Stage,
     Status,
     Trajectory,
@@ -48,7 +35,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question, RunDirectory
-from rubricem.training.collect.gate import CollectProgress, Flow, RubricCalls, RunStopped, usage_of
+from rubricem.training.collect.gate import CollectProgress, Flow, RubricCalls, usage_of
 from rubricem.training.collect.groups import (
     Group,
     GroupJudge,
@@ -71,125 +58,6 @@ from rubricem.training.collect.groups import (
 from rubricem.training.collect.scaffolding import Scaffold, group_scaffolds
 
 
-@dataclass
-class GroupWork:
-    """What the groups of a run are made with; what is None is not done."""
-
-    run: RunDirectory
-    rollouts: Rollouts
-    calls: JournaledCalls
-    buffers: BufferStore
-    flow: Flow
-    seed: int
-    judge: GroupJudge | None = None
-    reflecting: Reflecting | None = None
-    tell: Callable[[str], None] = lambda line: None
-    reached: Callable[[Milestone, str], None] = lambda milestone, group: None
-
-    async def ended(self, group: str, members: int) -> list[Rollout | None]:
-        """The rollouts that ended before; one that failed goes on from its journal."""
-        threads = [thread_of(group, member) for member in range(members)]
-        return await asyncio.to_thread(lambda: [self._ended(thread) for thread in threads])
-
-    async def rollout(
-        self, group: str, question: Question, member: int, scaffold: Scaffold
-    ) -> Rollout:
-        """One rollout to its end."""
-        thread = thread_of(group, member)
-        ask = replace(
-            self.rollouts.template,
-            question=question.question,
-            seed=rollout_seed(self.seed, group, member),
-            scaffold=scaffold.text,
-            criteria_shown=scaffold.shown,
-        )
-        with self.flow.rollout():
-            trajectory = await self.rollouts.ask(ask, thread)
-        self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
-                  f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
-        return rollout_of(trajectory)
-
-    async def finish(self, step: int, group: Group) -> Group:
-        """Judge a group and reflect on one of its members."""
-        if not group.members:
-            self.reached("judged", group.name)
-            return group
-        judged = self.run.part(step, judged_part(group.name), GroupJudgement)
-        reflected = self.run.part(step, reflected_part(group.name), Reflected)
-        wants = (judged is None and self.judge is not None) or (
-            reflected is None and self.reflecting is not None
-        )
-        runs = await asyncio.to_thread(self._trajectories, group) if wants else None
-        if runs and self.judge is not None and judged is None:
-            judged = await self._judged(step, group, runs, self.judge)
-        self.reached("judged", group.name)
-        if runs and self.reflecting is not None and reflected is None:
-            reflected = await self._reflected(step, group, runs, judged, self.reflecting)
-        return _with(group, judged, reflected)
-
-    def _ended(self, thread: str) -> Rollout | None:
-        if not self.run.store.ended(thread):
-            return None
-        trajectory = self.run.store.load(thread)
-        return None if trajectory.status is Status.FAILED else rollout_of(trajectory)
-
-    def _trajectories(self, group: Group) -> TrajectoryGroup:
-        runs = tuple(self.run.store.load(rollout.thread) for rollout in group.members)
-        return TrajectoryGroup(
-            question=group.question.question, trajectories=runs, failures=group.failures
-        )
-
-    async def _judged(
-        self, step: int, group: Group, runs: TrajectoryGroup, judge: GroupJudge
-    ) -> GroupJudgement:
-        part = judged_part(group.name)
-        buffer = await asyncio.to_thread(self.buffers.load, runs.question)
-        began = time.monotonic()
-        with self.calls.scope(part), asking_through(RubricCalls(self.flow).once):
-            judged = await judge.judge(runs, buffer, step)
-        noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
-        judged = judged.model_copy(update=noted)
-        await asyncio.to_thread(self.run.save_part, step, part, judged)
-        self.calls.forget(part)
-        self.tell(f"{group.name}: judged, {means(judged)}")
-        return judged
-
-    async def _reflected(
-        self,
-        step: int,
-        group: Group,
-        runs: TrajectoryGroup,
-        judged: GroupJudgement | None,
-        reflecting: Reflecting,
-    ) -> Reflected:
-        """Reflect on one trajectory, drawn whatever its score and length."""
-        part = reflected_part(group.name)
-        draw = random.Random(f"{self.seed}:{part}")
-        run: Trajectory = draw.choice(runs.trajectories)
-        scored = judged.judgements if judged else ()
-        judgement = next((j for j in scored if j.trajectory_id == run.id), None)
-        with self.calls.scope(part):
-            try:
-                reflected = await reflecting(run, judgement, draw.randrange(2**32))
-            except RubricemError as error:
-                reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
-        spent = sum(map(usage_of, self.flow.journal.held(part).values()), NO_USAGE)
-        reflected = reflected.model_copy(update={"usage": spent})
-        await asyncio.to_thread(self.run.save_part, step, part, reflected)
-        self.calls.forget(part)
-        kept = "one accepted" if reflected.reflection else "none accepted"
-        self.tell(f"{group.name}: {len(reflected.candidates)} reflections, {kept}")
-        return reflected
-
-
-def _with(group: Group, judged: GroupJudgement | None, reflected: Reflected | None) -> Group:
-    """The group with what its record says of both."""
-    notes = (*(judged.notes if judged else ()), *(reflected.notes if reflected else ()))
-    version = judged.judgements[0].rubric_version if judged else ""
-    run = reflected.trajectory_id if reflected else ""
-    return replace(group, rubric_version=version, reflected=run, notes=notes)
-
-
 class InForce(Value):
     """The criteria that the rollouts of one question are shown a part of."""
 
@@ -199,7 +67,12 @@ class InForce(Value):
 async def scaffolds(
     run: RunDirectory, buffers: BufferStore, step: int, name: str, question: Question
 ) -> list[Scaffold]:
-    """The scaffold of each member of the group `name`; empty ones in a run without scaffolding."""
+    """The scaffold of each member of the group `name`; empty ones in a run without scaffolding.
+
+    Criteria come from the question's rubric, persistent and active; where it has none yet, from the
+    questions file. They are written down before the first rollout, so that a step that goes on
+    shows what it showed at first.
+    """
     manifest = run.manifest()
     if manifest.scaffold is None:
         return [Scaffold()] * manifest.group_size
@@ -249,8 +122,6 @@ class Collector:
     tell: Callable[[str], None] = lambda line: None
     reached: Callable[[Milestone, str], None] = lambda milestone, group: None
     """told of every group's milestones, also of those that were reached before a kill"""
-    _places: asyncio.Semaphore = field(init=False)
-    _judging: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
         self._places = asyncio.Semaphore(self.at_once)
@@ -265,27 +136,24 @@ class Collector:
         where a person or the limit of money ended it, PolicyError where a server was away for
         too long or a whole step brought no trajectory; nothing of such a step is committed.
         """
-        manifest = self._manifest
-        self._work = GroupWork(
-            self.run, self.rollouts, self.calls, self.buffers, self.flow,
-            manifest.seed, self.judge, self.reflecting, self.tell, self.reached,
-        )  # fmt: skip
-        self._steps = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
-        finished = self.run.finished_steps()
-        sizes = [
-            len(self._steps.batch(step).questions) * manifest.group_size
-            for step in range(self._steps.steps)
-        ]
+        manifest, finished = self._manifest, self.run.finished_steps()
+        curriculum = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
+        batches = [curriculum.batch(step) for step in range(curriculum.steps)]
+        sizes = [len(batch.questions) * manifest.group_size for batch in batches]
         self._progress = CollectProgress(sum(sizes), sum(sizes[:finished]), self.flow.meter)
         with _seldom_swept():
-            async with _beside(self._telling(), self._stopping(stop)):
-                for step in range(finished, self._steps.steps):
-                    await self._step(step, self._steps.batch(step))
-                    self.tell(f"step {step + 1} of {self._steps.steps} is kept")
+            telling = asyncio.create_task(self._telling())
+            try:
+                for step, batch in list(enumerate(batches))[finished:]:
+                    await self._step(step, batch, stop)
+                    self.tell(f"step {step + 1} of {len(batches)} is kept")
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
 
-    async def _step(self, step: int, batch: QuestionBatch) -> None:
+    async def _step(self, step: int, batch: QuestionBatch, stop: asyncio.Event | None) -> None:
         await self._pin(step, batch)
-        groups = await self._groups(step, batch)
+        groups = await self.flow.through(self._groups(step, batch), stop)
         if not any(group.members for group in groups):
             reasons = [reason for group in groups for reason in group.failures]
             raise PolicyError(
@@ -305,20 +173,7 @@ class Collector:
         self.memory.pin(snapshot.generation, own=not (batch.fresh or self.fresh))
 
     async def _groups(self, step: int, batch: QuestionBatch) -> list[Group]:
-        """All groups of a step, in the order of the questions; raises what ended the run."""
-        work = asyncio.ensure_future(self._worked(step, batch))
-        over = asyncio.ensure_future(self.flow.over())
-        try:
-            await asyncio.wait({work, over}, return_when=asyncio.FIRST_COMPLETED)
-            if self.flow.ended_by is not None and not work.done():
-                raise self.flow.ended_by
-            return work.result()
-        finally:
-            work.cancel()
-            over.cancel()
-            await asyncio.gather(work, over, return_exceptions=True)
-
-    async def _worked(self, step: int, batch: QuestionBatch) -> list[Group]:
+        """All groups of a step, in the order of the questions."""
         groups = []
         async with asyncio.TaskGroup() as tasks:
             for number, question in enumerate(batch.questions):
@@ -334,7 +189,8 @@ class Collector:
         """The rollouts of a question, each begun as soon as there is a place for it."""
         rollouts: list[asyncio.Future[Rollout]] = []
         shown = await scaffolds(self.run, self.buffers, step, name, question)
-        before = await self._work.ended(name, len(shown))
+        threads = [thread_of(name, member) for member in range(len(shown))]
+        before = await asyncio.to_thread(lambda: [self._ended(thread) for thread in threads])
         for member, (scaffold, ended) in enumerate(zip(shown, before, strict=True)):
             if ended is not None:
                 rollouts.append(asyncio.get_running_loop().create_future())
@@ -342,25 +198,111 @@ class Collector:
                 self._progress.done += 1
                 continue
             await self._places.acquire()
-            rollout = partial(self._work.rollout, name, question, member, scaffold)
-            rollouts.append(tasks.create_task(self._placed(rollout)))
+            rollouts.append(tasks.create_task(self._rollout(name, question, member, scaffold)))
         return rollouts
 
-    async def _placed(self, rollout: Callable[[], Awaitable[Rollout]]) -> Rollout:
-        """A rollout in the place that was taken for it."""
+    def _ended(self, thread: str) -> Rollout | None:
+        """A rollout that ended before; one that failed goes on from its journal."""
+        if not self.run.store.ended(thread):
+            return None
+        trajectory = self.run.store.load(thread)
+        return None if trajectory.status is Status.FAILED else rollout_of(trajectory)
+
+    async def _rollout(
+        self, group: str, question: Question, member: int, scaffold: Scaffold
+    ) -> Rollout:
+        """One rollout to its end, in the place that was taken for it."""
+        thread = thread_of(group, member)
+        ask = replace(
+            self.rollouts.template,
+            question=question.question,
+            seed=rollout_seed(self._manifest.seed, group, member),
+            scaffold=scaffold.text,
+            criteria_shown=scaffold.shown,
+        )
         try:
-            return await rollout()
+            with self.flow.rollout():
+                trajectory = await self.rollouts.ask(ask, thread)
         finally:
             self._places.release()
             self._progress.ended()
+        self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
+                  f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
+        return rollout_of(trajectory)
 
     async def _group(
         self, step: int, name: str, question: Question, rollouts: Sequence[Awaitable[Rollout]]
     ) -> Group:
+        """Judge a group once its rollouts have ended, and reflect on one of its members."""
         group = Group(name, question, tuple(await asyncio.gather(*rollouts)))
         self.reached("rolled", name)
         async with self._judging:
-            return await self._work.finish(step, group)
+            judged = self.run.part(step, judged_part(name), GroupJudgement)
+            reflected = self.run.part(step, reflected_part(name), Reflected)
+            judge = self.judge if judged is None else None
+            reflecting = self.reflecting if reflected is None else None
+            runs = None
+            if group.members and (judge or reflecting):
+                runs = await asyncio.to_thread(self._trajectories, group)
+            if runs and judge:
+                judged = await self._judged(step, name, runs, judge)
+            self.reached("judged", name)
+            if runs and reflecting:
+                reflected = await self._reflected(step, name, runs, judged, reflecting)
+        return replace(
+            group,
+            rubric_version=judged.judgements[0].rubric_version if judged else "",
+            reflected=reflected.trajectory_id if reflected else "",
+            notes=(*(judged.notes if judged else ()), *(reflected.notes if reflected else ())),
+        )
+
+    def _trajectories(self, group: Group) -> TrajectoryGroup:
+        runs = tuple(self.run.store.load(rollout.thread) for rollout in group.members)
+        return TrajectoryGroup(
+            question=group.question.question, trajectories=runs, failures=group.failures
+        )
+
+    async def _judged(
+        self, step: int, name: str, runs: TrajectoryGroup, judge: GroupJudge
+    ) -> GroupJudgement:
+        part = judged_part(name)
+        buffer = await asyncio.to_thread(self.buffers.load, runs.question)
+        began = time.monotonic()
+        with self.calls.scope(part), asking_through(RubricCalls(self.flow).once):
+            judged = await judge.judge(runs, buffer, step)
+        noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
+        judged = judged.model_copy(update=noted)
+        await asyncio.to_thread(self.run.save_part, step, part, judged)
+        self.calls.forget(part)
+        self.tell(f"{name}: judged, {means(judged)}")
+        return judged
+
+    async def _reflected(
+        self,
+        step: int,
+        name: str,
+        runs: TrajectoryGroup,
+        judged: GroupJudgement | None,
+        reflecting: Reflecting,
+    ) -> Reflected:
+        """Reflect on one trajectory, drawn whatever its score and length."""
+        part = reflected_part(name)
+        draw = random.Random(f"{self._manifest.seed}:{part}")
+        run: Trajectory = draw.choice(runs.trajectories)
+        scored = judged.judgements if judged else ()
+        judgement = next((j for j in scored if j.trajectory_id == run.id), None)
+        with self.calls.scope(part):
+            try:
+                reflected = await reflecting(run, judgement, draw.randrange(2**32))
+            except RubricemError as error:
+                reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
+        spent = sum(map(usage_of, self.flow.journal.held(part).values()), NO_USAGE)
+        reflected = reflected.model_copy(update={"usage": spent})
+        await asyncio.to_thread(self.run.save_part, step, part, reflected)
+        self.calls.forget(part)
+        kept = "one accepted" if reflected.reflection else "none accepted"
+        self.tell(f"{name}: {len(reflected.candidates)} reflections, {kept}")
+        return reflected
 
     async def _applied(self, step: int, group: Group) -> Group:
         """Save what a group changes; done again after a kill, it changes nothing more."""
@@ -378,25 +320,17 @@ class Collector:
 
     def _commit(self, step: int, batch: QuestionBatch, groups: Sequence[Group]) -> None:
         names, store = [group.name for group in groups], self.run.store
+        judged = (self.run.part(step, judged_part(name), GroupJudgement) for name in names)
+        reflected = (self.run.part(step, reflected_part(name), Reflected) for name in names)
         self.run.commit(
             step,
             {
                 "trajectories": (store.load(r.thread) for g in groups for r in g.members),
                 "groups": [record_of(step, group, batch.replay_of) for group in groups],
-                "judgements": self._judgements(step, names),
-                "reflections": self._candidates(step, names),
+                "judgements": (j for found in judged if found for j in found.judgements),
+                "reflections": (c for found in reflected if found for c in found.candidates),
             },
         )
-
-    def _judgements(self, step: int, names: Sequence[str]) -> Iterator[Judgement]:
-        for name in names:
-            if judged := self.run.part(step, judged_part(name), GroupJudgement):
-                yield from judged.judgements
-
-    def _candidates(self, step: int, names: Sequence[str]) -> Iterator[ReflectionCandidate]:
-        for name in names:
-            if reflected := self.run.part(step, reflected_part(name), Reflected):
-                yield from reflected.candidates
 
     async def _telling(self) -> None:
         while True:
@@ -407,23 +341,6 @@ class Collector:
                 if ending
                 else self._progress.line()
             )
-
-    async def _stopping(self, stop: asyncio.Event | None) -> None:
-        if stop is not None:
-            await stop.wait()
-            self.flow.end(RunStopped.by_a_person("The run was interrupted."))
-
-
-@asynccontextmanager
-async def _beside(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Work that goes on as long as what is inside, and ends with it."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 @contextmanager

@@ -180,6 +180,8 @@ class Flow:
     """what the whole run may cost; runs that share one are ended together by it"""
     patience: Patience = Patience()
     tell: Callable[[str], None] = lambda line: None
+    name: str = "The run"
+    """what is interrupted, for whoever is told of it"""
     in_flight: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
@@ -206,6 +208,30 @@ class Flow:
                 self.ended_by is not None and self.in_flight == 0 and self._parked == self._rollouts
             )
         )
+
+    async def through(self, work: Awaitable[T], stop: asyncio.Event | None = None) -> T:
+        """What the work gives; `stop`, once set, ends it when the calls in flight are kept.
+
+        Raises RunStopped where a person or the limit of money ended it, PolicyError where a server
+        was away for too long.
+        """
+
+        async def stopped() -> None:
+            if stop is not None:
+                await stop.wait()
+                self.end(RunStopped.by_a_person(f"{self.name} was interrupted."))
+
+        doing, over = asyncio.ensure_future(work), asyncio.ensure_future(self.over())
+        stopping = asyncio.ensure_future(stopped())
+        try:
+            await asyncio.wait({doing, over}, return_when=asyncio.FIRST_COMPLETED)
+            if self.ended_by is not None and not doing.done():
+                raise self.ended_by
+            return doing.result()
+        finally:
+            for task in (doing, over, stopping):
+                task.cancel()
+            await asyncio.gather(doing, over, stopping, return_exceptions=True)
 
     @contextmanager
     def rollout(self) -> Iterator[None]:

@@ -173,7 +173,7 @@ async def _distilled(
     form, folder = form_of(config), config.rows[0].parent
     with gated(folder, tell, told.max_run_cost) as gate:
         async with _teachers(gate, told, form) as teachers:
-            found = await gate.through(_traced(gate, teachers, shown, tell), stop)
+            found = await gate.flow.through(_traced(gate, teachers, shown, tell), stop)
         cost = gate.flow.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
     dropped = Counter(_plain(reason) for reason in found if isinstance(reason, str))

@@ -102,7 +102,7 @@ class JudgeSampler:
         """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
         async with self._opened(folder, checkpoint) as (gate, model, _):
             work = all_done(self._pair(gate, model, pair, seed) for pair in pairs)
-            found = await gate.through(work, self.stop)
+            found = await gate.flow.through(work, self.stop)
         if failed := [one for one in found if isinstance(one, str)]:
             self.tell(f"{len(failed)} of {len(found)} pairs were not sampled: {failed[0]}")
         if len(failed) == len(found):
@@ -121,7 +121,7 @@ class JudgeSampler:
             tasks = tasks_of(pairs, "both", self.config.seed)
             with gate.scopes.scope("compare"):
                 work = compare_all(comparer, tasks, at_once(settings), lambda comparison: None)
-                found = await gate.through(work, self.stop)
+                found = await gate.flow.through(work, self.stop)
         _check_compared(found)
         return found
 

@@ -21,7 +21,7 @@ right is dropped (RM-R1, arXiv:2505.02387, section 3.2).
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
@@ -51,7 +51,7 @@ from rubricem.memory.interfaces import Completion, Message, Sampling, TokenPolic
 from rubricem.memory.journal import Journal
 from rubricem.memory.schema import Value
 from rubricem.memory.text import cut, fenced
-from rubricem.training.collect.gate import Flow, Meter, Purse, RunStopped
+from rubricem.training.collect.gate import Flow, Meter, Purse
 from rubricem.training.collect.questions import normal
 from rubricem.training.judge_training.judge_config import RewardRule
 from rubricem.training.local.session import Tell
@@ -384,29 +384,6 @@ class Gated:
             return JournaledReader(model, model, calls)
         return JournaledChat(model, calls)
 
-    async def through(self, work: Awaitable[T], stop: asyncio.Event | None) -> T:
-        """What the work gives; `stop`, once set, ends it when the calls in flight are kept.
-
-        Raises RunStopped where a person or the limit of money ended it, PolicyError where a
-        server was away for too long.
-        """
-        doing, over = asyncio.ensure_future(work), asyncio.ensure_future(self.flow.over())
-        stopping = asyncio.ensure_future(self._stopped(stop))
-        try:
-            await asyncio.wait({doing, over}, return_when=asyncio.FIRST_COMPLETED)
-            if self.flow.ended_by is not None and not doing.done():
-                raise self.flow.ended_by
-            return doing.result()
-        finally:
-            for task in (doing, over, stopping):
-                task.cancel()
-            await asyncio.gather(doing, over, stopping, return_exceptions=True)
-
-    async def _stopped(self, stop: asyncio.Event | None) -> None:
-        if stop is not None:
-            await stop.wait()
-            self.flow.end(RunStopped.by_a_person("The training of the judge was interrupted."))
-
 
 @contextmanager
 def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[Gated]:
@@ -415,7 +392,7 @@ def gated(folder: Path, tell: Tell, most_cost: float | None = None) -> Iterator[
     journal = Journal(folder / "journal.jsonl", meter.hear)
     try:
         purse = Purse(most_cost, "max_run_cost under [distil]")
-        flow = Flow(journal, meter, purse, tell=tell)
+        flow = Flow(journal, meter, purse, tell=tell, name="The training of the judge")
         yield Gated(flow, JournaledCalls(journal))
     finally:
         journal.close()
