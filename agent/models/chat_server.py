@@ -1,28 +1,8 @@
-"""The chat completions of a model server, asked for without what it refuses to be asked.
+"""A `ChatModel` over any OpenAI-compatible server, asked without what it refuses to be asked.
 
-A `ChatModel` over any OpenAI-compatible server.
-
-Import this module only where such a server is used: aiohttp takes a fifth of a second.
-The end of a text is found by the caller's predicate, never by the server's `stop`; the stream
-is then closed.
-
-The body of a chat completion request, as far as this server understands it.
-
-OpenAI-compatible servers differ in what they accept. Everything useful is asked for first;
-what a server refuses by name is left out from then on, or given its other name.
-
-A reply as far as it has arrived, and where it ends.
-
-Every piece is looked at once: the caller's predicate sees the text so far and names the offset
-at which the turn is over; endless repetition is looked for every 64 characters, in the text as
-in the reasoning. What comes after the end is counted but not kept.
-
-One event of a streamed chat completion.
-
-Thinking that a server leaves in the reply's text, told apart from the text.
-
-Only for models whose chat format thinks in `<think>` before every reply, and only where the
-caller asks for it: the scaffold's own turns begin with a `<think>` that is part of them.
+OpenAI-compatible servers differ in what they accept. Everything useful is asked for first; what
+a server refuses by name is left out from then on, or given its other name. The end of a text is
+found by the caller's predicate, never by the server's `stop`; the stream is then closed.
 """
 
 import json
@@ -33,19 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rubricem.agent.models.http import EventStream, Listener, ModelServer, ServerRefused
+from openai import APIStatusError
+
+from rubricem.agent.models.client import EventStream, ModelServer, complaint_of
 from rubricem.agent.models.limits import AttemptError, Endpoint, Limiter, Retry, Server, Tries
-from rubricem.agent.models.llama import CHECK_EVERY, looping
 from rubricem.agent.models.prices import Prices, cost
+from rubricem.agent.models.reading import Delta, ReplyReading
 from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.interfaces import (
-    Completion,
-    Message,
-    OnText,
-    Sampling,
-    StopPredicate,
-    StopReason,
-)
+from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from rubricem.memory.schema import Usage
 
 log = logging.getLogger(__name__)
@@ -117,16 +92,6 @@ def _sampling_extras(sampling: Sampling) -> dict[str, Any]:
     return extras
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What one event adds to the reply."""
-
-    content: str = ""
-    reasoning: str = ""
-    finish: str | None = None
-    usage: Mapping[str, Any] | None = None
-
-
 def delta_of(event: Any) -> Delta:
     """Raises ValueError if the event is no chunk of a chat completion."""
     try:
@@ -146,137 +111,8 @@ def delta_of(event: Any) -> Delta:
         raise ValueError(f"not a chunk of a chat completion: {error}") from error
 
 
-class ChatServer(ModelServer):
-    """One server as one chat model's client sees it."""
-
-    def __init__(self, server: Server, dialect: Dialect) -> None:
-        super().__init__(server)
-        self._dialect = dialect
-
-    async def open(self, messages: Sequence[Message], sampling: Sampling) -> EventStream:
-        """The reply's stream."""
-        while True:
-            body = self._dialect.body(messages, sampling)
-            try:
-                return await self.begun("/chat/completions", body)
-            except ServerRefused as refused:
-                if refused.status == 404:
-                    raise self.server.no_model(await self._known_models()) from None
-                if refused.status in (400, 422):
-                    self._dialect.learn(body, refused.complaint)
-                if self._dialect.body(messages, sampling) == body:
-                    raise self.refused(refused) from None
-
-    async def next(self, stream: EventStream) -> Delta | None:
-        """The next event's delta, or None at the end of the stream."""
-        event = await self.event(stream)
-        try:
-            return None if event is None else delta_of(event)
-        except ValueError:
-            raise self.server.garbled() from None
-
-    async def _known_models(self) -> list[str]:
-        try:
-            return [str(model["id"]) for model in await self.models()]
-        except AttemptError:
-            return []
-
-
-OPEN, CLOSE = "<think>", "</think>"
-
-
-def split_thinking(raw: str) -> tuple[str, str]:
-    """(reasoning, text) of a reply, whole or as far as it has arrived.
-
-    Thinking stands at the very start. Its opening tag may be missing, since some chat formats
-    write that tag at the end of the prompt; without a closing tag an opened thought is all.
-    """
-    begun = raw.lstrip()
-    if not begun.startswith(OPEN):
-        # The first characters may still grow into the tag.
-        if OPEN.startswith(begun):
-            return "", ""
-        thought, closed, text = raw.partition(CLOSE)
-        return (thought.strip(), text.lstrip()) if closed else ("", raw)
-    thought, _, text = begun.removeprefix(OPEN).partition(CLOSE)
-    return thought.strip(), text.lstrip()
-
-
-# A model that ends its turn by itself sends its usage at once, and a stream read to its end
-# leaves the connection fit for the next turn. One that goes on writing is cut off.
-LATE_PIECES = 3
 BYTES_A_TOKEN = 3
 """of UTF-8; most texts have more"""
-
-
-@dataclass(slots=True)
-class ReplyReading:
-    """One attempt's reply; `ended` once nothing that follows is wanted."""
-
-    stop: StopPredicate | None = None
-    on_text: OnText | None = None
-    think_is_reasoning: bool = False
-    raw: str = ""
-    text: str = ""
-    reasoning: str = ""
-    finish: str | None = None
-    usage: Mapping[str, Any] | None = None
-    ended: StopReason | None = None
-    after_end: int = 0
-    """pieces that came although the text had ended"""
-    _thought: str = ""
-    _shown: int = 0
-    _unchecked: int = 0
-
-    @property
-    def complete(self) -> bool:
-        return self.ended is not None or self.finish is not None
-
-    @property
-    def overdue(self) -> bool:
-        """Whether the model goes on writing although the text has ended."""
-        return self.ended == "repetition" or self.after_end >= LATE_PIECES
-
-    def take(self, delta: Delta) -> None:
-        self.usage = delta.usage or self.usage
-        self.finish = delta.finish or self.finish
-        if self.ended:
-            self.after_end += bool(delta.content or delta.reasoning)
-            return
-        self.reasoning += delta.reasoning
-        if delta.content:
-            self._write(delta.content)
-        self._watch(len(delta.content) + len(delta.reasoning))
-
-    def _write(self, piece: str) -> None:
-        self.raw += piece
-        if self.think_is_reasoning:
-            self._thought, self.text = split_thinking(self.raw)
-            # A closing tag without an opening one turns text that was shown into reasoning.
-            self._shown = min(self._shown, len(self.text))
-        else:
-            self.text = self.raw
-        if self.stop and (end := self.stop(self.text)) is not None:
-            self.text, self.ended = self.text[:end], "stop"
-        if self.on_text and len(self.text) > self._shown:
-            self.on_text(self.text[self._shown :])
-        self._shown = len(self.text)
-
-    def _watch(self, new: int) -> None:
-        self._unchecked += new
-        if self.ended or self._unchecked < CHECK_EVERY:
-            return
-        self._unchecked = 0
-        if looping(self.raw or self.reasoning):
-            self.ended = "repetition"
-
-    def completion(self, usage: Usage) -> Completion:
-        return Completion(
-            text=self.text,
-            stop_reason=self.ended or ("length" if self.finish == "length" else "eos"),
-            reasoning="\n".join(filter(None, (self.reasoning.strip(), self._thought))),
-            usage=usage,
-        )
 
 
 def reckoned(read: Iterable[str], written: str) -> Usage:
@@ -328,9 +164,10 @@ class OpenAIChat:
         self.name = f"{model}@{endpoint.host}"
         self._server = Server(endpoint, model, key_variable, api_key or "")
         self.price = prices.of(model, endpoint.host)
-        self._listener = Listener(self._server, timeout)
+        self._timeout = timeout
         self._tries = Tries(limiter, retry)
-        self._http = ChatServer(self._server, Dialect(model))
+        self._http = ModelServer(self._server)
+        self._dialect = Dialect(model)
         self._think_is_reasoning = think_is_reasoning
 
     def __repr__(self) -> str:
@@ -353,22 +190,45 @@ class OpenAIChat:
         """
 
         async def attempt() -> ReplyReading:
-            reading = ReplyReading(stop, on_text, self._think_is_reasoning)
-            await self._listener.hear(
-                reading,
-                lambda: self._http.open(messages, sampling),
-                self._http.next,
-                lambda: self._usage(reading, messages),
-            )
+            reading = ReplyReading(stop, on_text, think_is_reasoning=self._think_is_reasoning)
             try:
+                stream = self._stream(messages, sampling)
+                await self._http.hear(reading, stream, self._delta, self._timeout)
                 self._check(reading, sampling)
             except AttemptError as failed:
-                failed.usage = self._usage(reading, messages)
+                if reading.begun:
+                    failed.usage = self._usage(reading, messages)
                 raise
             return reading
 
         reading, spent = await self._tries.call(attempt)
         return reading.completion(spent + self._usage(reading, messages))
+
+    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> EventStream:
+        """The reply's events, asked for without what the server turns out to refuse."""
+        while True:
+            body = self._dialect.body(messages, sampling)
+            try:
+                return await self._http.stream("/chat/completions", body)
+            except APIStatusError as refused:
+                if refused.status_code == 404:
+                    raise self._server.no_model(await self._known_models()) from None
+                if refused.status_code in (400, 422):
+                    self._dialect.learn(body, complaint_of(refused.body))
+                if self._dialect.body(messages, sampling) == body:
+                    raise self._http.refused(refused) from None
+
+    async def _known_models(self) -> list[str]:
+        try:
+            return [str(model["id"]) for model in await self._http.models()]
+        except AttemptError:
+            return []
+
+    def _delta(self, event: Any) -> Delta:
+        try:
+            return delta_of(event)
+        except ValueError:
+            raise self._server.garbled() from None
 
     def _check(self, reading: ReplyReading, sampling: Sampling) -> None:
         """Raises AttemptError unless there is something in the reply."""

@@ -28,26 +28,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rubricem.agent.models.http import Json, ModelServer
+from rubricem.agent.models.client import Json, ModelServer
 from rubricem.agent.models.limits import AttemptError
 from rubricem.agent.models.llama import completion_request
+from rubricem.agent.models.reading import Piece
 from rubricem.memory.interfaces import Message, Sampling, StopReason
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """What one event adds to a reply."""
-
-    text: str = ""
-    ids: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] | None = None
-    """natural, one for each id; None: the server sent none"""
-    parts: tuple[str, ...] | None = None
-    """the text of each token as the server tells it; U+FFFD stands for part of a character"""
-    finish: StopReason | None = None
-    cached: int = 0
-    """prompt tokens that the server says it read from its cache"""
-
 
 Reader = Callable[[Any], Piece]
 """An event's JSON value -> what it adds. Raises LookupError, TypeError, ValueError or

@@ -5,30 +5,7 @@ back for every token; it is called from a worker thread here, so that the event 
 free. The end of a text is found by our own predicate and the request cancelled: llama.cpp's
 `stop` would swallow the log-probabilities of the stop string and cut inside a token.
 Rendering and tokenising go over its loopback HTTP, which is closed to others by a random key.
-
 Log-probabilities are natural, of the raw model at temperature 1, whatever the sampling.
-
-What llama.cpp streams while it writes, gathered into a completion.
-
-Chunks arrive on llama.cpp's own thread. The end is found by our predicate, or where the text
-begins to loop; the ids, log-probabilities and offsets of all tokens are kept.
-
-The probabilities that llama.cpp's model gives to a few answers, without letting it write.
-
-One token is asked for with the probabilities of the likeliest others beside it: those of the
-raw model at temperature 1, whatever the sampling. What is asked is the first token of each
-option; they must differ there.
-
-How many threads the embedded model should have.
-
-llama.cpp's threads wait for one another at every layer. Beside another busy process two threads
-on two cores were measured at a third of the speed of one (7 against 17 tokens/s with the 0.5B),
-so cores that others keep busy are not counted.
-
-Where a text that a model is still writing must end, whatever the model intends.
-
-Small models fall into endless repetition: the tail of the text becomes one block, written
-again and again until the token limit. Every model client looks for that as text arrives.
 """
 
 import asyncio
@@ -37,89 +14,37 @@ import math
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from rubricem.agent.models.reading import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
-from rubricem.memory.interfaces import (
-    Completion,
-    Message,
-    OnText,
-    Sampling,
-    StopPredicate,
-    StopReason,
-)
+from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from rubricem.memory.schema import Usage
-
-SHORTEST_BLOCK, LONGEST_BLOCK = 2, 120
-SHORTEST_TAIL = 240
-REPEATS = 4
-SAME_CHARACTER = 200
-CHECK_EVERY = 64
-"""new characters between two looks"""
-KEY = 16
-"""characters that must recur before a block is compared"""
-
-
-def looping(text: str) -> bool:
-    """Whether the text ends in one block written at least four times over 240 characters.
-
-    Blocks are of 2 to 120 characters, and the last one may be cut short; one and the same
-    character 200 times counts as well. Only the last 480 characters are looked at.
-    """
-    tail = text[-LONGEST_BLOCK * REPEATS :]
-    if len(tail) >= SAME_CHARACTER and tail.endswith(tail[-1] * SAME_CHARACTER):
-        return True
-    if len(tail) < SHORTEST_TAIL:
-        return False
-    return any(_repeats(tail, block) for block in _possible_blocks(tail))
-
-
-def _possible_blocks(tail: str) -> Iterator[int]:
-    """The distances at which the last characters of the tail stood before: mostly none."""
-    end = len(tail) - KEY
-    start = end
-    while (start := tail.rfind(tail[end:], max(0, end - LONGEST_BLOCK), start + KEY - 1)) >= 0:
-        if end - start >= SHORTEST_BLOCK:
-            yield end - start
-
-
-def _repeats(tail: str, block: int) -> bool:
-    """Whether a whole span at the end has the period `block`."""
-    span = max(SHORTEST_TAIL, block * REPEATS)
-    return len(tail) >= span and tail[-span:-block] == tail[block - span :]
 
 
 @dataclass
 class TokenStream:
-    """What arrives from the callback thread, up to the predicate's end."""
+    """What arrives from the callback thread while llama.cpp writes."""
 
-    stop: StopPredicate | None
-    emit: OnText
-    text: str = ""
-    token_ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    token_ends: list[int] = field(default_factory=list)
-    reason: StopReason | None = None
+    reading: TokenReading
     error: str = ""
     """what llama.cpp refused the request with"""
     fault: Exception | None = None
     """what our own reading raised"""
-    cached: int = 0
     sampled: int = 0
     """tokens that llama.cpp says it has sampled"""
     unnamed: list[int] = field(default_factory=list)
-    """places in `token_ids` of tokens before which others were sampled whose ids did not come"""
+    """places in `reading.ids` of tokens before which others were sampled whose ids did not come"""
     cancelled: bool = False
 
     def __post_init__(self) -> None:
         # A token may end inside a character; the decoder holds its bytes back until it is whole.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._looked_at = 0
 
     def take(self, chunk: dict[str, Any]) -> bool:
         """Called by llama.cpp for each chunk; True ends the request.
@@ -127,52 +52,32 @@ class TokenStream:
         xllamacpp drops what a callback raises, so a failure is kept and raised afterwards.
         """
         try:
-            return self._take(chunk)
+            if "error" in chunk:
+                self.error = str(chunk["error"].get("message", chunk["error"]))
+                return True
+            if not self.reading.ended and not self.cancelled:
+                self._read(chunk)
         except Exception as fault:
             self.fault = fault
             return True
+        return self.reading.ended is not None or self.cancelled
 
-    def _take(self, chunk: dict[str, Any]) -> bool:
-        if "error" in chunk:
-            self.error = str(chunk["error"].get("message", chunk["error"]))
-            return True
-        if self.reason in ("stop", "repetition") or self.cancelled:
-            return True
+    def _read(self, chunk: dict[str, Any]) -> None:
         choice = (chunk.get("choices") or [{}])[0]
-        before, named = len(self.text), len(self.token_ids)
+        named = len(self.reading.ids)
         for token in ((choice.get("logprobs") or {}).get("content")) or []:
-            self._token(token)
-        if choice.get("finish_reason"):
-            self.reason = "length" if choice["finish_reason"] == "length" else "eos"
-        self._count(chunk, len(self.token_ids) - named)
-        self._end(before)
-        return self.reason in ("stop", "repetition")
-
-    def _token(self, token: dict[str, Any]) -> None:
-        if not token["bytes"] and not token["token"]:
-            return  # the end-of-turn token: an action without text, told by `reason`
-        self.text += self._decoder.decode(bytes(token["bytes"]))
-        self.token_ids.append(token["id"])
-        self.logprobs.append(float(token["logprob"]))
-        self.token_ends.append(len(self.text))
-
-    def _count(self, chunk: dict[str, Any], named: int) -> None:
+            # The end-of-turn token is an action without text, told by `finish`.
+            if token["bytes"] or token["token"]:
+                text = self._decoder.decode(bytes(token["bytes"]))
+                self.reading.take(Piece(text, (token["id"],), (float(token["logprob"]),)))
+        if finish := choice.get("finish_reason"):
+            self.reading.finish = "length" if finish == "length" else "eos"
+        named = len(self.reading.ids) - named
         timings = chunk.get("timings", {})
-        self.cached = timings.get("cache_n", self.cached)
+        self.reading.cached = timings.get("cache_n", self.reading.cached)
         before, self.sampled = self.sampled, timings.get("predicted_n", self.sampled)
         if named and self.sampled - before > named:
-            self.unnamed.append(len(self.token_ids) - 1)
-
-    def _end(self, before: int) -> None:
-        if len(self.text) == before:
-            return
-        self.emit(self.text[before:])
-        if self.stop and (end := self.stop(self.text)) is not None:
-            self.text, self.reason = self.text[:end], "stop"
-        elif len(self.text) - self._looked_at >= 64:
-            self._looked_at = len(self.text)
-            if looping(self.text):
-                self.reason = "repetition"
+            self.unnamed.append(len(self.reading.ids) - 1)
 
     def completion(self, prompt_tokens: int) -> Completion:
         """The finished text; tokens that begin at or after its end are left out."""
@@ -183,23 +88,14 @@ class TokenStream:
             ) from self.fault
         if self.error:
             raise refused(self.error)
-        starts = [0, *self.token_ends][: len(self.token_ends)]
-        kept = sum(1 for start in starts if start < len(self.text))
         usage = Usage(
             prompt_tokens=prompt_tokens,
-            cached_tokens=self.cached,
-            completion_tokens=len(self.token_ids),
+            cached_tokens=self.reading.cached,
+            completion_tokens=len(self.reading.ids),
             cost=0.0,
             calls=1,
         )
-        return Completion(
-            text=self.text,
-            stop_reason=self.reason or "eos",
-            token_ids=tuple(self.token_ids[:kept]),
-            logprobs=tuple(self.logprobs[:kept]),
-            token_ends=tuple(min(end, len(self.text)) for end in self.token_ends[:kept]),
-            usage=usage,
-        )
+        return self.reading.completion(usage)
 
 
 def refused(error: str) -> PolicyError:
@@ -335,9 +231,9 @@ class LlamaPolicy:
             if on_text:
                 loop.call_soon_threadsafe(on_text, text)
 
-        reading = TokenStream(stop, emit)
-        await self._read(completion_request(prefix, sampling), reading)
-        return await self._mended(reading.completion(len(prefix)), reading.unnamed)
+        stream = TokenStream(TokenReading(stop, emit))
+        await self._ask(completion_request(prefix, sampling), stream)
+        return await self._mend(stream.completion(len(prefix)), stream.unnamed)
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         """Probability of each option as the next text, over the options alone: sums to 1.
@@ -349,14 +245,14 @@ class LlamaPolicy:
             raise PolicyError(f"the options {', '.join(options)} begin with the same token")
         for shown in (SHOWN, VOCABULARY):
             weighing = Weighing()
-            await self._read(weighing_request(prefix, shown), weighing)
+            await self._ask(weighing_request(prefix, shown), weighing)
             if weighing.error:
                 raise refused(weighing.error)
             if all(first in weighing.logprobs for first in firsts):
                 break
         return shares([weighing.logprobs.get(first) for first in firsts])
 
-    async def _read(self, request: dict[str, Any], reading: TokenStream | Weighing) -> None:
+    async def _ask(self, request: dict[str, Any], reading: TokenStream | Weighing) -> None:
         """Have a request answered in a slot of its own, on a worker thread."""
         async with self._slots:
             call = asyncio.to_thread(self._server.handle_completions, request, reading.take)
@@ -370,7 +266,7 @@ class LlamaPolicy:
                 await asyncio.wait([task])
                 raise
 
-    async def _mended(self, completion: Completion, unnamed: Sequence[int]) -> Completion:
+    async def _mend(self, completion: Completion, unnamed: Sequence[int]) -> Completion:
         """The completion with the ids that were not named, and then without log-probabilities.
 
         Of a character that takes several tokens llama.cpp streams only the last one's id.

@@ -1,13 +1,9 @@
-"""A `TokenPolicy` over a server that takes token ids and gives them back.
+"""A `TokenPolicy` over a server that takes token ids and gives them back, and opening one.
 
 What comes is checked before it is believed: the ids must decode to the text that came with them.
 Where they do not, or none came, the text is encoded anew and its segments are marked
 `retokenised`, so that no ratio is formed of them; where log-probabilities are missing, the ids
 stand without. Both are counted and logged.
-
-A reply of tokens as far as it has arrived, where it ends, and what each token wrote.
-
-Which kind of server listens at an address, and opening it to be asked in token ids.
 
 A server says what it is in `/v1/models` (`owned_by`), or by answering at a path of its own. One
 that is none of these kinds, or does not tokenise, is asked as a chat server.
@@ -17,156 +13,32 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Literal, TypeVar, get_args
 
+from openai import APIStatusError
+
+from rubricem.agent.models.client import UNREADABLE, EventStream, Json, ModelServer
 from rubricem.agent.models.dialects import (
     VLLM,
     LlamaServer,
     MakeDialect,
-    Piece,
+    Reader,
     ServedModel,
     SGLang,
     TokenDialect,
 )
-from rubricem.agent.models.http import EventStream, Listener, ModelServer
 from rubricem.agent.models.limits import AttemptError, Limiter, Retry, Tries
-from rubricem.agent.models.llama import CHECK_EVERY, looping
 from rubricem.agent.models.prices import Price, cost
+from rubricem.agent.models.reading import PART, Piece, TokenReading, aligned
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import (
-    Completion,
-    Message,
-    OnText,
-    Sampling,
-    StopPredicate,
-    StopReason,
-)
+from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from rubricem.memory.schema import Usage
-
-LATE_PIECES = 3
-PART = "\ufffd"
-"""what stands for a part of a character in the text of a token"""
-
-
-@dataclass(slots=True)
-class TokenReading:
-    """One attempt's reply; `ended` once nothing that follows is wanted."""
-
-    stop: StopPredicate | None = None
-    on_text: OnText | None = None
-    raw: str = ""
-    """all text that came before the end was found; `text` may end sooner"""
-    text: str = ""
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] | None = field(default_factory=list)
-    """None once the server has left one out"""
-    parts: list[str] | None = field(default_factory=list)
-    arrived: list[int] = field(default_factory=list)
-    """the offset in `raw` at which each token had come, by the events' own texts"""
-    finish: StopReason | None = None
-    cached: int = 0
-    ended: StopReason | None = None
-    after_end: int = 0
-    _unchecked: int = 0
-
-    @property
-    def complete(self) -> bool:
-        return self.ended is not None or self.finish is not None
-
-    @property
-    def overdue(self) -> bool:
-        return self.ended == "repetition" or self.after_end >= LATE_PIECES
-
-    @property
-    def reason(self) -> StopReason:
-        return self.ended or self.finish or "eos"
-
-    def take(self, piece: Piece) -> None:
-        self.finish = piece.finish or self.finish
-        self.cached = max(self.cached, piece.cached)
-        if self.ended:
-            self.after_end += bool(piece.ids)
-            return
-        before = len(self.raw)
-        self.raw += piece.text
-        self._keep(piece, before)
-        self._write(before)
-
-    def _keep(self, piece: Piece, before: int) -> None:
-        if not (count := len(piece.ids)):
-            return
-        self.ids += piece.ids
-        # Several tokens of one event: all begin where its text does.
-        self.arrived += [before] * (count - 1) + [len(self.raw)]
-        if self.logprobs is not None:
-            whole = piece.logprobs is not None and len(piece.logprobs) == count
-            self.logprobs = [*self.logprobs, *(piece.logprobs or ())] if whole else None
-        if self.parts is not None:
-            told = piece.parts is not None and len(piece.parts) == count
-            self.parts = [*self.parts, *(piece.parts or ())] if told else None
-
-    def _write(self, before: int) -> None:
-        self.text = self.raw
-        if self.stop and (end := self.stop(self.raw)) is not None:
-            self.text, self.ended = self.raw[:end], "stop"
-        if self.on_text and len(self.text) > before:
-            self.on_text(self.text[before:])
-        self._unchecked += len(self.raw) - before
-        if not self.ended and self._unchecked >= CHECK_EVERY:
-            self._unchecked = 0
-            self.ended = "repetition" if looping(self.raw) else None
-
-    def ends(self) -> list[int]:
-        """The offset in `raw` after each token."""
-        told = aligned(self.parts, self.raw) if self.parts is not None else None
-        return self.arrived if told is None else told
-
-
-def aligned(parts: Sequence[str], text: str) -> list[int] | None:
-    """The offset in the text after each part; None where they did not write the text.
-
-    Parts of characters are found by what follows them. A tokeniser that drops a leading space
-    when it decodes a token alone is allowed for. Parts after the whole text, as of a text that
-    lags behind its tokens, end where it ends.
-    """
-    ends: list[int] = []
-    at = 0
-    waiting: list[str] = []
-    for part in parts:
-        if PART in part:
-            waiting.append(part)
-            continue
-        start = _found(part, text, at, room=sum(map(len, waiting)))
-        if start is None:
-            return None
-        ends += [at] * (len(waiting) - 1) + [start] * bool(waiting)
-        at = min(start + len(part), len(text))
-        waiting.clear()
-        ends.append(at)
-    if len(text) - at > sum(map(len, waiting)):
-        return None
-    return ends + [at] * (len(waiting) - 1) + [len(text)] * bool(waiting)
-
-
-def _found(part: str, text: str, at: int, room: int) -> int | None:
-    """Where a part begins: at `at`, or after at most `room` characters of which parts came."""
-    if text.startswith(part, at) and not room:
-        return at
-    left = text[at:]
-    if len(left) < len(part) and part.startswith(left):
-        return at
-    start = text.find(part, at, at + room + len(part) + 1)
-    if start < 0:
-        return len(text) if len(left) <= room else None
-    return start if room or text[at:start] == " " else None
-
 
 log = logging.getLogger(__name__)
 
 BESIDE_AT_ONCE = 64
 """calls that only count tokens, which say nothing of how many completions a server bears"""
-_UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
 T = TypeVar("T")
 
 
@@ -195,7 +67,7 @@ class TokenServer:
         """replies without all log-probabilities"""
         self._http = http
         self._dialect = dialect
-        self._listener = Listener(http.server, timeout)
+        self._timeout = timeout
         self._tries = Tries(limiter, retry)
         self._beside = Tries(Limiter(BESIDE_AT_ONCE), retry)
 
@@ -228,22 +100,32 @@ class TokenServer:
 
         async def attempt() -> TokenReading:
             reading, read = TokenReading(stop, on_text), self._dialect.reader()
-            await self._listener.hear(
-                reading,
-                lambda: self._http.stream(self._dialect.path, body),
-                lambda stream: self._next(stream, read),
-                lambda: self._usage(len(prefix), reading),
-            )
+            try:
+                await self._http.hear(
+                    reading,
+                    self._stream(body),
+                    lambda event: self._read(read, event),
+                    self._timeout,
+                )
+            except AttemptError as failed:
+                if reading.begun:
+                    failed.usage = self._usage(len(prefix), reading)
+                raise
             return reading
 
         reading, spent = await self._tries.call(attempt)
         return await self._checked(reading, spent + self._usage(len(prefix), reading))
 
-    async def _next(self, stream: EventStream, read: Callable[[Any], Piece]) -> Piece | None:
-        event = await self._http.event(stream)
+    async def _stream(self, body: Json) -> EventStream:
         try:
-            return None if event is None else read(event)
-        except _UNREADABLE as error:
+            return await self._http.stream(self._dialect.path, body)
+        except APIStatusError as refused:
+            raise self._http.refused(refused) from None
+
+    def _read(self, read: Reader, event: Any) -> Piece:
+        try:
+            return read(event)
+        except UNREADABLE as error:
             raise self._http.server.unexpected(error) from None
 
     def _usage(self, prompt: int, reading: TokenReading) -> Usage:
@@ -257,22 +139,15 @@ class TokenServer:
 
     async def _checked(self, reading: TokenReading, usage: Usage) -> Completion:
         """The reply with ids that are sure to be its text's."""
-        plain = Completion(reading.text, reading.reason, usage=usage)
-        ids, ends = _kept(reading)
-        if reading.text and not await self._decodes(ids, reading):
+        reply = reading.completion(usage)
+        if reading.text and not await self._decodes(reply.token_ids or (), reading):
             self.mismatched += 1
             log.warning("%s: a reply's ids are not its text's; it is retokenised", self.name)
-            return await self._retokenised(plain)
-        logprobs = reading.logprobs
-        if logprobs is None:
+            return await self._retokenise(reply)
+        if reply.logprobs is None:
             self.unknown += 1
             log.warning("%s: a reply came without all log-probabilities", self.name)
-        return replace(
-            plain,
-            token_ids=tuple(ids),
-            logprobs=None if logprobs is None else tuple(logprobs[: len(ids)]),
-            token_ends=tuple(min(end, len(reading.text)) for end in ends),
-        )
+        return reply
 
     async def _decodes(self, ids: Sequence[int], reading: TokenReading) -> bool:
         """Whether the ids are the text's, by the server's tokeniser or what it said of each."""
@@ -287,9 +162,9 @@ class TokenServer:
             return told is not None
         return _same(decoded, reading.text, cut=reading.ended is not None)
 
-    async def _retokenised(self, plain: Completion) -> Completion:
+    async def _retokenise(self, reply: Completion) -> Completion:
         """The text with ids of its own; none reaches over a tag, at which stages may end."""
-        pieces = [piece for piece in re.split(r"(?=<)|(?<=>)", plain.text) if piece]
+        pieces = [piece for piece in re.split(r"(?=<)|(?<=>)", reply.text) if piece]
         encoded = await asyncio.gather(*(self.encode(piece) for piece in pieces))
         ids: list[int] = []
         ends: list[int] = []
@@ -298,30 +173,22 @@ class TokenServer:
             ends += [at] * (len(own) - 1) + [at + len(piece)] * bool(own)
             ids += own
             at += len(piece)
-        return replace(plain, token_ids=tuple(ids), token_ends=tuple(ends), retokenised=True)
+        return replace(
+            reply, token_ids=tuple(ids), token_ends=tuple(ends), logprobs=None, retokenised=True
+        )
 
     async def _aside(self, ask: Callable[[], Awaitable[T]]) -> T:
         async def attempt() -> T:
             try:
-                return await asyncio.wait_for(ask(), self._listener.timeout)
+                return await asyncio.wait_for(ask(), self._timeout)
             except TimeoutError:
-                raise self._http.server.silent(self._listener.timeout) from None
+                raise self._http.server.silent(self._timeout) from None
             except AttemptError:
                 raise
-            except _UNREADABLE as error:
+            except UNREADABLE as error:
                 raise self._http.server.unexpected(error) from None
 
         return (await self._beside.call(attempt))[0]
-
-
-def _kept(reading: TokenReading) -> tuple[list[int], list[int]]:
-    """The ids that begin before the text ends, and their ends.
-
-    The id of the end of the turn is none of them: it has no text.
-    """
-    ends = reading.ends()
-    count = sum(start < len(reading.text) for start in [0, *ends][: len(ends)])
-    return reading.ids[:count], ends[:count]
 
 
 def _same(decoded: str, text: str, *, cut: bool) -> bool:
@@ -411,7 +278,7 @@ async def _served(http: ModelServer, dialect: TokenDialect) -> ServedModel:
     try:
         await dialect.render([Message("user", "?")])
         return await dialect.facts()
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
+    except UNREADABLE as error:
         raise http.server.unexpected(error) from None
 
 

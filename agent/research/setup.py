@@ -465,7 +465,7 @@ async def connect_tokens(
     if settings.dialect in (None, "openai"):
         return None
     from rubricem.agent.models.chat_server import only_model
-    from rubricem.agent.models.http import ModelServer
+    from rubricem.agent.models.client import ModelServer
     from rubricem.agent.models.limits import Server, shared_limiters
     from rubricem.agent.models.prices import Prices
     from rubricem.agent.models.tokens import KINDS, open_tokens

@@ -19,8 +19,8 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, model_validator
 
-from rubricem.agent.models.chat_server import split_thinking
 from rubricem.agent.models.policy import Policy
+from rubricem.agent.models.reading import split_thinking
 from rubricem.agent.research.scaffold import neutralise, template
 from rubricem.agent.research.words import closest_sentence
 from rubricem.agent.verify.rules import Finding, Findings, Pair, fault, must_occur

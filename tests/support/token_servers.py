@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any
 
-from rubricem.agent.models.http import ModelServer
+from rubricem.agent.models.client import ModelServer
 from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
 from rubricem.agent.models.tokens import Kind, TokenServer, open_tokens
 from rubricem.memory.interfaces import Message

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from rubricem.agent.models.dialects import Piece
-from rubricem.agent.models.tokens import TokenReading
+from rubricem.agent.models.reading import Piece, TokenReading
 from rubricem.judge.composed import InnerJudge
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
@@ -90,9 +89,9 @@ class ServerPolicy:
                     break
             if not reading.complete and (len(ids) < room or sampled >= sampling.max_tokens):
                 reading.finish = "eos" if len(ids) < room else "length"
-        return _completion(reading, Usage(
-            prompt_tokens=len(prefix), completion_tokens=sampled, cost=0.0, calls=1,
-        ))  # fmt: skip
+        return reading.completion(
+            Usage(prompt_tokens=len(prefix), completion_tokens=sampled, cost=0.0, calls=1)
+        )
 
     async def _piece(self, prompt: list[int], sampling: Sampling, room: int) -> Any:
         wanted = {
@@ -153,20 +152,6 @@ class _Decoding:
     def _decode(self, ids: list[int]) -> str:
         text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
         return text
-
-
-def _completion(reading: TokenReading, usage: Usage) -> Completion:
-    """The text, and the tokens that begin before it ends."""
-    ends, length = reading.ends(), len(reading.text)
-    kept = sum(start < length for start in [0, *ends][: len(ends)])
-    return Completion(
-        text=reading.text,
-        stop_reason=reading.reason,
-        token_ids=tuple(reading.ids[:kept]),
-        logprobs=tuple((reading.logprobs or [])[:kept]),
-        token_ends=tuple(min(end, length) for end in ends[:kept]),
-        usage=usage,
-    )
 
 
 class RolloutScorer:

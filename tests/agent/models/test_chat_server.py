@@ -11,14 +11,13 @@ import pytest
 
 from benchmarks.loopback import TURNS, Counts, Loopback, next_turn, pieces
 from rubricem.agent.models.chat_server import (
-    Delta,
     OpenAIChat,
     delta_of,
     only_model,
-    split_thinking,
 )
 from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.prices import Prices
+from rubricem.agent.models.reading import Delta
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.interfaces import Message, Sampling, StopPredicate
 from rubricem.memory.schema import Usage
@@ -277,38 +276,6 @@ def test_missing_and_null_fields_add_nothing() -> None:
 def test_what_is_no_chunk_is_refused(event: Any) -> None:
     with pytest.raises(ValueError, match="not a chunk of a chat completion"):
         delta_of(event)
-
-
-@pytest.mark.parametrize(
-    ("raw", "reasoning", "text"),
-    [
-        ("<think>why</think>so", "why", "so"),
-        ("\n<think>\nwhy\n</think>\n\nso", "why", "so"),
-        ("why</think>so", "why", "so"),
-        ("<think></think>so", "", "so"),
-        ("<think>why", "why", ""),
-        ("so it is", "", "so it is"),
-        ("so <think>late</think>", "so <think>late", ""),
-        ("<answer>a</answer>", "", "<answer>a</answer>"),
-        ("", "", ""),
-    ],
-)
-def test_thinking_is_split_from_the_start(raw: str, reasoning: str, text: str) -> None:
-    assert split_thinking(raw) == (reasoning, text)
-
-
-def test_no_piece_of_an_opened_thought_is_ever_taken_for_text() -> None:
-    whole = "<think>why not</think>because"
-    seen = [split_thinking(whole[:end])[1] for end in range(len(whole) + 1)]
-    assert [text for text in seen if text] == [
-        "b",
-        "be",
-        "bec",
-        "beca",
-        "becau",
-        "becaus",
-        "because",
-    ]
 
 
 QUESTION = [Message("system", "s"), Message("user", "q")]

@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.dialects import Piece
-from rubricem.agent.models.tokens import TokenReading, aligned
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.interfaces import Completion, Sampling
 from tests.support.token_servers import (
@@ -203,51 +201,3 @@ async def test_endless_repetition_is_cut_off():
     reply, mismatched, _ = await written_by(routes)
     assert reply.stop_reason == "repetition" and mismatched == 0
     assert len(reply.token_ids or ()) * 6 == len(reply.text) < 500
-
-
-P = "\ufffd"
-
-
-@pytest.mark.parametrize(
-    ("parts", "text", "ends"),
-    [
-        (["ab", "c"], "abc", [2, 3]),
-        ([], "", []),
-        (["f", P, P, "r"], "für", [1, 1, 2, 3]),
-        ([P, P], "ü", [0, 1]),
-        ([f" {P}", f"{P}x", "y"], " üxy", [0, 3, 4]),
-        (["Hello", "world"], " Hello world", [6, 12]),
-        (["ab", "cd", "ef"], "abc", [2, 3, 3]),
-        (["ab", "<|im_end|>"], "ab", [2, 2]),
-        (["a", "", "b"], "ab", [1, 1, 2]),
-        (["a", P], "a", [1, 1]),
-    ],
-)
-def test_tokens_end_where_their_texts_do(parts: list[str], text: str, ends: list[int]):
-    assert aligned(parts, text) == ends
-
-
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [(["ab"], "abc"), (["ab", "x"], "abcd"), (["b"], "ab"), ([P, "z"], "für"), ([], "a")],
-)
-def test_tokens_that_did_not_write_the_text_have_no_place(parts: list[str], text: str):
-    assert aligned(parts, text) is None
-
-
-def test_without_texts_of_their_own_tokens_end_where_their_event_did():
-    reading = TokenReading()
-    reading.take(Piece("ab", (1,)))
-    reading.take(Piece("cde", (2, 3)))
-    reading.take(Piece(finish="eos"))
-    assert reading.parts is None and reading.logprobs is None
-    assert reading.ends() == [2, 2, 5]
-    assert (reading.text, reading.reason) == ("abcde", "eos")
-
-
-def test_what_comes_after_the_end_is_counted_but_not_kept():
-    reading = TokenReading(stop=lambda text: 1 if text else None)
-    for number in range(4):
-        reading.take(Piece("ab", (number,), (-0.1,), ("ab",)))
-    assert (reading.text, reading.raw, reading.ids) == ("a", "ab", [0])
-    assert reading.complete and reading.overdue

@@ -1,0 +1,246 @@
+"""One model server, spoken with through the `openai` package: replies heard, failures told.
+
+Events are read as plain JSON values, not as the package's objects: with 64 and more runs at once
+a call's own cost is what counts, and an object for each of 20 pieces was measured at 3 ms of CPU
+a turn; the client itself costs about one. It tries each call once: who waits, and whom a refusal
+makes wait as well, is the limiter's affair (`limits.Tries`), and a client that tried again by
+itself would keep it from knowing. What is not OpenAI's, for servers that take token ids, is sent
+through the same client.
+
+Import this module only where a server is used: the package takes a second.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import aiohttp
+import httpx2
+from openai import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    AsyncOpenAI,
+    AsyncStream,
+    DefaultAioHttpClient,
+    omit,
+)
+
+from rubricem.agent.models.limits import AttemptError, Server
+from rubricem.agent.models.reading import Reading
+
+Json = dict[str, Any]
+EventStream = AsyncStream[object]
+
+CONNECT_SECONDS = 10.0
+ASIDE_SECONDS = 30.0
+"""for a reply that needs no writing: a list of models, the ids of a text"""
+MOST_CONNECTIONS = 1000
+LATE_SECONDS = 0.25
+"""how long a model that was not cut off may take to end a text that has ended"""
+EXACTNESS = 1 / 16
+"""of the time-out by which a silence may be found too early; a timer for each piece costs more"""
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError)
+"""what reading a value raises that is not what it should be"""
+_FAILURES = (APIError, aiohttp.ClientError, ValueError, RecursionError)
+_UNCONNECTED = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+
+
+class ModelServer:
+    """Paths stand under the server's address, or are whole; all that fails is an AttemptError."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.root = server.endpoint.url.removesuffix("/v1")
+        """what stands beside the OpenAI-compatible paths begins with this"""
+        own = f"Bearer {server.key}" if server.key else omit
+        self._headers = {"Authorization": server.endpoint.basic or own}
+        self._opened: AsyncOpenAI | None = None
+
+    async def aclose(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+
+    async def get(self, path: str) -> Any:
+        """The JSON value at a path."""
+        with self._telling():
+            reply = await self._client.get(
+                path, cast_to=httpx2.Response, options=self._options(ASIDE_SECONDS)
+            )
+            return json.loads(reply.content)
+
+    async def beside(self, path: str, body: Json) -> Json:
+        """The reply to a call under the root that writes nothing."""
+        with self._telling():
+            reply = await self._client.post(
+                f"{self.root}{path}",
+                cast_to=httpx2.Response,
+                body=body,
+                options=self._options(ASIDE_SECONDS),
+            )
+            value = json.loads(reply.content)
+        if not isinstance(value, dict):
+            raise self.server.garbled()
+        return value
+
+    async def models(self) -> list[Mapping[str, Any]]:
+        """What the server lists: at least an `id` for each model."""
+        listed = await self.get("/models")
+        try:
+            return [dict(model) for model in listed["data"] if model["id"]]
+        except UNREADABLE:
+            raise self.server.garbled() from None
+
+    async def stream(self, path: str, body: Json) -> EventStream:
+        """The events of a reply that is being written.
+
+        What the server refuses is raised as it is, an APIStatusError, since some refusals can be
+        answered; `refused` tells the others.
+        """
+        try:
+            return await self._client.post(
+                path,
+                cast_to=object,
+                body=body,
+                options=self._options(None),
+                stream=True,
+                stream_cls=EventStream,
+            )
+        except APIStatusError:
+            raise
+        except (APIError, aiohttp.ClientError) as error:
+            raise self._failure(error) from None
+
+    def refused(self, error: APIStatusError) -> AttemptError:
+        return self.server.refused(
+            error.status_code, complaint_of(error.body), error.response.headers
+        )
+
+    async def hear(
+        self,
+        reading: Reading,
+        opened: Awaitable[EventStream],
+        read: Callable[[Any], Any],
+        timeout: float,
+    ) -> None:
+        """Fill a reading with one reply; `timeout`, in seconds, is for each silence.
+
+        `read` makes of an event's JSON value what the reading takes, and raises AttemptError
+        where it cannot. A text that has ended needs no more than its end.
+        """
+        try:
+            async with asyncio.timeout(timeout) as deadline:
+                async with await opened as stream:
+                    reading.begun = True
+                    await self._listen(stream, reading, read, _Patience(deadline, timeout))
+            if not reading.complete:
+                raise self.server.cut("")
+        except TimeoutError:
+            if not reading.complete:
+                raise self.server.silent(timeout) from None
+
+    async def _listen(
+        self,
+        stream: EventStream,
+        reading: Reading,
+        read: Callable[[Any], Any],
+        patience: "_Patience",
+    ) -> None:
+        """Take events to the end, or until a text that has ended goes on all the same."""
+        while not reading.overdue:
+            ended = reading.ended
+            try:
+                event = read(await anext(stream))
+            except StopAsyncIteration:
+                return
+            except (*_FAILURES, AttemptError) as error:
+                if reading.complete:
+                    return
+                told = error if isinstance(error, AttemptError) else self._failure(error, "")
+                raise told from None
+            reading.take(event)
+            if not ended:
+                patience.renew(late=reading.ended is not None)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except _FAILURES as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception, broke_off: str = "no response") -> AttemptError:
+        """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""
+        if isinstance(error, APIStatusError):
+            return self.refused(error)
+        if isinstance(error, APIConnectionError | aiohttp.ClientError):
+            # The transport's own error says what openai's does not: whether anybody listens.
+            causes = (error, error.__cause__, error.__cause__ and error.__cause__.__cause__)
+            away = any(isinstance(cause, _UNCONNECTED) for cause in causes)
+            return self.server.unreachable() if away else self.server.cut(broke_off)
+        if isinstance(error, APIError):
+            return self._broken_by(error.body)
+        return self.server.garbled()
+
+    def _broken_by(self, error: Any) -> AttemptError:
+        """An error that came as an event of a stream which had begun well."""
+        complaint = complaint_of(error)
+        code = str(error.get("code") or "") if isinstance(error, Mapping) else ""
+        if code.isdigit():
+            return self.server.refused(int(code), complaint, {})
+        failed = self.server.refused(400, complaint, {})
+        return failed if "context" in str(failed) else self.server.cut(complaint)
+
+    def _options(self, seconds: float | None) -> Any:
+        """For one request. A stream's silences are timed here: comments that keep it alive count
+        as bytes, and nothing less than a piece is to count.
+        """
+        limits = httpx2.Timeout(seconds, connect=CONNECT_SECONDS, pool=None)
+        return {"headers": self._headers, "timeout": limits}
+
+    @property
+    def _client(self) -> AsyncOpenAI:
+        """The client, which belongs to the event loop that it is first used in."""
+        if self._opened is None:
+            endpoint = self.server.endpoint
+            self._opened = AsyncOpenAI(
+                base_url=endpoint.url,
+                api_key="in the headers of each request",
+                max_retries=0,
+                http_client=DefaultAioHttpClient(
+                    limits=httpx2.Limits(max_connections=MOST_CONNECTIONS),
+                    # A proxy meant for the network cannot reach this machine's own servers.
+                    trust_env=not endpoint.loopback,
+                ),
+            )
+        return self._opened
+
+
+class _Patience:
+    """How long a server may still be silent; a piece that comes renews it."""
+
+    def __init__(self, deadline: asyncio.Timeout, seconds: float) -> None:
+        self._deadline, self._seconds = deadline, seconds
+        self._now = asyncio.get_running_loop().time
+        self._until = 0.0
+
+    def renew(self, *, late: bool) -> None:
+        now = self._now()
+        if late:
+            self._deadline.reschedule(now + LATE_SECONDS)
+        elif now + self._seconds > self._until + self._seconds * EXACTNESS:
+            self._until = now + self._seconds
+            self._deadline.reschedule(self._until)
+
+
+def complaint_of(body: Any) -> str:
+    """The server's words, with the code and the parameter that it names."""
+    error = body.get("error") or body if isinstance(body, Mapping) else body
+    if not isinstance(error, Mapping):
+        return str(error)
+    words = error.get("message") or error.get("detail") or dict(error)
+    code = str(error.get("code") or "")
+    parts = (words, "" if code.isdigit() else code, error.get("param"))
+    return " ".join(str(part) for part in parts if part)

@@ -1,0 +1,297 @@
+"""A model's reply as far as it has arrived: where it ends, and what each token of it wrote.
+
+Every piece is looked at once, whichever model wrote it: the caller's predicate sees the text so
+far and names the offset at which the turn is over; endless repetition, into which small models
+fall whatever they intend, is looked for every 64 characters. What comes after the end is counted
+but not kept. Thinking that a server leaves in the reply's text is told apart from it only where
+the caller asks for that: the scaffold's own turns begin with a `<think>` that is part of them.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rubricem.memory.interfaces import Completion, OnText, StopPredicate, StopReason
+from rubricem.memory.schema import Usage
+
+# A model that ends its turn by itself sends its usage at once, and a stream read to its end
+# leaves the connection fit for the next turn. One that goes on writing is cut off.
+LATE_PIECES = 3
+CHECK_EVERY = 64
+"""new characters between two looks for a loop"""
+SHORTEST_BLOCK, LONGEST_BLOCK = 2, 120
+SHORTEST_TAIL = 240
+REPEATS = 4
+SAME_CHARACTER = 200
+KEY = 16
+"""characters that must recur before a block is compared"""
+
+
+@dataclass(slots=True)
+class Reading:
+    """One attempt's reply; `ended` once nothing that follows is wanted."""
+
+    stop: StopPredicate | None = None
+    on_text: OnText | None = None
+    raw: str = ""
+    """all text that came before the end was found; `text` may end sooner"""
+    text: str = ""
+    begun: bool = False
+    """a model has taken the call, which costs even if nothing comes of it"""
+    finish: str | None = None
+    ended: StopReason | None = None
+    after_end: int = 0
+    """pieces that came although the text had ended"""
+    _shown: int = 0
+    _unchecked: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Whether a whole reply has arrived."""
+        return self.ended is not None or self.finish is not None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether the model goes on writing although the text has ended."""
+        return self.ended == "repetition" or self.after_end >= LATE_PIECES
+
+    @property
+    def reason(self) -> StopReason:
+        return self.ended or ("length" if self.finish == "length" else "eos")
+
+    def take(self, event: Any) -> None:
+        """Add what one event brought."""
+        raise NotImplementedError
+
+    def _write(self, piece: str) -> None:
+        if not piece:
+            return
+        self.raw += piece
+        self.text = self._text()
+        # Text that was shown may turn out to be thinking.
+        self._shown = min(self._shown, len(self.text))
+        if self.stop and (end := self.stop(self.text)) is not None:
+            self.text, self.ended = self.text[:end], "stop"
+        if self.on_text and len(self.text) > self._shown:
+            self.on_text(self.text[self._shown :])
+        self._shown = len(self.text)
+
+    def _text(self) -> str:
+        """What of `raw` is the reply."""
+        return self.raw
+
+    def _watch(self, written: str, new: int) -> None:
+        """Look for a loop once enough new characters have come."""
+        self._unchecked += new
+        if not self.ended and self._unchecked >= CHECK_EVERY:
+            self._unchecked = 0
+            self.ended = "repetition" if looping(written) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one event adds to a reply in messages."""
+
+    content: str = ""
+    reasoning: str = ""
+    finish: str | None = None
+    usage: Mapping[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class ReplyReading(Reading):
+    """A chat server's reply."""
+
+    think_is_reasoning: bool = False
+    reasoning: str = ""
+    usage: Mapping[str, Any] | None = None
+    _thought: str = ""
+
+    def take(self, delta: Delta) -> None:
+        self.usage = delta.usage or self.usage
+        self.finish = delta.finish or self.finish
+        if self.ended:
+            self.after_end += bool(delta.content or delta.reasoning)
+            return
+        self.reasoning += delta.reasoning
+        self._write(delta.content)
+        self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
+
+    def _text(self) -> str:
+        if not self.think_is_reasoning:
+            return self.raw
+        self._thought, text = split_thinking(self.raw)
+        return text
+
+    def completion(self, usage: Usage) -> Completion:
+        return Completion(
+            text=self.text,
+            stop_reason=self.reason,
+            reasoning="\n".join(filter(None, (self.reasoning.strip(), self._thought))),
+            usage=usage,
+        )
+
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+def split_thinking(raw: str) -> tuple[str, str]:
+    """(reasoning, text) of a reply, whole or as far as it has arrived.
+
+    Thinking stands at the very start. Its opening tag may be missing, since some chat formats
+    write that tag at the end of the prompt; without a closing tag an opened thought is all.
+    """
+    begun = raw.lstrip()
+    if not begun.startswith(OPEN):
+        # The first characters may still grow into the tag.
+        if OPEN.startswith(begun):
+            return "", ""
+        thought, closed, text = raw.partition(CLOSE)
+        return (thought.strip(), text.lstrip()) if closed else ("", raw)
+    thought, _, text = begun.removeprefix(OPEN).partition(CLOSE)
+    return thought.strip(), text.lstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one event adds to a reply in tokens."""
+
+    text: str = ""
+    ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] | None = None
+    """natural, one for each id; None: none were told"""
+    parts: tuple[str, ...] | None = None
+    """the text of each token as the server tells it; U+FFFD stands for part of a character"""
+    finish: StopReason | None = None
+    cached: int = 0
+    """prompt tokens that the server says it read from its cache"""
+
+
+PART = "\ufffd"
+"""what stands for a part of a character in the text of a token"""
+
+
+@dataclass(slots=True)
+class TokenReading(Reading):
+    """A reply whose tokens are known."""
+
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] | None = field(default_factory=list)
+    """None once one was left out"""
+    parts: list[str] | None = field(default_factory=list)
+    arrived: list[int] = field(default_factory=list)
+    """the offset in `raw` at which each token had come, by the events' own texts"""
+    cached: int = 0
+
+    def take(self, piece: Piece) -> None:
+        self.finish = piece.finish or self.finish
+        self.cached = max(self.cached, piece.cached)
+        if self.ended:
+            self.after_end += bool(piece.ids)
+            return
+        before = len(self.raw)
+        self._write(piece.text)
+        if count := len(piece.ids):
+            self.ids += piece.ids
+            # Several tokens of one event: all begin where its text does.
+            self.arrived += [before] * (count - 1) + [len(self.raw)]
+            self.logprobs = _more(self.logprobs, piece.logprobs, count)
+            self.parts = _more(self.parts, piece.parts, count)
+        self._watch(self.raw, len(piece.text))
+
+    def ends(self) -> list[int]:
+        """The offset in `raw` after each token."""
+        told = aligned(self.parts, self.raw) if self.parts is not None else None
+        return self.arrived if told is None else told
+
+    def completion(self, usage: Usage) -> Completion:
+        """The text, and the tokens that begin before it ends.
+
+        The id of the end of the turn is none of them: it has no text.
+        """
+        ends, length = self.ends(), len(self.text)
+        kept = sum(start < length for start in [0, *ends][: len(ends)])
+        return Completion(
+            text=self.text,
+            stop_reason=self.reason,
+            token_ids=tuple(self.ids[:kept]),
+            logprobs=None if self.logprobs is None else tuple(self.logprobs[:kept]),
+            token_ends=tuple(min(end, length) for end in ends[:kept]),
+            usage=usage,
+        )
+
+
+def _more(known: list[Any] | None, told: Sequence[Any] | None, count: int) -> list[Any] | None:
+    """What is known of all tokens, or None where it is not told of `count` new ones."""
+    if known is None or told is None or len(told) != count:
+        return None
+    known += told
+    return known
+
+
+def aligned(parts: Sequence[str], text: str) -> list[int] | None:
+    """The offset in the text after each part; None where they did not write the text.
+
+    Parts of characters are found by what follows them. A tokeniser that drops a leading space
+    when it decodes a token alone is allowed for. Parts after the whole text, as of a text that
+    lags behind its tokens, end where it ends.
+    """
+    ends: list[int] = []
+    at = 0
+    waiting: list[str] = []
+    for part in parts:
+        if PART in part:
+            waiting.append(part)
+            continue
+        start = _find(part, text, at, room=sum(map(len, waiting)))
+        if start is None:
+            return None
+        ends += [at] * (len(waiting) - 1) + [start] * bool(waiting)
+        at = min(start + len(part), len(text))
+        waiting.clear()
+        ends.append(at)
+    if len(text) - at > sum(map(len, waiting)):
+        return None
+    return ends + [at] * (len(waiting) - 1) + [len(text)] * bool(waiting)
+
+
+def _find(part: str, text: str, at: int, room: int) -> int | None:
+    """Where a part begins: at `at`, or after at most `room` characters of which parts came."""
+    if text.startswith(part, at) and not room:
+        return at
+    left = text[at:]
+    if len(left) < len(part) and part.startswith(left):
+        return at
+    start = text.find(part, at, at + room + len(part) + 1)
+    if start < 0:
+        return len(text) if len(left) <= room else None
+    return start if room or text[at:start] == " " else None
+
+
+def looping(text: str) -> bool:
+    """Whether the text ends in one block written at least four times over 240 characters.
+
+    Blocks are of 2 to 120 characters, and the last one may be cut short; one and the same
+    character 200 times counts as well. Only the last 480 characters are looked at.
+    """
+    tail = text[-LONGEST_BLOCK * REPEATS :]
+    if len(tail) >= SAME_CHARACTER and tail.endswith(tail[-1] * SAME_CHARACTER):
+        return True
+    if len(tail) < SHORTEST_TAIL:
+        return False
+    return any(_repeats(tail, block) for block in _possible_blocks(tail))
+
+
+def _possible_blocks(tail: str) -> Iterator[int]:
+    """The distances at which the last characters of the tail stood before: mostly none."""
+    end = len(tail) - KEY
+    start = end
+    while (start := tail.rfind(tail[end:], max(0, end - LONGEST_BLOCK), start + KEY - 1)) >= 0:
+        if end - start >= SHORTEST_BLOCK:
+            yield end - start
+
+
+def _repeats(tail: str, block: int) -> bool:
+    """Whether a whole span at the end has the period `block`."""
+    span = max(SHORTEST_TAIL, block * REPEATS)
+    return len(tail) >= span and tail[-span:-block] == tail[block - span :]
