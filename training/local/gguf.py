@@ -1,16 +1,13 @@
-"""A LoRA adapter as llama.cpp reads it: a GGUF file with two matrices for each adapted tensor.
+"""What is trained, as llama.cpp reads it: GGUF files, laid out as its own converter does.
 
-The layout is that of llama.cpp's own converter: `<tensor>.lora_a` is (r, in) and
-`<tensor>.lora_b` is (out, r), with `adapter.lora.alpha`; the scale alpha / r is llama.cpp's
-to apply. Numbers stay float32.
-
-A whole model as llama.cpp reads it: trained weights under the metadata of what they began as.
-
-Tokenizer, chat template and sizes are copied from that file. Matrices are written as float16 and
-all else as float32, as llama.cpp's own converter does; nothing is quantised.
+An adapter has two matrices for each adapted tensor: `<tensor>.lora_a` is (r, in) and
+`<tensor>.lora_b` is (out, r), with `adapter.lora.alpha`; the scale alpha / r is llama.cpp's to
+apply. Numbers stay float32. A whole model is trained weights under the metadata of what they began
+as: tokenizer, chat template and sizes are copied from that file; matrices are written as float16
+and all else as float32, and nothing is quantised.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import gguf
@@ -41,10 +38,7 @@ def write_adapter(
     writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, alpha)
     for name, tensor in state.items():
         writer.add_tensor(tensor_name(name), np.ascontiguousarray(tensor.float().numpy()))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    _finish(writer)
 
 
 def tensor_name(name: str) -> str:
@@ -71,13 +65,21 @@ def write_model(path: Path, template: Path, state: Mapping[str, Tensor]) -> None
     reader = gguf.GGUFReader(template)
     architecture = reader.fields[gguf.Keys.General.ARCHITECTURE].contents()
     writer = gguf.GGUFWriter(str(path), architecture)
-    for field in _copied(reader):
+    keys = gguf.Keys.General
+    own = (keys.ARCHITECTURE, keys.FILE_TYPE, keys.QUANTIZATION_VERSION)
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name in own:
+            continue
         kind = field.types[0]
         inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(field.name, field.contents(), kind, sub_type=inner)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, _values(tensor.name, state))
+    _finish(writer)
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -96,14 +98,6 @@ def weight_name(tensor: str) -> str:
         f"the tensor {tensor} has no counterpart in transformers.",
         "Train an adapter, which llama.cpp applies to the file as it is.",
     )
-
-
-def _copied(reader: gguf.GGUFReader) -> Iterator[gguf.ReaderField]:
-    own = (gguf.Keys.General.ARCHITECTURE, gguf.Keys.General.FILE_TYPE)
-    quantised = gguf.Keys.General.QUANTIZATION_VERSION
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name not in (*own, quantised):
-            yield field
 
 
 def _values(tensor: str, state: Mapping[str, Tensor]) -> np.ndarray:

@@ -9,15 +9,9 @@ over a window therefore needs no extra forward: its own log-probabilities, held 
 the old ones; further passes use those. The reference is the model as the training began; where a
 divergence from it or the novelty is asked for, a window has one more pass, of the reference.
 
-Log-probabilities of a batch's trained tokens, with the vocabulary's logits never all at once.
-
-A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as
-much again for their gradient. Logits are made for trained positions only, in pieces, and made
-anew for each piece on the way back.
-
-The rows of one step in numbers: what their stages are to learn, and how long they are.
-
-How much memory a step took at most.
+A row of 2,000 tokens over a vocabulary of 152,000 would hold 1.2 GB of float32 logits, and as much
+again for their gradient. Logits are made for trained positions only, in pieces, and made anew for
+each piece on the way back.
 """
 
 import math
@@ -25,9 +19,8 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +28,8 @@ from torch.utils.checkpoint import checkpoint
 
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.schema import Stage
-from rubricem.training.local.ranks import ALONE, Ranks, cut, share, whole
+from rubricem.training.local.ranks import ALONE, Ranks, cut, put, share, whole
+from rubricem.training.local.weights import Trainable
 from rubricem.training.objective.batch import Batch, collate, pack, window_weights
 from rubricem.training.objective.objective import (
     LossMetrics,
@@ -77,15 +71,15 @@ def batch_logprobs(model: Any, batch: Batch) -> Tensor:
 
 def _logprobs(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
     """(N,) from (N, hidden) states, the output layer and the (N,) ids that they predict."""
+
+    def of_piece(hidden: Tensor, ids: Tensor) -> Tensor:
+        return token_logprobs(output(hidden).float(), ids)
+
     parts = []
     for start in range(0, max(len(ids), 1), PIECE):
         piece = slice(start, start + PIECE)
-        parts.append(checkpoint(_piece, hidden[piece], output, ids[piece], use_reentrant=False))
+        parts.append(checkpoint(of_piece, hidden[piece], ids[piece], use_reentrant=False))
     return torch.cat(parts)
-
-
-def _piece(hidden: Tensor, output: nn.Module, ids: Tensor) -> Tensor:
-    return token_logprobs(output(hidden).float(), ids)
 
 
 Metrics = dict[str, float]
@@ -93,17 +87,6 @@ OnRow = Callable[[int, int], None]
 """Called with parts of the window done, and parts in all, of this rank."""
 Score = Callable[[Batch], Tensor]
 """From a batch to the (B, T) log-probabilities of its trained tokens."""
-
-
-class Trainable(Protocol):
-    """What of a model is trained: adapters, or all weights."""
-
-    def parameters(self) -> list[nn.Parameter]: ...
-    def settle(self) -> None: ...
-    def state(self, keep: bool = True) -> dict[str, Tensor]: ...
-    def load(self, state: Mapping[str, Tensor]) -> None: ...
-    def held(self) -> dict[str, Tensor]: ...
-    def as_in(self, held: Mapping[str, Tensor]) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +173,34 @@ class Learner:
         if self._reference:
             self._reference = self.weights.held()
 
+    def state(self) -> dict[str, Any]:
+        """What it needs besides its weights to go on as if it had not stopped.
+
+        The optimizer's moments, whole, so that a run may go on with other ranks than it had, and
+        the random generators' states, in the processor's memory.
+        """
+        optimizer, keep = self.optimizer.state_dict(), self.ranks.first
+        moments = {
+            number: {name: whole(value, keep) for name, value in state.items()}
+            for number, state in optimizer["state"].items()
+        }
+        random = {"cpu": torch.get_rng_state()}
+        if self.ranks.device.type == "cuda":
+            random["cuda"] = torch.cuda.get_rng_state(self.ranks.device)
+        return {"optimizer": {**optimizer, "state": moments}, "random": random}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take over what `state` gave, on these ranks."""
+        optimizer, parameters = state["optimizer"], self.weights.parameters()
+        moments = {
+            number: {name: _moment_of(parameters[number], value) for name, value in held.items()}
+            for number, held in optimizer["state"].items()
+        }
+        self.optimizer.load_state_dict({**optimizer, "state": moments})
+        torch.set_rng_state(state["random"]["cpu"])
+        if self.ranks.device.type == "cuda" and "cuda" in state["random"]:
+            torch.cuda.set_rng_state(state["random"]["cuda"], self.ranks.device)
+
     def _batches(self, rows: Sequence[TrainRow], moving: Sequence[TrainRow]) -> list[Batch]:
         """This rank's parts of those rows of a window that have a gradient."""
         window = window_weights(rows, self.config.objective)
@@ -229,9 +240,16 @@ class Learner:
         read = sum(int(batch.lengths.sum()) for batch in batches)
         places = sum(batch.ids.numel() for batch in batches)
         report = self._together(mine, loss, read, places)
-        report["grad_norm"] = self._clipped()
+        parameters = self.weights.parameters()
+        self.ranks.sum_gradients(parameters)
+        norm = whole(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
+        report["grad_norm"] = float(norm)  # before it was clipped
         check_numbers(report, self.config.most_gap)
-        self._step(rate)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.weights.settle()
+        self.updates += 1
         seconds = time.perf_counter() - began
         speed = {
             "seconds": seconds,
@@ -251,18 +269,14 @@ class Learner:
             "padding_share": 1 - tokens / held if held else 0.0,
         }
 
-    def _clipped(self) -> float:
-        """The gradient's norm before it is clipped to the largest that is allowed."""
-        parameters = self.weights.parameters()
-        self.ranks.sum_gradients(parameters)
-        return float(whole(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm)))
 
-    def _step(self, rate: float) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.weights.settle()
-        self.updates += 1
+def _moment_of(parameter: Tensor, value: Tensor) -> Tensor:
+    """A moment, divided as its parameter is; the number of steps is a scalar and stays."""
+    if value.shape != parameter.shape:
+        return value
+    moment = torch.zeros_like(parameter)
+    put(moment, value)
+    return moment
 
 
 def moves(row: TrainRow) -> bool:
@@ -321,18 +335,8 @@ UNIT = 1 if sys.platform == "darwin" else 1024
 """bytes in what the system counts a process's memory by"""
 
 
-def forget_peak(device: Any) -> None:
-    """Begin a step: a GPU's peak is counted anew. A process's cannot be."""
-    if device.type == "cuda":
-        import torch
-
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def memory_peak(device: Any) -> float:
+def memory_peak(device: torch.device) -> float:
     """Bytes: on a GPU of its tensors since the step began, else of the process since it began."""
     if device.type == "cuda":
-        import torch
-
         return float(torch.cuda.max_memory_allocated(device))
     return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)

@@ -1,12 +1,11 @@
-"""From weights on disk to a learner: on its device, divided over its ranks, where it stood.
+"""From weights on disk to a learner, and from a checkpoint to a model of its own.
 
-Weights divided over the ranks: each holds a part, and blocks are gathered as they are needed.
+A learner stands on its device, or divided over its ranks by fully sharded data parallelism of
+torch (FSDP2): each holds a part, and blocks are gathered as they are needed. What is trained is
+sharded in float32; weights that a block computes with are gathered in the type of the computation,
+and gradients are summed in float32 while they are scattered to the ranks that hold their part.
 
-Fully sharded data parallelism of torch (FSDP2). What is trained is sharded in float32; weights
-that a block computes with are gathered in the type of the computation, and gradients are summed
-in float32 while they are scattered to the ranks that hold their part.
-
-A checkpoint as a model of its own: whole weights, for transformers and for llama.cpp.
+A checkpoint as a model of its own has whole weights:
 
     model.safetensors, config.json   for transformers, in float32
     model.gguf                       for llama.cpp, where the training began with a GGUF file
@@ -19,6 +18,7 @@ import asyncio
 import json
 import math
 import shutil
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,9 @@ from rubricem.memory.errors import SettingsError, WeightsError, boundary
 from rubricem.memory.runs import writable
 from rubricem.training.local.base import (
     Base,
-    check_output,
-    check_packing,
-    checkpoint_activations,
     find_base,
     load_base,
+    vocabulary_size,
 )
 from rubricem.training.local.checkpoints import CONFIG, WEIGHTS, fault, hashed, read_weights, seal
 from rubricem.training.local.gguf import write_model
@@ -46,6 +44,103 @@ from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights
 from rubricem.training.objective.batch import Batch
+
+
+def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
+    """The model of a path with what is to be trained of it, as a training begins.
+
+    `config.dtype` is settled. Raises WeightsError for weights that cannot be read, SettingsError
+    for a model or a start adapter that does not suit the configuration.
+    """
+    full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
+    model = load_base(path, "float32" if full else config.dtype)
+    _check_output(model)
+    if config.pack_tokens:
+        check_packing(model)
+    if config.gradient_checkpointing:
+        _checkpoint_activations(model)
+    adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
+    score: Score | None = None
+    dtype = getattr(torch, config.dtype)
+    if not divided:
+        model.to(ranks.device)
+    else:  # block by block, so that no device ever holds all weights
+        score = _shard(model, ranks, dtype if full else None)
+    # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
+    # unlikely as by chance.
+    most_gap = math.log(vocabulary_size(model))
+    weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
+    learner = Learner(model, weights, step_config(config, most_gap), ranks, score)
+    if config.start_adapter is not None:
+        with boundary(SettingsError, "taking over the start adapter"):
+            learner.start_from(read_weights(config.start_adapter, "lora"))
+    return learner
+
+
+def step_config(config: EngineConfig, most_gap: float = math.inf) -> StepConfig:
+    """The part of a configuration that is about one step."""
+    own = {field.name for field in fields(StepConfig)} - {"most_gap"}
+    return StepConfig(**{name: getattr(config, name) for name in own}, most_gap=most_gap)
+
+
+def _check_output(model: Any) -> None:
+    """Raises SettingsError for a model that scales or caps its logits.
+
+    They are computed in pieces from the output layer, so that would be left out.
+    """
+    ids = torch.arange(2, 6, device=model.device).unsqueeze(0)
+    with torch.no_grad():
+        whole = model(input_ids=ids, use_cache=False).logits
+        hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+        plain = model.get_output_embeddings()(hidden)
+    if not torch.allclose(whole.float(), plain.float(), rtol=1e-3, atol=1e-3):
+        raise SettingsError(
+            f"a {model.config.model_type} model scales or caps its logits, which is not done here.",
+            "Train a model whose logits are those of its output layer, or by the engine trl.",
+        )
+
+
+def check_packing(model: Any) -> None:
+    """Raises SettingsError for a model that does not tell packed rows from one another.
+
+    Some read no borders from the position ids: those with a recurrent state or a convolution see
+    across them, and so do some with attention whose positions are not given (OPT, BLOOM, MPT).
+    """
+    ids = (torch.arange(12, device=model.device) % vocabulary_size(model)).unsqueeze(0)
+    first, second = slice(5), slice(5, 12)
+    position = torch.tensor([[*range(5), *range(7)]], device=model.device)
+
+    def states(ids: Tensor, position: Tensor) -> Tensor:
+        found = model.base_model(input_ids=ids, position_ids=position, use_cache=False)
+        state: Tensor = found.last_hidden_state.float()
+        return state
+
+    with torch.no_grad():
+        packed = states(ids, position)
+        alone = torch.cat([states(ids[:, row], position[:, row]) for row in (first, second)], 1)
+    apart = (packed - alone).norm(dim=-1).max() / alone.norm(dim=-1).mean()
+    # Half of the digits: of the 0.5B in bfloat16 rounding comes to 0.02 and mixing to 1.
+    if not float(apart) <= torch.finfo(model.dtype).eps ** 0.5:
+        raise SettingsError(
+            f"a {model.config.model_type} model mixes rows that are packed into one sequence.",
+            "Leave pack_tokens out, and set micro_batch, by which rows are padded.",
+        )
+
+
+def _checkpoint_activations(model: Any) -> None:
+    """Have each block's activations computed again on the way back instead of kept."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
+    if not model.supports_gradient_checkpointing:
+        raise SettingsError(
+            f"a {model.config.model_type} model cannot compute its activations again.",
+            "Leave gradient_checkpointing out, and set a smaller pack_tokens.",
+        )
+    old = model.gradient_checkpointing_enable  # the name before transformers 5.20
+    getattr(model, "activation_checkpointing_enable", old)({"use_reentrant": False})
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.training = True  # only a block that trains is checkpointed
 
 
 class ShardedScorer(nn.Module):
@@ -59,7 +154,7 @@ class ShardedScorer(nn.Module):
         return batch_logprobs(self.model, batch)
 
 
-def sharded(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
+def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
     """Divide a model's weights over the ranks, in place; returns the way through it.
 
     `dtype`: of the computation where the weights are float32 masters; None: that of the weights.
@@ -72,7 +167,8 @@ def sharded(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
         # Also of the outermost: weights are changed in their parts, and gathered anew after that.
         "reshard_after_forward": True,
     }
-    for block in _blocks(model):
+    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m)]
+    for block in max(lists, key=len, default=()):  # the largest list of alike: the decoder's
         fully_shard(block, **options)
     fully_shard(scorer, **options)
     for module in scorer.modules():
@@ -82,58 +178,7 @@ def sharded(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
     return scorer
 
 
-def _blocks(model: Any) -> list[nn.Module]:
-    """The largest list of alike modules: the decoder's blocks."""
-    lists = [m for m in model.modules() if isinstance(m, nn.ModuleList) and len(m)]
-    return list(max(lists, key=len, default=()))
-
-
-def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
-    """The model of a path with what is to be trained of it, as a training begins.
-
-    `config.dtype` is settled. Raises WeightsError for weights that cannot be read, SettingsError
-    for a model or a start adapter that does not suit the configuration.
-    """
-    full, divided = config.adaptation == "full", config.parallel == "fsdp" and ranks.world > 1
-    model = load_base(path, "float32" if full else config.dtype)
-    check_output(model)
-    if config.pack_tokens:
-        check_packing(model)
-    if config.gradient_checkpointing:
-        checkpoint_activations(model)
-    adapter = None if full else Adapter.attach(model, config.rank, config.alpha, config.seed)
-    score: Score | None = None
-    dtype = getattr(torch, config.dtype)
-    if not divided:
-        model.to(ranks.device)
-    else:  # block by block, so that no device ever holds all weights
-        score = sharded(model, ranks, dtype if full else None)
-    # A sampler is some hundredths of a nat from its own trainer; ids of another tokenizer are as
-    # unlikely as by chance.
-    most_gap = math.log(model.get_input_embeddings().num_embeddings)
-    weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
-    learner = Learner(model, weights, step_config(config, most_gap), ranks, score)
-    if config.start_adapter is not None:
-        with boundary(SettingsError, "taking over the start adapter"):
-            learner.start_from(read_weights(config.start_adapter, "lora"))
-    return learner
-
-
-def step_config(config: EngineConfig, most_gap: float = math.inf) -> StepConfig:
-    """The part of a configuration that is about one step."""
-    return StepConfig(
-        objective=config.objective,
-        passes=config.passes,
-        novelty=config.novelty,
-        max_grad_norm=config.max_grad_norm,
-        weight_decay=config.weight_decay,
-        pack_tokens=config.pack_tokens,
-        micro_batch=config.micro_batch,
-        most_gap=most_gap,
-    )
-
-
-def described(learner: Learner, base: str) -> dict[str, Any]:
+def describe(learner: Learner, base: str) -> dict[str, Any]:
     """What stands beside the weights: an adapter's configuration as peft's, or the model's."""
     weights = learner.weights
     if isinstance(weights, Adapter):
@@ -175,7 +220,7 @@ async def export_checkpoint(checkpoint: Path, out: Path, weights_dir: Path | Non
     return out
 
 
-def merged(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
+def _merge(model: torch.nn.Module, adapter: Adapter) -> dict[str, Tensor]:
     """All weights of a model with its adapter in them, float32, named as without an adapter."""
     found = {name: weight.detach().float() for name, weight in model.named_parameters()}
     for name, layer in adapter.layers.items():
@@ -203,7 +248,7 @@ def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
     if note.adaptation == "lora":
         adapter = Adapter.attach(model, note.rank, note.alpha, seed=0)
         adapter.load(read_weights(checkpoint, "lora"))
-        weights = merged(model, adapter)
+        weights = _merge(model, adapter)
     else:
         weights = read_weights(checkpoint, "full")
     temporary = out.with_name(f".{out.name}.part")
@@ -213,19 +258,14 @@ def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
         save_file(weights, temporary / WEIGHTS["full"], metadata={"format": "pt"})
         config = model.config.to_dict() | {"dtype": "float32"}
         (temporary / CONFIG["full"]).write_text(json.dumps(config, indent=1), encoding="utf-8")
-        _write_gguf(temporary, weights, base)
+        if base.gguf is not None:
+            write_model(temporary / MODEL, base.gguf, weights)
+        else:
+            for path in (path for pattern in _TOKENIZER for path in base.path.glob(pattern)):
+                shutil.copy2(path, temporary / path.name)
         _write_note(temporary, note)
         seal(temporary)
         temporary.rename(out)
-
-
-def _write_gguf(folder: Path, weights: dict[str, Tensor], base: Base) -> None:
-    if base.gguf is not None:
-        write_model(folder / MODEL, base.gguf, weights)
-        return
-    for pattern in _TOKENIZER:
-        for path in base.path.glob(pattern):
-            shutil.copy2(path, folder / path.name)
 
 
 def _write_note(folder: Path, note: Checkpoint) -> None:

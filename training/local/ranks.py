@@ -4,10 +4,9 @@ Every process reads the same rows and plans the same windows; only the forward a
 are divided. So there is nothing to send but gradients, metrics and, to save them, sharded weights.
 One process alone is the case of one rank: nothing is sent then.
 
-How a window is cut for the model, and which rank takes which part.
-
-A rank that has fewer parts than another takes parts without a trained token instead: sharded
-weights are fetched together at each block, so all ranks must go through the model equally often.
+A window is cut into parts for the model, and a rank that has fewer parts than another takes parts
+without a trained token instead: sharded weights are fetched together at each block, so all ranks
+must go through the model equally often.
 """
 
 import gc
@@ -135,18 +134,13 @@ def whole(tensor: Tensor, keep: bool = True) -> Tensor:
 def put(target: Tensor, values: Tensor) -> None:
     """Overwrite a tensor by a whole one; a sharded one takes its part."""
     with torch.no_grad():
-        if isinstance(target, DTensor):
-            target.to_local().copy_(_part(target, values))
-        else:
+        if not isinstance(target, DTensor):
             target.copy_(values)
-
-
-def _part(target: DTensor, values: Tensor) -> Tensor:
-    """This rank's rows of whole values, as FSDP2 divides them: the first dimension, in order."""
-    shard, world = target.to_local(), target.device_mesh.size()
-    size = -(-len(values) // world)
-    start = size * target.device_mesh.get_local_rank()
-    return values[start : start + len(shard)].to(shard.dtype)
+            return
+        # FSDP2 divides the first dimension, in order.
+        part, size = target.to_local(), -(-len(values) // target.device_mesh.size())
+        start = size * target.device_mesh.get_local_rank()
+        part.copy_(values[start : start + len(part)].to(part.dtype))
 
 
 def _device(wanted: Device, local: int) -> torch.device:

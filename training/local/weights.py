@@ -1,4 +1,6 @@
-"""Low-rank adapters on frozen linear layers (LoRA, arXiv:2106.09685).
+"""What of a model is trained: adapters beside its frozen linear layers, or all of its weights.
+
+Low-rank adapters (LoRA, arXiv:2106.09685):
 
     y = x W' + b + (alpha / r) (x A') B',   A: (r, in) random, B: (out, r) zero at the start
 
@@ -7,23 +9,78 @@ the arithmetic runs in the type of the weights. One autograd function holds laye
 against peft's layers it saves the float32 copies of every activation, a third of the CPU time
 of a step. There is no dropout: passes over one row must agree.
 
-All weights of a model in training, with float32 masters where it computes in bfloat16.
-
-A bfloat16 number has 8 significant bits, so an update smaller than 1/256 of a weight rounds to
-nothing. The optimizer therefore changes a float32 copy, which gathers gradients in float32 too,
-and the model computes with that copy rounded. In float32 the weights are their own masters.
+All weights have float32 masters where the model computes in bfloat16. A bfloat16 number has 8
+significant bits, so an update smaller than 1/256 of a weight rounds to nothing. The optimizer
+therefore changes a float32 copy, which gathers gradients in float32 too, and the model computes
+with that copy rounded. In float32 the weights are their own masters.
 """
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.ranks import put, whole
+
+
+class Trainable:
+    """Named parameters in training; a kind says which those are."""
+
+    foreign: ClassVar[str]
+    """what is said of a state with other names or shapes"""
+
+    def _trained(self) -> Mapping[str, nn.Parameter]:
+        """By name, as they lie now: sharding puts others in their places."""
+        raise NotImplementedError
+
+    def _computed(self) -> Mapping[str, nn.Parameter]:
+        """What the model computes with."""
+        return self._trained()
+
+    def parameters(self) -> list[nn.Parameter]:
+        """What an optimizer changes, float32."""
+        return list(self._trained().values())
+
+    def settle(self) -> None:
+        """Let the model compute with what the optimizer has changed."""
+
+    def state(self, keep: bool = True) -> dict[str, Tensor]:
+        """All of it whole, in the processor's memory; the next update may change it.
+
+        A rank that does not `keep` it takes part in gathering, and gets nothing.
+        """
+        return {name: whole(parameter, keep) for name, parameter in self._trained().items()}
+
+    def load(self, state: Mapping[str, Tensor]) -> None:
+        """Take over a state. Raises ValueError when names or shapes are not this model's."""
+        mine = self._trained()
+        if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
+            raise ValueError(self.foreign)
+        for name, parameter in mine.items():
+            put(parameter, state[name])
+        self.settle()
+
+    def held(self) -> dict[str, Tensor]:
+        """Copies of what the model computes with as they lie, for `as_in`."""
+        return {name: weight.detach().clone() for name, weight in self._computed().items()}
+
+    @contextmanager
+    def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
+        """The model with the weights of another time."""
+        now = self.held()
+        self._compute_with(held)
+        try:
+            yield
+        finally:
+            self._compute_with(now)
+
+    def _compute_with(self, held: Mapping[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, weight in self._computed().items():
+                weight.copy_(held[name])
 
 
 def adaptable(model: Any) -> list[str]:
@@ -90,8 +147,10 @@ class _Adapted(torch.autograd.Function):
         return grad_x, None, None, grad_a, grad_b, None
 
 
-class Adapter:
+class Adapter(Trainable):
     """The adapters of one model, named as its layers are."""
+
+    foreign = "the adapter belongs to another model, or has another rank"
 
     def __init__(self, layers: Mapping[str, LoraLinear], rank: int, alpha: float) -> None:
         self.layers = dict(layers)
@@ -118,27 +177,16 @@ class Adapter:
         """What the adapted layers are called in their blocks, as peft names them."""
         return sorted({name.rpartition(".")[2] for name in self.layers})
 
-    def parameters(self) -> list[nn.Parameter]:
-        return [parameter for _, parameter in self._named()]
-
-    def settle(self) -> None:
-        """Nothing is left to do after an update: the model computes with what is trained."""
-
     def state(self, keep: bool = True) -> dict[str, Tensor]:
-        """Whole copies of all A and B, under the names of peft's adapter files."""
-        return {name: whole(p, keep).clone() for name, p in self._named()}
+        """Whole copies of all A and B, which no update changes, as peft's files name them."""
+        return {name: tensor.clone() for name, tensor in super().state(keep).items()}
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over A and B. Raises ValueError when names or shapes are not this model's."""
-        mine = dict(self._named())
-        if {n: p.shape for n, p in mine.items()} != {n: t.shape for n, t in state.items()}:
-            raise ValueError("the adapter belongs to another model, or has another rank")
-        for name, parameter in mine.items():
-            put(parameter, state[name])
-
-    def held(self) -> dict[str, Tensor]:
-        """Copies as they lie, for `as_in`."""
-        return {name: p.detach().clone() for name, p in self._named()}
+    def _trained(self) -> Mapping[str, nn.Parameter]:
+        found = {}
+        for name, layer in self.layers.items():
+            found[f"base_model.model.{name}.lora_A.weight"] = layer.lora_a
+            found[f"base_model.model.{name}.lora_B.weight"] = layer.lora_b
+        return found
 
     @contextmanager
     def switched_off(self) -> Iterator[None]:
@@ -151,29 +199,11 @@ class Adapter:
             for layer in self.layers.values():
                 layer.active = True
 
-    @contextmanager
-    def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
-        """The model with the adapter of another time."""
-        now = self.held()
-        self._compute_with(held)
-        try:
-            yield
-        finally:
-            self._compute_with(now)
 
-    def _compute_with(self, held: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, parameter in self._named():
-                parameter.copy_(held[name])
-
-    def _named(self) -> Iterator[tuple[str, nn.Parameter]]:
-        for name, layer in self.layers.items():
-            yield f"base_model.model.{name}.lora_A.weight", layer.lora_a
-            yield f"base_model.model.{name}.lora_B.weight", layer.lora_b
-
-
-class FullWeights:
+class FullWeights(Trainable):
     """The weights of one model, named as its parameters are."""
+
+    foreign = "the weights belong to another model"
 
     def __init__(self, model: nn.Module, dtype: torch.dtype = torch.float32) -> None:
         """Let all weights of a float32 model be trained, and the model compute in a type.
@@ -183,48 +213,17 @@ class FullWeights:
         self.model = model.requires_grad_(True)
         self._masters = {name: _master(weight, dtype) for name, weight in model.named_parameters()}
 
-    def parameters(self) -> list[nn.Parameter]:
-        """What an optimizer changes, float32."""
-        return list(self._masters.values())
-
     def settle(self) -> None:
-        """Let the model compute with what the optimizer has changed."""
         with torch.no_grad():
             for name, weight in self.model.named_parameters():
                 if weight is not self._masters[name]:
                     weight.copy_(self._masters[name])
 
-    def state(self, keep: bool = True) -> dict[str, Tensor]:
-        """The masters, whole, in the processor's memory; the next update may change them."""
-        return {name: whole(master, keep) for name, master in self._masters.items()}
+    def _trained(self) -> Mapping[str, nn.Parameter]:
+        return self._masters
 
-    def load(self, state: Mapping[str, Tensor]) -> None:
-        """Take over all weights. Raises ValueError when names or shapes are not this model's."""
-        mine = self._masters
-        if {n: m.shape for n, m in mine.items()} != {n: t.shape for n, t in state.items()}:
-            raise ValueError("the weights belong to another model")
-        for name, master in mine.items():
-            put(master, state[name])
-        self.settle()
-
-    def held(self) -> dict[str, Tensor]:
-        """Copies as they lie, for `as_in`."""
-        return {name: weight.detach().clone() for name, weight in self.model.named_parameters()}
-
-    @contextmanager
-    def as_in(self, held: Mapping[str, Tensor]) -> Iterator[None]:
-        """The model with the weights of another time."""
-        now = self.held()
-        self._compute_with(held)
-        try:
-            yield
-        finally:
-            self._compute_with(now)
-
-    def _compute_with(self, held: Mapping[str, Tensor]) -> None:
-        with torch.no_grad():
-            for name, weight in self.model.named_parameters():
-                weight.copy_(held[name])
+    def _computed(self) -> Mapping[str, nn.Parameter]:
+        return dict(self.model.named_parameters())
 
 
 def _master(weight: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
@@ -232,15 +231,14 @@ def _master(weight: nn.Parameter, dtype: torch.dtype) -> nn.Parameter:
         return weight
     master = nn.Parameter(weight.data)
     weight.data = weight.data.to(dtype)
-    hook = partial(_hand_over, master)
-    weight.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+    def hand_over(weight: Any) -> None:
+        """Add a backward pass's gradient to the master's, so that a window's sum is float32."""
+        if master.grad is None:
+            master.grad = weight.grad.float()
+        else:
+            master.grad += weight.grad
+        weight.grad = None
+
+    weight.register_post_accumulate_grad_hook(hand_over)  # type: ignore[no-untyped-call]
     return master
-
-
-def _hand_over(master: nn.Parameter, weight: Any) -> None:
-    """Add a backward pass's gradient to the master's, so that a window's sum is float32."""
-    if master.grad is None:
-        master.grad = weight.grad.float()
-    else:
-        master.grad += weight.grad
-    weight.grad = None

@@ -184,7 +184,7 @@ def load_policy(config: EngineConfig, path: Path) -> Any:
     return adapted
 
 
-def described(model: Any, config: EngineConfig, base: str) -> dict[str, Any]:
+def describe(model: Any, config: EngineConfig, base: str) -> dict[str, Any]:
     """What stands beside the weights, before TRL writes its tokenizer's ids into it."""
     if config.adaptation == "full":
         whole: dict[str, Any] = model.config.to_dict()

@@ -49,7 +49,6 @@ from rubricem.training.local.checkpoints import (
     TrainingFolder,
     fault,
     listed,
-    point,
     read_trainer,
     unlike,
 )
@@ -63,7 +62,7 @@ from rubricem.training.rows.row import TrainRow
 from rubricem.training.trl.batches import (
     Inputs,
     WindowRows,
-    described,
+    describe,
     load_policy,
     needs_old,
     no_tokenizer,
@@ -263,7 +262,7 @@ def _gone_back(run: TrainingFolder) -> str:
     for place in reversed(run.so_far()):
         # The newest itself has been found whole as the session was opened.
         if not (wrong := (fault(place) if told else "") or _missed(run, place)):
-            point(run.newest, place)
+            run.stand_at(place)
             return f"{' and '.join(told)}: going on from step {run.step()}" if told else ""
         told.append(f"TRL cannot go on from step {int(place.name)} ({wrong})")
     raise StoreError(
@@ -313,7 +312,7 @@ def _train(
     model: Any,
 ) -> None:
     moving = [n for n, rows in enumerate(plan) if with_gradient(rows, config.objective)]
-    beside = described(model, config, session.base.name)
+    beside = describe(model, config, session.base.name)
     most_gap = math.log(model.get_input_embeddings().num_embeddings)
     watch = Watch(session, config, plan, moving, on_step, stopped, most_gap)
     trainer = build_trainer(session, config, [plan[number] for number in moving], model)

@@ -25,7 +25,7 @@ def two(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     written(folder / "rows.jsonl", policy_rows(6))
     torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-    program = (str(ROOT / "tests" / "ranks_program.py"), str(tiny), str(folder))
+    program = (str(ROOT / "tests" / "programs" / "ranks.py"), str(tiny), str(folder))
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         (*torchrun, *program), env=environment, cwd=folder,
