@@ -1,0 +1,306 @@
+"""How many small faults the tests notice: one change at a time, and the tests that pass over it.
+
+    python -m benchmarks.mutants [--quick | --full] [--before DIR]
+
+A mutant is one change to one line of the rooms judge and memory, of training/objective and of
+agent/research: a comparison turned or moved by one, `and` for `or`, a condition negated, a number
+raised by one, a truth value turned, a sum made a difference, a `raise` or a call left out. The
+tests that pass over the changed line, found by a run with line coverage, are then run in a copy
+of the checkout; a mutant is killed where one of them fails or takes too long, and survives where
+none does or none passes over it.
+
+`--before`: another checkout, an older one say, with a `.venv` of its own. Mutants are then drawn
+from those statements that stand in both, in functions of one name, so that both answer the same
+questions. `--full` draws 200, `--quick` 10.
+"""
+
+import argparse
+import ast
+import os
+import random
+import shutil
+import signal
+import sqlite3
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.report import RESULTS, emit
+
+ROOT = Path(__file__).parent.parent
+PLACES = ("judge", "memory", "training", "agent")
+QUICK, FULL = 10, 200
+MOST_TESTS = 40
+"""tests run of those that pass over a line, drawn by the seed"""
+SECONDS = 240
+SWAPS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change, named by what it changes and not by where that stands."""
+
+    function: str
+    statement: str
+    """the statement as it is, written anew"""
+    change: str
+    file: Path
+    """from the checkout"""
+    line: int
+    text: str
+    """the whole file with the change"""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.function, self.statement, self.change
+
+
+def changed_files(root: Path) -> list[Path]:
+    """The modules that are changed, in either layout of the rooms."""
+    found: list[Path] = []
+    for folder in ("judge", "memory", "training/objective", "agent/research"):
+        found += sorted((root / folder).rglob("*.py"))
+    for stem in ("objective*", "packing", "tensors", "window_weights"):
+        found += sorted((root / "training").glob(f"{stem}.py"))
+    if not (root / "agent" / "research").is_dir():
+        names: tuple[str, ...] = (
+            "acting",
+            "asking",
+            "budgets",
+            "calls",
+            "evidence",
+            "forced",
+            "free",
+            "graph",
+        )
+        names += ("overlap", "reading", "recalling", "rejection", "researcher", "run", "scaffold")
+        found += [root / "agent" / f"{name}.py" for name in names]
+    return [path for path in found if path.is_file()]
+
+
+def mutants_of(root: Path, path: Path) -> Iterator[Mutant]:
+    source = path.read_text(encoding="utf-8")
+    lines = source.split("\n")
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for statement in ast.walk(function):
+            if not isinstance(statement, ast.stmt) or _nested(function, statement):
+                continue
+            whole = ast.unparse(statement).split("\n")[0]
+            for change, node, text in _changes(statement):
+                written = _with(lines, node, text)
+                if written is not None:
+                    place = path.relative_to(root)
+                    yield Mutant(function.name, whole, change, place, node.lineno, written)
+
+
+def _nested(function: ast.AST, statement: ast.stmt) -> bool:
+    """Whether it is the function, its docstring or of a function inside it."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return True
+    inner = (
+        node
+        for node in ast.walk(function)
+        if node is not function and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    return any(statement in ast.walk(node) for node in inner)
+
+
+def _changes(statement: ast.stmt) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
+    """What can be changed in the statement's own line: the change, the node, its new text."""
+    if isinstance(statement, ast.Raise):
+        yield "raise left out", statement, "pass"
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        yield "call left out", statement, "pass"
+    if isinstance(statement, ast.If | ast.While):
+        yield "condition negated", statement.test, f"not ({ast.unparse(statement.test)})"
+    for child in ast.iter_child_nodes(statement):
+        if isinstance(child, ast.expr):
+            for node in ast.walk(child):
+                yield from _expression(node)
+
+
+def _expression(node: ast.AST) -> Iterator[tuple[str, ast.expr, str]]:
+    match node:
+        case ast.Compare(ops=[operator]) if type(operator) in SWAPS:
+            other = SWAPS[type(operator)]()
+            turned = ast.unparse(ast.Compare(node.left, [other], node.comparators))
+            yield f"{ast.unparse(node)}: {type(other).__name__}", node, f"({turned})"
+        case ast.BoolOp(op=joined):
+            either = ast.Or() if isinstance(joined, ast.And) else ast.And()
+            turned = ast.unparse(ast.BoolOp(either, node.values))
+            yield f"{ast.unparse(node)}: {type(either).__name__}", node, f"({turned})"
+        case ast.BinOp(op=ast.Add() | ast.Sub() as sign):
+            opposite = ast.Sub() if isinstance(sign, ast.Add) else ast.Add()
+            turned = ast.unparse(ast.BinOp(node.left, opposite, node.right))
+            yield f"{ast.unparse(node)}: {type(opposite).__name__}", node, f"({turned})"
+        case ast.Constant(value=bool(value)):
+            yield f"{value}: turned", node, str(not value)
+        case ast.Constant(value=int(value)):
+            yield f"{value}: raised", node, str(value + 1)
+
+
+def _with(lines: Sequence[str], node: ast.expr | ast.stmt, text: str) -> str | None:
+    """The file with this text in the node's place; None for what spans several lines."""
+    if node.end_lineno != node.lineno or node.end_col_offset is None:
+        return None
+    line = lines[node.lineno - 1].encode()
+    new = line[: node.col_offset] + text.encode() + line[node.end_col_offset :]
+    return "\n".join([*lines[: node.lineno - 1], new.decode(), *lines[node.lineno :]])
+
+
+def distinct(root: Path) -> dict[tuple[str, str, str], Mutant]:
+    """All mutants of a checkout whose name is theirs alone, and that can still be read."""
+    found: dict[tuple[str, str, str], list[Mutant]] = {}
+    for path in changed_files(root):
+        for mutant in mutants_of(root, path):
+            found.setdefault(mutant.key, []).append(mutant)
+    return {key: each[0] for key, each in found.items() if len(each) == 1 and _reads(each[0])}
+
+
+def _reads(mutant: Mutant) -> bool:
+    try:
+        ast.parse(mutant.text)
+    except SyntaxError:
+        return False
+    return True
+
+
+class Checkout:
+    """A copy of a checkout in which mutants are tried."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self.python = str(root / ".venv" / "bin" / "python")
+        self.root = folder
+        left = shutil.ignore_patterns(".venv", ".git", "__pycache__", ".mypy_cache")
+        shutil.copytree(root, folder, ignore=left, symlinks=True)
+
+    def run(self, *arguments: str, seconds: float | None = None) -> bool:
+        """Whether pytest was content."""
+        path = os.pathsep.join([str(self.root / "src"), str(self.root)])
+        done = subprocess.Popen(
+            [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+            cwd=self.root,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            return done.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(done.pid, signal.SIGKILL)
+            done.wait()
+            return False
+
+    def covered(self, tests: Sequence[str]) -> "Lines":
+        """Which tests pass over which lines."""
+        rooms = [f"--cov={room}" for room in PLACES]
+        self.run("-m", "not slow and not model", *rooms, "--cov-context=test", *tests)
+        return Lines(self.root / ".coverage", self.root)
+
+    def kills(self, mutant: Mutant, tests: Sequence[str]) -> bool:
+        if not tests:
+            return False
+        path = self.root / mutant.file
+        whole = path.read_text(encoding="utf-8")
+        path.write_text(mutant.text, encoding="utf-8")
+        try:
+            return not self.run("-x", *tests, seconds=SECONDS)
+        finally:
+            path.write_text(whole, encoding="utf-8")
+
+
+class Lines:
+    """Line coverage by test, from the database that coverage.py writes."""
+
+    def __init__(self, database: Path, root: Path) -> None:
+        self._root = root
+        self._base = sqlite3.connect(database)
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """The tests that pass over the mutant's line, by their ids."""
+        from coverage.numbits import numbits_to_nums
+
+        rows = self._base.execute(
+            "select context.context, line_bits.numbits from line_bits"
+            " join file on file.id = line_bits.file_id"
+            " join context on context.id = line_bits.context_id where file.path like ?",
+            (f"%/{mutant.file}",),
+        )
+        over = [name for name, bits in rows if mutant.line in numbits_to_nums(bits)]
+        return sorted({name.split("|")[0] for name in over if "::" in name})
+
+
+def tests_for(root: Path) -> list[str]:
+    """The tests that are asked: those of the changed rooms, or all where they lie flat."""
+    folders = ("judge", "memory", "training/objective", "agent/research")
+    found = [f"tests/{folder}" for folder in folders if (root / "tests" / folder).is_dir()]
+    return found or ["tests"]
+
+
+def try_all(checkout: Checkout, mutants: Sequence[Mutant], seed: int) -> list[bool]:
+    lines = checkout.covered(tests_for(checkout.root))
+    killed = []
+    for number, mutant in enumerate(mutants):
+        tests = lines.tests(mutant)
+        draw = random.Random(f"{seed} {number}")
+        chosen = tests if len(tests) <= MOST_TESTS else draw.sample(tests, MOST_TESTS)
+        killed.append(checkout.kills(mutant, chosen))
+        said = "killed" if killed[-1] else "SURVIVED" if tests else "SURVIVED, no test"
+        print(f"{said}: {mutant.file}:{mutant.line} {mutant.function}: {mutant.change}", flush=True)
+    return killed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK} mutants (the default)")
+    parser.add_argument("--full", action="store_true", help=f"{FULL} mutants")
+    parser.add_argument("--before", type=Path, help="another checkout to be asked the same")
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+    count = FULL if options.full else QUICK
+    here = distinct(ROOT)
+    before = distinct(options.before) if options.before else here
+    keys = sorted(here.keys() & before.keys())
+    chosen = random.Random(options.seed).sample(keys, min(count, len(keys)))
+    values: dict[str, float | int | str | bool | None] = {"mutants": len(chosen)}
+    raw: list[object] = []
+    with tempfile.TemporaryDirectory() as name:
+        sides = [("after", ROOT, here)]
+        if options.before:
+            sides.insert(0, ("before", options.before, before))
+        for side, root, found in sides:
+            checkout = Checkout(root, Path(name) / side)
+            killed = try_all(checkout, [found[key] for key in chosen], options.seed)
+            values[f"killed_{side}"] = sum(killed)
+            values[f"killed_share_{side}"] = round(sum(killed) / len(killed), 3)
+            raw.append({side: [[*key, kill] for key, kill in zip(chosen, killed, strict=True)]})
+    holds = not options.before or values["killed_after"] >= values["killed_before"]  # type: ignore[operator]
+    emit(
+        "mutants",
+        values,
+        {"killed_share_after": "not below killed_share_before"} if options.before else {},
+        holds,
+        f"{len(chosen)} of {len(keys)} mutants, seed {options.seed}",
+        RESULTS / "mutants.json" if options.full else None,
+        raw,
+    )
+
+
+if __name__ == "__main__":
+    main()
