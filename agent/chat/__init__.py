@@ -1,1 +1,46 @@
-"""The conversation on a terminal."""
+"""`rubricem chat`: questions that know those before them, on a terminal or from a pipe.
+
+The command stands here, and not with the others, since the chat uses what they are made of.
+"""
+
+import asyncio
+from typing import Any
+
+import click
+
+from rubricem.agent.cli.ask import LATEST, ask
+from rubricem.memory.errors import SettingsError
+
+_OF_ONE_QUESTION = ("question", "best_of", "out", "as_json", "thread", "resume", "debug")
+
+
+@click.command(params=[each for each in ask.params if each.name not in _OF_ONE_QUESTION])
+@click.option(
+    "--resume",
+    is_flag=False,
+    flag_value=LATEST,
+    default="",
+    metavar="[THREAD]",
+    help="Go on in a thread; in the latest without a name.",
+)
+@click.option(
+    "--from",
+    "after",
+    default="",
+    metavar="RUN",
+    help="Go on after a run, such as one of rubricem ask.",
+)
+def chat(resume: str, after: str, quiet: bool, **flags: Any) -> None:
+    """Ask questions in a thread: each knows the reports and sources before it.
+
+    Without a terminal, standard input is read line by line: a question or a slash command each.
+    The exit status is 1 where one failed, 3 where one ended early.
+    """
+    from rubricem.agent.chat.repl import talk_with
+
+    if resume and after:
+        raise SettingsError(
+            "--resume goes on with a thread and --from with a run.", "Give one of them."
+        )
+    if status := asyncio.run(talk_with(flags, resume, after, quiet=quiet)):
+        raise SystemExit(status)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.chat.commands import COMMANDS, FAILED, Talk, ask, one_of, open_thread, split
 from rubricem.agent.chat.session import Conversing, Terminal
+from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE, Interrupts
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.research.question import Budgets
@@ -142,10 +143,6 @@ def _keys() -> "KeyBindings":
         event.current_buffer.insert_text("\n")
 
     return keys
-
-
-LATEST = "-"
-"""in the place of a thread: the one that was changed last"""
 
 
 async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bool) -> int:

@@ -43,7 +43,7 @@ class Lazy:
 COMMANDS = {
     "ask": Lazy("rubricem.agent.cli.ask:ask", "Answer a research question with checked citations."),
     "bank": Lazy("rubricem.agent.cli.bank:bank", "Read and correct what earlier runs taught."),
-    "chat": Lazy("rubricem.agent.cli.chat:chat", "Ask questions that know those before them."),
+    "chat": Lazy("rubricem.agent.chat:chat", "Ask questions that know those before them."),
     "collect": Lazy(
         "rubricem.training.cli.collect:collect",
         "Collect judged groups of rollouts of many questions.",

@@ -18,7 +18,19 @@ from typing import Any
 
 import click
 
-from rubricem.agent.cli.terminal import Interrupts, budgets
+from rubricem.agent.cli.options import (
+    ALLOW_HOST,
+    BASE_URL,
+    DECODING,
+    MEMORY,
+    MODEL,
+    ONLY_JSON,
+    RETRIEVAL,
+    SOURCE,
+    VERIFY,
+    budgets,
+)
+from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.research.events import Event, Listener
 from rubricem.agent.research.question import Ask, checked
 from rubricem.agent.settings import Settings, load_settings
@@ -157,36 +169,18 @@ PARTIAL, INTERRUPTED = 3, 130
 
 @click.command()
 @click.argument("question", nargs=-1)
-@click.option("--model", help="1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option(
-    "--source",
-    multiple=True,
-    help="`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
-)
+@MODEL
+@BASE_URL
+@SOURCE
 @click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
-@click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
-@click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
-@click.option(
-    "--memory",
-    type=click.Choice(["on", "off", "read-only"]),
-    help="Use what earlier runs taught (read-only); on: judge this run and learn from it too.",
-)
-@click.option(
-    "--allow-host",
-    "allow_hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A private host whose pages may be read; repeatable.",
-)
+@DECODING
+@RETRIEVAL
+@MEMORY
+@ALLOW_HOST
 @budgets
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
 @click.option("--clarify", is_flag=True, default=None, help="Let the model ask you one question.")
-@click.option(
-    "--verify",
-    type=click.Choice(["off", "mark", "repair"]),
-    help="Check each claim against its source: mark what fails, or also repair the report.",
-)
+@VERIFY
 @click.option("--temperature", type=float)
 @click.option("--seed", type=int)
 @click.option(
@@ -199,7 +193,7 @@ PARTIAL, INTERRUPTED = 3, 130
 @click.option(
     "--out", type=Path, metavar="FILE", help="Write the report: .md, .html, .pdf or .json."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@ONLY_JSON
 @click.option("--quiet", is_flag=True, help="Show no progress.")
 @click.option("--thread", help="Name the run; the same name goes on with it.")
 @click.option(

@@ -1,13 +1,9 @@
-"""`rubricem doctor`: what is configured, what answers and what is missing, with the remedies.
+"""`rubricem doctor`: would `rubricem ask` work here? What is configured, answers and is missing.
 
-What one look at the set-up found: the value that all checks of `rubricem doctor` give.
-
-Would `rubricem ask` work here? Each thing it needs is looked at without asking a question.
-
-A check is `ok`, a `note` (worth knowing, nothing is in the way), or a `fault`: something that
-`ask` needs and that is not there. Weights not yet fetched are a note, since `ask` fetches them.
-
-Could the named sources be searched? Folders are looked into; services are asked to answer.
+Each thing that `ask` needs is looked at without asking a question: folders are looked into,
+services are asked to answer. A check is `ok`, a `note` (worth knowing, nothing is in the way), or
+a `fault`: something that `ask` needs and that is not there, with its remedy. Weights not yet
+fetched are a note, since `ask` fetches them.
 """
 
 import asyncio
@@ -29,6 +25,7 @@ import click
 import httpx
 from pydantic import SecretStr
 
+from rubricem.agent.cli.options import AS_JSON, counted
 from rubricem.agent.research.setup import web_answers, with_default_source
 from rubricem.agent.settings import (
     EmbeddedChoice,
@@ -259,12 +256,10 @@ def _check_published(what: str, weights: Weights, folder: Path) -> Check:
     return Check(what, "ok", f"{weights.name}, whole, in {held}")
 
 
-def _free_bytes(folder: Path) -> int:
-    return shutil.disk_usage(folder).free
-
-
 def check_disk(
-    choice: EmbeddedChoice, folder: Path, free_bytes: Callable[[Path], int] = _free_bytes
+    choice: EmbeddedChoice,
+    folder: Path,
+    free_bytes: Callable[[Path], int] = lambda folder: shutil.disk_usage(folder).free,
 ) -> Check:
     weights = known(choice.model_name)
     there = next(parent for parent in (folder, *folder.parents) if parent.exists())
@@ -329,7 +324,7 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
         held = len(await RubricBank(settings.data_dir).items())
     except RubricemError as error:
         return 0, Check("bank", "note", f"{error}, so nothing is recalled", error.remedy)
-    found = f"{held} reflection{'' if held == 1 else 's'}, memory {settings.memory}"
+    found = f"{counted(held, 'reflection')}, memory {settings.memory}"
     return held, Check("bank", "ok", found)
 
 
@@ -361,24 +356,22 @@ _SHOWN_SECRET = 12
 @click.option("--model", help="Check as if this model had been named.")
 @click.option("--base-url", help="Check as if this server had been named.")
 @click.option("--source", multiple=True, help="Check this source; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
     """Say what is configured, what answers and what is missing, and how to mend it.
 
     Exits with 0 when `rubricem ask` would work, else with 1.
     """
-    settings, checks = _examine(flags)
-    click.echo(_as_json(settings, checks) if as_json else _as_text(settings, checks))
-    ctx.exit(0 if _works(checks) else 1)
-
-
-def _examine(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]]:
+    settings: Settings | None = None
     try:
         settings = load_settings(flags)
     except SettingsError as error:
-        return None, [check_python(), fault_of("settings", error)]
-    return settings, asyncio.run(run_checks(settings))
+        checks = [check_python(), fault_of("settings", error)]
+    else:
+        checks = asyncio.run(run_checks(settings))
+    click.echo(_as_json(settings, checks) if as_json else _as_text(settings, checks))
+    ctx.exit(0 if _works(checks) else 1)
 
 
 def _works(checks: list[Check]) -> bool:

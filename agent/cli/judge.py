@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import click
 
+from rubricem.agent.cli.options import BASE_URL, EXISTING, FILE, ONLY_JSON, model_flag
 from rubricem.agent.cli.rubrics import rubrics
 from rubricem.agent.learning.scoring import Judgeable, chain_of, find_run, open_judge_model
 from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy, load_settings
@@ -53,8 +54,7 @@ if TYPE_CHECKING:
     from rubricem.judge.build import Wanted
 
 Kind = Literal["stage", "relative", "pairwise", "checklist"]
-EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
-FILE = click.Path(dir_okay=False, path_type=Path)
+JUDGE = model_flag("1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
 
 
 @click.command("eval")
@@ -74,9 +74,9 @@ FILE = click.Path(dir_okay=False, path_type=Path)
     "--out", metavar="FILE", type=FILE, help="Keep verdicts here; go on from those there."
 )
 @click.option("--plot", metavar="FILE", type=FILE, help="Draw the shares into an SVG file.")
-@click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@JUDGE
+@BASE_URL
+@ONLY_JSON
 def evaluate(
     data: Path,
     kind: Kind | None,
@@ -171,9 +171,9 @@ judge.add_command(rubrics)
 )
 @click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
 @click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
-@click.option("--model", help="1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@JUDGE
+@BASE_URL
+@ONLY_JSON
 def score(
     run: str,
     kind: JudgeKind,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rubricem.agent.cli.options import BASE_URL, ONLY_JSON, model_flag
 from rubricem.agent.learning.lessons import enter, queued
 from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy, load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
@@ -88,9 +89,9 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 @click.option("--all", "every", is_flag=True, help="All runs, also those asked without memory on.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Runs at most, oldest first.")
 @click.option("--skip", is_flag=True, help="Take them from the queue and learn nothing.")
-@click.option("--model", help="Who reflects and judges, in place of each run's own model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@model_flag("Who reflects and judges, in place of each run's own model.")
+@BASE_URL
+@ONLY_JSON
 def learn(
     threads: tuple[str, ...],
     every: bool,

@@ -1,8 +1,7 @@
 """`rubricem models`: list, fetch, check and remove model weights.
 
-What fetches and hashes is imported by the commands, so that `--help` stays fast.
-
-Show a fetch on standard error: a bar on a terminal, a plain line at each new step elsewhere.
+What fetches and hashes is imported by the commands, so that `--help` stays fast. A fetch is shown
+on standard error: a bar on a terminal, a plain line at each new step elsewhere.
 """
 
 import asyncio

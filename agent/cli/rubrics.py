@@ -1,22 +1,32 @@
-"""`rubricem judge rubrics`: the criteria that runs were scored on, and changing them by hand.
+"""`rubricem judge rubrics`: the criteria of questions, made before any answer or changed by hand.
 
-`rubricem judge rubrics from-search`: criteria for a question before anybody has answered it.
-
-`rubricem judge rubrics make`: a checklist for a question, before any run of it is judged.
+`from-search` makes criteria from what a search finds, `make` a checklist from a good answer; both
+are kept for good, before any run of the question is judged.
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from rubricem.agent.cli.options import (
+    AS_JSON,
+    BASE_URL,
+    EXISTING,
+    FILE,
+    counted,
+    model_flag,
+    print_json,
+    read_text,
+)
 from rubricem.agent.research.question import checked
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore, RubricBuffer
 from rubricem.memory.schema import Criterion, Stage
+from rubricem.memory.text import one_line, printable
 
 if TYPE_CHECKING:
     from rubricem.judge.stage import FirstRubrics
@@ -26,12 +36,10 @@ if TYPE_CHECKING:
 @click.argument("question", nargs=-1)
 @click.option("--source", multiple=True, help="`python`, or a folder of documents; repeatable.")
 @click.option("--no-search", is_flag=True, help="Make them from the question alone.")
-@click.option("--model", help="The judge: 1.5b, 0.5b, a .gguf file, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
+@model_flag("The judge: 1.5b, 0.5b, a .gguf file, or a server's model.")
+@BASE_URL
 def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> None:
     """Make criteria for each stage of QUESTION from what a search finds; they are kept for good."""
-    from rubricem.memory.text import one_line
-
     made = asyncio.run(_made(load_settings(flags), checked(" ".join(question)), not no_search))
     for change in made.buffer.history:
         click.echo(f"{change.stage:9} {one_line(change.criterion.description)}")
@@ -46,7 +54,6 @@ async def _made(settings: Settings, question: str, searching: bool) -> "FirstRub
     from rubricem.agent.research.setup import open_sources
     from rubricem.judge.build import proposer
     from rubricem.judge.stage import first_rubrics
-    from rubricem.memory.rubrics import BufferStore
 
     store = BufferStore(settings.data_dir / "buffers")
     buffer = await asyncio.to_thread(store.load, question)
@@ -61,19 +68,19 @@ async def _made(settings: Settings, question: str, searching: bool) -> "FirstRub
 @click.argument("question")
 @click.option(
     "--answer",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING,
     metavar="FILE",
     help="A good answer to go by; else the model writes one first.",
 )
-@click.option("--model", help="Who writes: 1.5b, 0.5b, a .gguf file, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
+@model_flag("Who writes: 1.5b, 0.5b, a .gguf file, or a server's model.")
+@BASE_URL
 def make(question: str, answer: Path | None, **flags: Any) -> None:
     """Write a checklist with points for the answer to QUESTION, which is never pruned."""
-    from rubricem.memory.text import one_line
-
     if not question.strip():
         raise SettingsError("The question is empty.", "Name what is to be answered.")
-    good = _read(answer) if answer else ""
+    good = read_text(answer) if answer else ""
+    if answer and not good.strip():
+        raise SettingsError(f"{answer} is empty.", "Leave out --answer: then one is written.")
     before, after = asyncio.run(_made_rubrics(load_settings(flags), question, good))
     for change in after.history[len(before.history) :]:
         sign = "" if change.criterion.positive else "-"
@@ -88,7 +95,6 @@ async def _made_rubrics(
     from rubricem.agent.learning.scoring import open_judge_model
     from rubricem.judge.build import checklist_maker
     from rubricem.judge.checklist import with_items
-    from rubricem.memory.rubrics import BufferStore
 
     store = BufferStore(settings.data_dir / "buffers")
     before = await asyncio.to_thread(store.load, question)
@@ -98,19 +104,6 @@ async def _made_rubrics(
     after = with_items(before, made.items, f"a checklist from {source}")
     await asyncio.to_thread(store.save, after)
     return before, after
-
-
-def _read(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read as text.", "Save it as UTF-8.") from error
-    if not text.strip():
-        raise SettingsError(f"{path} is empty.", "Leave out --answer: then one is written.")
-    return text
-
-
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.group()
@@ -129,15 +122,16 @@ rubrics.add_command(from_search)
 @AS_JSON
 def list_(as_json: bool) -> None:
     """List every question that has rubrics, and how many."""
-    buffers = list(_store().all())
+    held = [(buffer, _counts(buffer)) for buffer in _store().all()]
     if as_json:
-        _print_json({"rubrics": [_summary(buffer) for buffer in buffers]})
+        rows = [{"id": b.id, "question": b.question, "version": b.label, **n} for b, n in held]
+        print_json({"rubrics": rows})
         return
-    for buffer in buffers:
-        kept, active, retired = _counts(buffer)
+    for buffer, counts in held:
+        kept, active, retired = counts.values()
         facts = f"version {buffer.version}: {kept} kept, {active} active, {retired} retired"
-        click.echo(f"{buffer.id[:8]}  {facts}  {_one_line(buffer.question)}")
-    click.echo(f"{len(buffers)} question{'' if len(buffers) == 1 else 's'}")
+        click.echo(f"{buffer.id[:8]}  {facts}  {one_line(buffer.question)}")
+    click.echo(counted(len(held), "question"))
 
 
 @rubrics.command()
@@ -147,15 +141,18 @@ def list_(as_json: bool) -> None:
 def show(question: str, version: str | None, as_json: bool) -> None:
     """Show the rubrics of QUESTION, or the standards of a relative judge by their name."""
     if (standards := _standards(question)) is not None:
-        _print_json({"standards": standards}) if as_json else click.echo(_text(standards))
+        print_json({"standards": standards}) if as_json else click.echo(printable(standards))
         return
     buffer = _at(_store().find(question), version)
     if as_json:
-        _print_json(buffer.model_dump(mode="json"))
+        print_json(buffer.model_dump(mode="json"))
         return
-    click.echo(f"{buffer.id[:8]}  version {buffer.label}  {_one_line(buffer.question)}")
-    for stage, shelf, criterion in _all(buffer):
-        click.echo(f"{stage:9}{shelf:10} {_line(criterion)}")
+    click.echo(f"{buffer.id[:8]}  version {buffer.label}  {one_line(buffer.question)}")
+    shelves = {"kept": buffer.persistent, "active": buffer.active, "retired": buffer.retired}
+    for stage in Stage:
+        for name, shelf in shelves.items():
+            for criterion in shelf.get(stage, ()):
+                click.echo(f"{stage:9}{name:10} {_line(criterion)}")
 
 
 @rubrics.command()
@@ -165,17 +162,17 @@ def history(question: str, as_json: bool) -> None:
     """Tell every change of the rubrics of QUESTION, the latest last."""
     changes = _store().find(question).history
     if as_json:
-        _print_json({"history": [change.model_dump(mode="json") for change in changes]})
+        print_json({"history": [change.model_dump(mode="json") for change in changes]})
         return
     for change in changes:
         what = f"version {change.version:3}  {change.stage:9}{change.kind:9}"
         click.echo(f"{what} {_line(change.criterion)}")
-        click.echo(f"             step {change.step}: {_one_line(change.reason)}")
+        click.echo(f"             step {change.step}: {one_line(change.reason)}")
 
 
 @rubrics.command()
 @click.argument("questions", nargs=-1)
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Else it is printed.")
+@click.option("--out", type=FILE, help="Else it is printed.")
 def export(questions: Sequence[str], out: Path | None) -> None:
     """Write the rubrics of QUESTIONS, or of all, with their history: one JSON object a line."""
     store = _store()
@@ -191,7 +188,7 @@ def export(questions: Sequence[str], out: Path | None) -> None:
 
 
 @rubrics.command("import")
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=EXISTING)
 def import_(file: Path) -> None:
     """Bring in rubrics from FILE: an export, DR Tulu's rows, or HealthBench's.
 
@@ -201,13 +198,13 @@ def import_(file: Path) -> None:
     from rubricem.judge.buffers import bring_in, rubrics_of
 
     store, count = _store(), 0
-    for found in list(rubrics_of(_read_buffer(file))):
+    for found in list(rubrics_of(read_text(file))):
         stored = store.load(found.question)
         fresh = found.buffer if not stored.version else None
         changed = fresh or bring_in(stored, found.criteria, f"imported from {file.name}")
         store.save(changed)
         count += len(changed.history) - len(stored.history)
-    click.echo(f"{count} change{'' if count == 1 else 's'} from {file}")
+    click.echo(f"{counted(count, 'change')} from {file}")
 
 
 @rubrics.command()
@@ -241,15 +238,6 @@ def _save(buffer: RubricBuffer) -> None:
     click.echo(f"{change.kind}: {_line(change.criterion)}")
 
 
-def _read_buffer(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file} cannot be read as text: {error}.", "Save it as UTF-8.") from (
-            error
-        )
-
-
 def _standards(name: str) -> str | None:
     """The text that a relative judge's version names, or None."""
     from rubricem.judge.base import prompt
@@ -281,43 +269,13 @@ def _at(buffer: RubricBuffer, version: str | None) -> RubricBuffer:
     return earlier
 
 
-def _all(buffer: RubricBuffer) -> Iterator[tuple[Stage, str, Criterion]]:
-    shelves = {"kept": buffer.persistent, "active": buffer.active, "retired": buffer.retired}
-    for stage in Stage:
-        for name, shelf in shelves.items():
-            for criterion in shelf.get(stage, ()):
-                yield stage, name, criterion
-
-
-def _counts(buffer: RubricBuffer) -> tuple[int, ...]:
-    shelves = (buffer.persistent, buffer.active, buffer.retired)
-    return tuple(sum(map(len, shelf.values())) for shelf in shelves)
-
-
-def _summary(buffer: RubricBuffer) -> dict[str, Any]:
-    counts = dict(zip(("persistent", "active", "retired"), _counts(buffer), strict=True))
-    return {"id": buffer.id, "question": buffer.question, "version": buffer.label, **counts}
+def _counts(buffer: RubricBuffer) -> dict[str, int]:
+    """How many criteria are kept for good, in force besides, and in force no more."""
+    shelves = {"persistent": buffer.persistent, "active": buffer.active, "retired": buffer.retired}
+    return {name: sum(map(len, shelf.values())) for name, shelf in shelves.items()}
 
 
 def _line(criterion: Criterion) -> str:
     sign = "" if criterion.positive else "-"
-    said = _one_line(criterion.description or criterion.title)
+    said = one_line(criterion.description or criterion.title)
     return f"{criterion.key}  {sign}{criterion.weight:.2g}  {said}"
-
-
-def _one_line(text: str) -> str:
-    from rubricem.memory.text import one_line
-
-    return one_line(text)
-
-
-def _text(text: str) -> str:
-    from rubricem.memory.text import printable
-
-    return printable(text)
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    import json
-
-    click.echo(json.dumps(value, ensure_ascii=False, indent=1))

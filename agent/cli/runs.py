@@ -8,10 +8,12 @@ from typing import Any
 import click
 
 from rubricem.agent.cli import Lazy
+from rubricem.agent.cli.options import AS_JSON, counted, print_json
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Trajectory
+from rubricem.memory.text import one_line
 
 SHOWN = Lazy("rubricem.training.cli.export:show_folder", "Show a collected run or a training.")
 """of the room to the left, and therefore by its name"""
@@ -46,7 +48,7 @@ class ListedRun:
 
 @click.group(invoke_without_command=True)
 @click.option("-n", "count", type=click.IntRange(1), default=20, help="Runs at most (20).")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 @click.pass_context
 def runs(context: click.Context, count: int, as_json: bool) -> None:
     """List the runs of this data directory, the latest last."""
@@ -56,11 +58,11 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
     threads = store.threads()
     listed = [_listed(store, thread) for thread in threads[-count:]]
     if as_json:
-        _print_json({"runs": [run.as_json() for run in listed]})
+        print_json({"runs": [run.as_json() for run in listed]})
         return
     for run in listed:
         click.echo(_line(run))
-    click.echo(f"{len(threads)} run{'' if len(threads) == 1 else 's'}")
+    click.echo(counted(len(threads), "run"))
 
 
 @runs.command()
@@ -78,7 +80,7 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
     metavar="DIR",
     help="Of a training, write its numbers as TensorBoard's event files.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@AS_JSON
 @click.pass_context
 def show(
     context: click.Context, thread: str, html: str | None, tensorboard: Path | None, as_json: bool
@@ -102,13 +104,13 @@ def show(
     store.request(thread)
     run = _listed(store, thread)
     if run.trajectory is None:
-        _print_json(run.as_json()) if as_json else click.echo(
+        print_json(run.as_json()) if as_json else click.echo(
             f"{_line(run)}\nGo on with it: rubricem ask --resume {thread}"
         )
     elif as_json:
         from rubricem.agent.reports.report import as_json as report_json
 
-        _print_json(report_json(run.trajectory))
+        print_json(report_json(run.trajectory))
     else:
         from rubricem.agent.reports.display import print_report
 
@@ -135,24 +137,13 @@ def _listed(store: RunStore, thread: str) -> ListedRun:
 
 
 def _line(run: ListedRun) -> str:
-    from rubricem.memory.text import one_line
-
+    """One line of the list; money where its price is known, tokens otherwise."""
+    cost = ""
+    if run.trajectory is not None:
+        usage = run.trajectory.usage
+        tokens = usage.prompt_tokens + usage.completion_tokens
+        spent = f"${usage.cost:.4f}" if usage.cost is not None else f"{tokens:,} tokens"
+        cost = f"{spent}, {run.trajectory.seconds:,.0f} s"
     when = run.asked_at.astimezone().strftime("%Y-%m-%d %H:%M")
     question = one_line(run.question, 80)
-    return f"{run.thread:<14}{when}  {run.status:<12}{_cost(run.trajectory):>22}  {question}"
-
-
-def _cost(trajectory: Trajectory | None) -> str:
-    """Money where its price is known, tokens and time otherwise."""
-    if trajectory is None:
-        return ""
-    usage = trajectory.usage
-    tokens = usage.prompt_tokens + usage.completion_tokens
-    spent = f"${usage.cost:.4f}" if usage.cost is not None else f"{tokens:,} tokens"
-    return f"{spent}, {trajectory.seconds:,.0f} s"
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    import json
-
-    click.echo(json.dumps(value, ensure_ascii=False, indent=1))
+    return f"{run.thread:<14}{when}  {run.status:<12}{cost:>22}  {question}"

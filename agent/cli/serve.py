@@ -1,7 +1,4 @@
-"""`rubricem serve`: the web page and the HTTP interfaces, on one's own host.
-
-`rubricem mcp`: the agent's tools for programs that speak the Model Context Protocol.
-"""
+"""`rubricem serve` and `rubricem mcp`: the page and the tools of programs, on one's own host."""
 
 import asyncio
 from importlib.util import find_spec
@@ -10,36 +7,35 @@ from typing import Any
 
 import click
 
-from rubricem.agent.cli.terminal import budgets
+from rubricem.agent.cli.options import (
+    ALLOW_HOST,
+    BASE_URL,
+    DECODING,
+    MEMORY,
+    MODEL,
+    RETRIEVAL,
+    SOURCE,
+    VERIFY,
+    budgets,
+    port,
+)
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 
-PORT = 8421
+PORT, MCP_PORT = 8421, 8422
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen here (127.0.0.1).")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), default=PORT, help=f"Port ({PORT}); 0: a free one."
-)
+@port(PORT)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-@click.option("--model", help="1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option(
-    "--source",
-    multiple=True,
-    help="`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
-)
-@click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
-@click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
-@click.option("--memory", type=click.Choice(["on", "off", "read-only"]))
-@click.option(
-    "--allow-host",
-    "allow_hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A private host whose pages may be read; repeatable.",
-)
+@MODEL
+@BASE_URL
+@SOURCE
+@DECODING
+@RETRIEVAL
+@MEMORY
+@ALLOW_HOST
 @click.option(
     "--results",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -48,7 +44,7 @@ PORT = 8421
     help="Show the collected and trained runs in it, too; repeatable.",
 )
 @budgets
-@click.option("--verify", type=click.Choice(["off", "mark", "repair"]))
+@VERIFY
 def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **flags: Any) -> None:
     """Serve the web page, and the same to programs.
 
@@ -62,31 +58,13 @@ def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **fl
     asyncio.run(served(settings, host, port, open_page, results))
 
 
-MCP_PORT = 8422
-
-
 @click.command("mcp")
 @click.option("--http", is_flag=True, help="Serve HTTP on this machine, not standard input.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=MCP_PORT,
-    help=f"Port ({MCP_PORT}); 0: a free one.",
-)
-@click.option("--model", help="1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
-@click.option("--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead.")
-@click.option(
-    "--source",
-    multiple=True,
-    help="`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
-)
-@click.option(
-    "--allow-host",
-    "allow_hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A private host whose pages may be read; repeatable.",
-)
+@port(MCP_PORT)
+@MODEL
+@BASE_URL
+@SOURCE
+@ALLOW_HOST
 def mcp(http: bool, port: int, **flags: Any) -> None:
     """Serve the tools research, search, open_page, judge, bank_search and bank_show."""
     if find_spec("mcp") is None:

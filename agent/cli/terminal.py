@@ -1,17 +1,12 @@
-"""The flags of what one question may take, for every command that has questions answered.
+"""The person at the terminal: their ^C, their editor, and what a run asks them.
 
-^C while a question is answered: once for what there is, twice to stop at once.
-
-The first ends the run with a partial report; where no run goes on, and at the second, the work
-is cancelled. Whatever does not let itself be cancelled in time is left behind: all that finished
+^C once ends a run with a partial report; where no run goes on, and at the second, the work is
+cancelled. Whatever does not let itself be cancelled in time is left behind: all that finished
 is in the journal, so nothing is lost by it.
 
-The person at the terminal: shown a plan or a question, answering on standard input.
-
-Input is read by the event loop and not by a thread, so that ^C ends the waiting; text of the
-model is printed as text.
-
-The editor of whoever sits at the terminal: `$VISUAL`, `$EDITOR` or `vi`.
+A plan or a question back is shown on standard error and answered on standard input, which is
+read by the event loop and not by a thread, so that ^C ends the waiting. Text of the model is
+printed as text.
 """
 
 import asyncio
@@ -26,30 +21,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from rubricem.agent.research.graph import RUBRIC, ShownPlan, as_text, from_text
 from rubricem.agent.research.question import Nobody, Person
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import one_line, printable
-
-Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
-
-BUDGETS = (
-    click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10)."),
-    click.option("--max-total-tokens", type=int, metavar="N", help="Budget of tokens (200000)."),
-    click.option("--max-seconds", type=float, metavar="S", help="Budget of time (900)."),
-    click.option("--max-cost", type=float, metavar="USD", help="Budget of money (1); 0: no limit."),
-)
-
-
-def budgets(command: Command) -> Command:
-    """The command with a flag for each budget; they are settings of the same names."""
-    for option in reversed(BUDGETS):
-        command = option(command)
-    return command
-
 
 INTERRUPTED = 130
 GRACE = 2.0
@@ -77,13 +56,12 @@ class Interrupts:
             return
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
-        loop.add_signal_handler(signal.SIGINT, self._heard, task)
+        loop.add_signal_handler(signal.SIGINT, self._hear, task)
         try:
             yield
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-        if self._last_resort:
-            self._last_resort.cancel()
+        self.survived()
 
     @contextmanager
     def running(self) -> Iterator[asyncio.Event]:
@@ -113,7 +91,7 @@ class Interrupts:
         self.tell("Stopped at once; what had finished is kept.")
         os._exit(INTERRUPTED)
 
-    def _heard(self, task: "asyncio.Task[object]") -> None:
+    def _hear(self, task: "asyncio.Task[object]") -> None:
         if self._ignored:
             return
         if self._running and not self.stop.is_set():
@@ -141,6 +119,15 @@ async def edited_in_place(path: Path) -> str:
         return f"{command[0]} cannot be started: {error.strerror}."
     status = await process.wait()
     return f"{command[0]} ended with status {status}." if status else ""
+
+
+def confirmed(question: str, yes: bool) -> bool:
+    """What the person at the terminal says; SettingsError where there is none to ask."""
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise SettingsError("There is no terminal to ask at.", "Say --yes, if you are sure.")
+    return click.confirm(question)
 
 
 NOBODY_HERE = "There is no terminal to ask at: the plan is approved, and nothing is asked."

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import httpx
 
+from rubricem.agent.chat import chat
 from rubricem.agent.cli.ask import ask
-from rubricem.agent.cli.chat import chat
 from rubricem.agent.cli.serve import serve
 from tests.conftest import COMMAND, ROOT
 
