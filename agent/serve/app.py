@@ -1,17 +1,11 @@
-"""The web application: routes over the desk, the page's static files, the guard before both.
+"""One server from its settings to its end: the application, the socket, the token, the signals.
 
-One server from its settings to its end: the socket, the token, the signals.
-
-What of a server's data directory is looked at: its bank, judgements, reports, uploads, results.
-
+The application is routes over the desk and the page's static files, with the guard before both.
 What was collected and trained is told by the room to the left, and therefore named by string.
 
-One server for each data directory: what two of them did to one run, neither would know.
-
-Where a server can be opened from, and what is said of that when it starts.
-
-One that listens on all addresses is told by those that this machine has in its networks: nobody
-elsewhere can open 0.0.0.0 or a loopback address.
+There is one server for each data directory: what two of them did to one run, neither would know.
+One that listens on all addresses is told by those that this machine has in its networks, since
+nobody elsewhere can open 0.0.0.0 or a loopback address.
 """
 
 import asyncio
@@ -19,7 +13,7 @@ import fcntl
 import ipaddress
 import socket
 import webbrowser
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -42,6 +36,7 @@ from rubricem.agent.serve import (
     openai,
     openai_responses,
     routes_bank,
+    routes_exports,
     routes_judge,
     routes_mcp,
     routes_runs,
@@ -66,36 +61,6 @@ RESULTS = "rubricem.training.show.routes"
 """its `router` takes the data directory and further folders"""
 
 
-def inspection_router(desk: RunDesk, results: Sequence[Path] = ()) -> APIRouter:
-    """All of these routes; `results`: further folders with collected or trained runs."""
-    settings = desk.settings
-    bank = open_bank(settings)
-
-    def shared() -> LocalModel | None:
-        policy = desk.researchers.policy
-        return local_model(policy) if policy else None
-
-    routes = APIRouter()
-    routes.include_router(routes_bank.router(bank))
-    routes.include_router(routes_judge.router(settings, bank, shared))
-    routes.include_router(routes_runs.exports_router(settings))
-    routes.include_router(routes_uploads.router(settings.data_dir))
-    routes.include_router(import_module(RESULTS).router(settings.data_dir, results))
-    return routes
-
-
-ROUTERS: tuple[Callable[[RunDesk], APIRouter], ...] = (
-    routes_runs.runs_router,
-    routes_runs.work_router,
-    routes_runs.threads_router,
-    routes_runs.learning_router,
-    openai.router,
-    openai_responses.router,
-    routes_mcp.router,
-)
-"""what is served over the desk alone; a new module of routes is added here"""
-
-
 def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) -> FastAPI:
     """The application; its lifespan opens and closes the desk.
 
@@ -111,13 +76,30 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
         title="rubricem", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None
     )
     app.add_middleware(Guard, security=security)
-    app.include_router(routes_runs.status_router(desk, security))
-    for router in ROUTERS:
-        app.include_router(router(desk))
-    app.include_router(inspection_router(desk, results))
+    for routes in _routers(desk, security, results):
+        app.include_router(routes)
     _tell_errors(app)
     _mount_page(app)
     return app
+
+
+def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
+    settings = desk.settings
+    bank = open_bank(settings)
+
+    def shared() -> LocalModel | None:
+        policy = desk.researchers.policy
+        return local_model(policy) if policy else None
+
+    yield routes_runs.router(desk, security)
+    yield openai.router(desk)
+    yield openai_responses.router(desk)
+    yield routes_mcp.router(desk)
+    yield routes_bank.router(bank)
+    yield routes_judge.router(settings, bank, shared)
+    yield routes_exports.router(settings)
+    yield routes_uploads.router(settings.data_dir)
+    yield import_module(RESULTS).router(settings.data_dir, results)
 
 
 def _mount_page(app: FastAPI) -> None:
@@ -203,8 +185,16 @@ class Machine:
 
     @classmethod
     def found(cls) -> "Machine":
-        name = socket.gethostname()
-        return cls.of(name, _resolved(name), list(_routed()))
+        """By the address that it shows to what lies beyond its networks, of each family."""
+        name, named, routed = socket.gethostname(), list[str](), list[str]()
+        for family, elsewhere in ELSEWHERE:
+            with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, 9))
+                routed.append(str(probe.getsockname()[0]))
+        with suppress(OSError, UnicodeError):
+            found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+            named = [str(address[0]) for *_, address in found]
+        return cls.of(name, named, routed)
 
     @classmethod
     def of(cls, name: str, named: Sequence[str], routed: Sequence[str]) -> "Machine":
@@ -258,21 +248,6 @@ def announced(
     else:
         yield f"A token is asked for; it is kept in {kept}"
     yield WARNING
-
-
-def _routed() -> Iterator[str]:
-    """The address that this machine shows to what lies beyond its networks, of each family."""
-    for family, elsewhere in ELSEWHERE:
-        with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect((elsewhere, 9))
-            yield str(probe.getsockname()[0])
-
-
-def _resolved(name: str) -> list[str]:
-    with suppress(OSError, UnicodeError):
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-        return [str(address[0]) for *_, address in found]
-    return []
 
 
 def _is_outward(address: str) -> bool:

@@ -1,10 +1,12 @@
-"""The event logs of all runs: one for each run that is watched or worked on.
+"""What a run tells while it goes on: read off its events, told at a reader's pace, kept in a file.
 
-What happens in a run, as named JSON events for whoever watches it over HTTP.
-
-Text is passed on as it was written: it is data, and whoever shows it shows it as text.
-
-The numbered events of one run: kept in its folder, and told from there to whoever watches.
+Telling     an event of the agent -> what is told of it: named JSON events. Text is passed on as it
+            was written: it is data, and whoever shows it shows it as text
+Pacer       at most five events a second, in their order: text is joined, counts and messages
+            replace themselves, and what comes seldom waits only where five were just told
+EventLog    the numbered events of one run in its folder, for whoever watches
+Heard       the same at once and without its text, for a program that waits for the run's end,
+            which is before that of the log
 
     runs/THREAD/events.jsonl     {"id": 1, "event": "stage", "data": {...}}, one event a line
 
@@ -13,24 +15,7 @@ another event by a process that comes after. Readers ask for what follows the nu
 nobody is queued for, so a slow one costs no memory and reads the file. Events are for people
 watching and are not fsynced; the journal holds the truth.
 
-At most five events a second of one run: text is joined, counts and messages replace themselves.
-
-Order is kept. What comes seldom waits only where five were told within the last second.
-
-What happens in a run, told at once to a program that waits for its end; people read the log.
-
-Text is left out: a program is given the report. It ends when the run has, which is before the
-log, whose last events still come at the pace of a reader.
-
-The rubric of a question as a checklist: its items, and what the review says of each.
-
-A review is free text. Its sentence about an item is the one that shares most words with it;
-the state is read off that sentence, and is `unknown` where it says none.
-
-Which stage a piece of text belongs to, while it is still being written.
-
-A model that decodes freely writes several stages in one turn, and the turn is told as the stage
-that it began in. Its tags say where the next one begins.
+Above 600 lines since these are the links of one chain, and each knows the form of the next.
 """
 
 import asyncio
@@ -63,459 +48,14 @@ from rubricem.agent.research.events import (
     UsageCounted,
 )
 from rubricem.agent.research.graph import plan_of
-from rubricem.agent.research.scaffold import STAGE_OF, ScaffoldDocument, parse, rubric_items
+from rubricem.agent.research.scaffold import STAGE_OF, parse, rubric_items
 from rubricem.agent.research.words import content_words
 from rubricem.memory.schema import Source, Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
-FILE_NAME = "events.jsonl"
 END, RESTART = "end", "restart"
-TAIL = 128
-"""events of a run in memory; readers who are further behind read the file"""
-BATCH = 512
-"""events read at once"""
-GONE = "this event is not on disk any more"
-AGAIN = 1.0
-"""seconds after which a file that could not be written is tried again"""
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """One event; `frame` is it as a server-sent event."""
-
-    id: int
-    name: str
-    data: Mapping[str, Any]
-    frame: bytes
-
-
-class EventLog:
-    """The events of a run, numbered from 1 without a gap."""
-
-    def __init__(self, path: Path, executor: Executor) -> None:
-        self.path = path
-        self.last = 0
-        """the highest number that is given"""
-        self.told = 0
-        """the highest number that is in the file"""
-        self.begins = 1
-        """the first event of the last time that it was begun; what is before is history"""
-        self.ended = False
-        self.lost = False
-        """the run's folder is not there any more: nothing of it is written"""
-        self._executor = executor
-        self._offsets = array("q")
-        self._size = 0
-        self._tail: deque[Told] = deque(maxlen=TAIL)
-        self._pending: list[Told] = []
-        self._flushing: asyncio.Task[None] | None = None
-        self._waiting: set[asyncio.Future[None]] = set()
-
-    async def load(self) -> "EventLog":
-        """Take up what an earlier process has written; a line that it did not finish goes."""
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._load)
-        return self
-
-    def append(self, name: str, data: Mapping[str, Any]) -> None:
-        """Number an event; it is told as soon as it is written."""
-        self.last += 1
-        self._pending.append(_told(self.last, name, data))
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush())
-
-    async def read(self, after: int) -> list[Told]:
-        """The events that follow a number, `BATCH` at most; empty where there are none yet."""
-        after = max(after, self.begins - 1)
-        if after >= self.told:
-            return []
-        if self._tail and self._tail[0].id <= after + 1:
-            return list(islice(self._tail, after + 1 - self._tail[0].id, None))
-        return await asyncio.to_thread(self._read, after, min(after + BATCH, self.told))
-
-    async def changed(self, after: int) -> None:
-        """Return when there is an event behind the number, or at the next `wake`."""
-        if self.told > after:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(future)
-        try:
-            await future
-        finally:
-            self._waiting.discard(future)
-
-    def wake(self) -> None:
-        """Have everybody look who waits for an event."""
-        waiting, self._waiting = self._waiting, set()
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
-
-    @property
-    def watched(self) -> bool:
-        return bool(self._waiting)
-
-    async def written(self) -> None:
-        """Return once everything that was appended is in the file."""
-        if self._flushing is not None:
-            await asyncio.wait([self._flushing])
-
-    async def _flush(self) -> None:
-        loop = asyncio.get_running_loop()
-        while self._pending:
-            batch, self._pending = self._pending, []
-            lines = [_line(event) for event in batch]
-            while not await loop.run_in_executor(self._executor, self._write, b"".join(lines)):
-                await asyncio.sleep(AGAIN)
-            for event, line in zip(batch, lines, strict=True):
-                self._add(event.name, len(line))
-            self._tail.extend(batch)
-            self.wake()
-        self._flushing = None
-
-    def _add(self, name: str, size: int) -> None:
-        self._offsets.append(self._size)
-        self._size += size
-        self.told += 1
-        self.begins = self.told if name == RESTART else self.begins
-        self.ended = name == END
-
-    def _write(self, block: bytes) -> bool:
-        """Whether all of it is in the file; else none of it is, and the next try begins anew."""
-        try:
-            # Without a buffer, which would still write its rest when the file is closed.
-            with self.path.open("ab", buffering=0) as file:
-                if file.tell() > self._size:
-                    # Half a line that was left would join with the next one.
-                    file.truncate(self._size)
-                left = memoryview(block)
-                while left:
-                    left = left[file.write(left) :]
-        except OSError:
-            self.lost = not self.path.parent.exists()
-            return self.lost
-        return True
-
-    def _load(self) -> None:
-        with suppress(FileNotFoundError), self.path.open("r+b") as file:
-            for line in file:
-                if not line.endswith(b"\n"):
-                    file.truncate(self._size)
-                    break
-                self._add(_parsed(self.told + 1, line).name, len(line))
-        self.last = self.told
-
-    def _read(self, after: int, last: int) -> list[Told]:
-        numbers = range(after + 1, last + 1)
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offsets[after])
-                return [_parsed(number, file.readline()) for number in numbers]
-        except OSError:
-            return [_told(number, "note", {"message": GONE}) for number in numbers]
-
-
-def _told(number: int, name: str, data: Mapping[str, Any]) -> Told:
-    text = storable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-    return Told(number, name, data, f"id: {number}\nevent: {name}\ndata: {text}\n\n".encode())
-
-
-def _line(event: Told) -> bytes:
-    value = {"id": event.id, "event": event.name, "data": event.data}
-    return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode() + b"\n"
-
-
-def _parsed(number: int, line: bytes) -> Told:
-    """A line as its event; one that cannot be read is a note, so that no number is missing."""
-    try:
-        value = json.loads(line)
-        return _told(number, str(value["event"]), value["data"])
-    except (ValueError, KeyError, TypeError):
-        return _told(number, "note", {"message": "this event was damaged on disk"})
-
-
-MOST_HELD = 256
-"""logs in memory that nobody writes to or watches"""
-MOST_RESTARTS = 5
-"""a run that was taken up so often and never ended is not taken up again by itself"""
-
-
-class Logs:
-    """Opens the log of a run, or finds it open."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        # Events must not wait behind the fsyncs of journals.
-        self._executor = ThreadPoolExecutor(1, "events")
-        self._held: dict[str, EventLog] = {}
-        self._lock = asyncio.Lock()
-
-    async def of(self, run: str) -> EventLog:
-        async with self._lock:
-            if run not in self._held:
-                path = self._folder / run / FILE_NAME
-                self._held[run] = await EventLog(path, self._executor).load()
-                self._let_go()
-            return self._held[run]
-
-    def wake(self) -> None:
-        """Have every watcher look, also where nothing happened."""
-        for log in list(self._held.values()):
-            log.wake()
-
-    def unfinished(self) -> list[str]:
-        """Runs that were begun here and have not ended; reads files."""
-        found = sorted(self._folder.glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime)
-        return [path.parent.name for path in found if _goes_on(path)]
-
-    def close(self) -> None:
-        self._executor.shutdown()
-
-    def _let_go(self) -> None:
-        idle = [run for run, log in self._held.items() if log.ended and not log.watched]
-        for run in idle[: max(len(self._held) - MOST_HELD, 0)]:
-            del self._held[run]
-
-
-def _goes_on(path: Path) -> bool:
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        # A file that cannot be read keeps no other run from going on.
-        return False
-    ends = [at for at, line in enumerate(lines, 1) if f'"event":"{END}"'.encode() in line]
-    since = lines[ends[-1] :] if ends else lines
-    begun = sum(f'"event":"{RESTART}"'.encode() in line for line in since)
-    return bool(since) and begun < MOST_RESTARTS
-
-
-State = Literal["open", "met", "partly", "unmet", "unknown"]
-
-ABOUT = 0.3
-"""share of an item's words that a sentence about it holds at least"""
-LONGEST = 400
-"""characters of an item or a note"""
-MOST = 100
-"""items that are shown; of a review twice as many sentences are looked through"""
-Said = Sequence[tuple[str, frozenset[str]]]
-"""the sentences of a review, with their words"""
-_EVERY = re.compile(r"\b(?:all|both|each|every)\b", re.I)
-_STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
-    ("partly", re.compile(r"\bpart(?:ly|ial|ially)?\b|\bincomplete", re.I)),
-    (
-        "unmet",
-        re.compile(
-            r"\b(?:missing|unmet|unanswered|unsettled|uncovered|lacking|open|absent)\b|"
-            r"\bno (?:evidence|source|passage)|\b(?:not|never|nothing|cannot)\b",
-            re.I,
-        ),
-    ),
-    (
-        "met",
-        re.compile(
-            r"\bS\d+\b|\b(?:met|covered|settled|satisfied|supported|confirmed|found|fulfilled)\b",
-            re.I,
-        ),
-    ),
-)
-
-
-def checklist(transcript: str) -> list[dict[str, Any]]:
-    """The items of the last rubric, as far as the last review has got to."""
-    document = parse(printable(transcript))
-    items = latest_rubric(document)[:MOST]
-    review = _inner(document, "rubric_review")
-    said = [(line, content_words(line)) for line in rubric_items(review)[: 2 * MOST]]
-    return [_item(number, item, said) for number, item in enumerate(items, start=1)]
-
-
-def _inner(document: ScaffoldDocument, tag: str) -> str:
-    blocks = document.find(tag)
-    return document.inner(blocks[-1]).strip() if blocks else ""
-
-
-def _item(number: int, item: str, said: Said) -> dict[str, Any]:
-    note = _about(item, said)
-    state = state_of(note) if note else "unknown" if said else "open"
-    return {
-        "n": number,
-        "text": one_line(item, LONGEST),
-        "state": state,
-        "note": one_line(note, LONGEST),
-    }
-
-
-def _about(item: str, said: Said) -> str:
-    """The sentence of the review about an item; "" where there is none."""
-    words = content_words(item)
-    line, shared = max(said, key=lambda each: len(words & each[1]), default=("", frozenset()))
-    if words and len(words & shared) >= ABOUT * len(words):
-        return line
-    return next((line for line, _ in said if _EVERY.search(line)), "")
-
-
-def state_of(note: str) -> State:
-    """What a sentence of a review says of its item."""
-    return next((state for state, words in _STATES if words.search(note)), "unknown")
-
-
-_OPENS = re.compile(r"<\s*(state_evaluation|review|answer)\s*>", re.I)
-_MAY_OPEN = re.compile(r"<[^<>]{0,24}\Z")
-
-
-@dataclass
-class StageSpans:
-    """Follows the text of one turn after the other."""
-
-    turn: Stage | None = None
-    within: Stage | None = None
-    held: str = ""
-    """the beginning of what may become a tag; it belongs to whatever that says"""
-
-    def of(self, stage: Stage, text: str) -> list[tuple[Stage, str]]:
-        """The parts of a piece, each with its stage; `stage` is the one that its turn began in."""
-        if stage is not Stage.RESEARCH:
-            return [*self.rest(), (stage, text)]
-        if self.turn is None:
-            self.turn = self.within = stage
-        text, self.held = self.held + text, ""
-        if (tag := _MAY_OPEN.search(text)) is not None:
-            text, self.held = text[: tag.start()], tag[0]
-        return list(self._parts(text))
-
-    def rest(self) -> list[tuple[Stage, str]]:
-        """What is held back, once the turn is at its end."""
-        rest = [(self.within, self.held)] if self.within and self.held else []
-        self.turn, self.within, self.held = None, None, ""
-        return rest
-
-    def _parts(self, text: str) -> Iterator[tuple[Stage, str]]:
-        within, at = self.within or Stage.RESEARCH, 0
-        for tag in _OPENS.finditer(text):
-            if tag.start() > at:
-                yield within, text[at : tag.start()]
-            at, within = tag.start(), STAGE_OF[tag[1].lower()] or within
-        self.within = within
-        if text[at:]:
-            yield within, text[at:]
-
-
 SaidEvent = tuple[str, dict[str, Any]]
 """the name of an event and what it holds"""
-
-_LAST = (Stage.REVIEW, Stage.ANSWER)
-LOOKED_AT = 20_000
-"""characters of a plan or a review that are looked through while they grow"""
-
-
-@dataclass
-class Telling:
-    """Follows one run; what it has heard of the plan and the review is kept here."""
-
-    plan: str = ""
-    review: str = ""
-    plan_told: bool = True
-    stage: Stage | None = None
-    """the one that was told last"""
-    spans: StageSpans = field(default_factory=StageSpans)
-    calls: int = 0
-    usage: dict[str, Any] = field(default_factory=dict)
-    rubric: list[dict[str, Any]] = field(default_factory=list)
-
-    def of(self, event: Event) -> list[SaidEvent]:
-        """What an event of the agent is told as: nothing, or some events."""
-        if isinstance(event, TextWritten):
-            parts = self.spans.of(event.stage, event.text)
-            return [said for part in parts for said in self._written(*part)]
-        if isinstance(event, SourceProgress):
-            return [("note", {"message": one_line(event.message)})]
-        if isinstance(event, TurnRetried):
-            self.plan, self.review, self.spans = "", "", StageSpans()
-            return [("retry", {"reason": event.reason})]
-        rest = [said for part in self.spans.rest() for said in self._written(*part)]
-        return [*rest, *self._after_text(event)]
-
-    def _after_text(self, event: Event) -> list[SaidEvent]:
-        """What is told of an event that ends a turn, or comes between two."""
-        match event:
-            case StageStarted(stage):
-                return self._began(stage)
-            case ToolCalled(name, query, number):
-                self.calls = number
-                tool = {"number": number, "name": name, "query": query}
-                return [*self._planned(query), ("tool", tool)]
-            case ToolReturned():
-                return [("results", self._results(event))]
-            case _:
-                return self._beside(event)
-
-    def _beside(self, event: Event) -> list[SaidEvent]:
-        """What is told beside the stages."""
-        match event:
-            case BudgetSet(limits):
-                return [("budget", {"limits": list(limits)})]
-            case LessonsRecalled(count, own):
-                return [("recalled", {"count": count, "own": own})]
-            case UsageCounted(usage):
-                self.usage = usage_of(usage, self.calls)
-                return [("usage", self.usage)]
-            case PersonAsked(waiting):
-                return self._planned() if waiting else []
-            case RunFinished():
-                return self._planned()
-            case _:
-                return []
-
-    def _began(self, stage: Stage) -> list[SaidEvent]:
-        told = self._planned()
-        if stage is Stage.PLAN:
-            self.plan, self.plan_told = "", False
-        # A turn that went on into review and answer has had them told by its text.
-        if self.stage in _LAST and stage in _LAST[: _LAST.index(self.stage) + 1]:
-            return told
-        return [*told, *self._entered(stage)]
-
-    def _entered(self, stage: Stage) -> list[SaidEvent]:
-        self.stage = stage
-        if stage is Stage.REVIEW:
-            self.review = ""
-        return [("stage", {"stage": stage.value})]
-
-    def _written(self, stage: Stage, text: str) -> list[SaidEvent]:
-        """A piece of a stage, and the checklist where it has completed a part of that."""
-        said = [] if stage is self.stage else self._entered(stage)
-        said.append(("text", {"stage": stage.value, "text": text}))
-        if stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
-            self.plan += text
-        elif stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
-            self.review += text
-        else:
-            return said
-        whole = self.review if stage is Stage.REVIEW else self.plan
-        ends = ">" in text and "</rubric" in whole[-len(text) - 20 :]
-        return [*said, *(self._checked() if ends else [])]
-
-    def _checked(self) -> list[SaidEvent]:
-        rubric = checklist(self.plan + self.review)
-        if not rubric or rubric == self.rubric:
-            return []
-        self.rubric = rubric
-        return [("rubric", {"items": rubric})]
-
-    def _planned(self, query: str = "") -> list[SaidEvent]:
-        """The plan, once what comes after it begins."""
-        if self.plan_told or not self.plan:
-            return []
-        self.plan_told = True
-        plan = plan_of(self.plan, query)
-        return [*self._checked(), ("plan", {"text": plan.research_plan})]
-
-    def _results(self, event: ToolReturned) -> dict[str, Any]:
-        return {
-            "number": self.calls,
-            "sources": [named(source) for source in event.sources],
-            "seconds": round(event.seconds, 3),
-            "error": event.error,
-        }
 
 
 def named(source: Source) -> dict[str, str]:
@@ -562,8 +102,219 @@ def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
     ]
 
 
-Data = dict[str, Any]
-Tell = Callable[[str, Data], None]
+State = Literal["open", "met", "partly", "unmet", "unknown"]
+
+ABOUT = 0.3
+"""share of an item's words that a sentence about it holds at least"""
+LONGEST = 400
+"""characters of an item or a note"""
+MOST = 100
+"""items that are shown; of a review twice as many sentences are looked through"""
+Said = Sequence[tuple[str, frozenset[str]]]
+"""the sentences of a review, with their words"""
+_EVERY = re.compile(r"\b(?:all|both|each|every)\b", re.I)
+_STATES: tuple[tuple[State, re.Pattern[str]], ...] = (
+    ("partly", re.compile(r"\bpart(?:ly|ial|ially)?\b|\bincomplete", re.I)),
+    (
+        "unmet",
+        re.compile(
+            r"\b(?:missing|unmet|unanswered|unsettled|uncovered|lacking|open|absent)\b|"
+            r"\bno (?:evidence|source|passage)|\b(?:not|never|nothing|cannot)\b",
+            re.I,
+        ),
+    ),
+    (
+        "met",
+        re.compile(
+            r"\bS\d+\b|\b(?:met|covered|settled|satisfied|supported|confirmed|found|fulfilled)\b",
+            re.I,
+        ),
+    ),
+)
+
+
+def checklist(transcript: str) -> list[dict[str, Any]]:
+    """The rubric of a question item by item, and what the review says of each.
+
+    A review is free text. Its sentence about an item is the one that shares most words with it;
+    the state is read off that sentence, and is `unknown` where it says none. Items are those of the
+    last rubric, as far as the last review has got to.
+    """
+    document = parse(printable(transcript))
+    items = latest_rubric(document)[:MOST]
+    reviews = document.find("rubric_review")
+    review = document.inner(reviews[-1]).strip() if reviews else ""
+    said = [(line, content_words(line)) for line in rubric_items(review)[: 2 * MOST]]
+    return [_item(number, item, said) for number, item in enumerate(items, start=1)]
+
+
+def _item(number: int, item: str, said: Said) -> dict[str, Any]:
+    words = content_words(item)
+    note, shared = max(said, key=lambda each: len(words & each[1]), default=("", frozenset()))
+    if not words or len(words & shared) < ABOUT * len(words):
+        note = next((line for line, _ in said if _EVERY.search(line)), "")
+    state = state_of(note) if note else "unknown" if said else "open"
+    return {
+        "n": number,
+        "text": one_line(item, LONGEST),
+        "state": state,
+        "note": one_line(note, LONGEST),
+    }
+
+
+def state_of(note: str) -> State:
+    """What a sentence of a review says of its item."""
+    return next((state for state, words in _STATES if words.search(note)), "unknown")
+
+
+_OPENS = re.compile(r"<\s*(state_evaluation|review|answer)\s*>", re.I)
+_MAY_OPEN = re.compile(r"<[^<>]{0,24}\Z")
+
+
+@dataclass
+class StageSpans:
+    """Which stage a piece of text belongs to, while it is still being written.
+
+    A model that decodes freely writes several stages in one turn, and the turn is told as the stage
+    that it began in. Its tags say where the next one begins.
+    """
+
+    turn: Stage | None = None
+    within: Stage | None = None
+    held: str = ""
+    """the beginning of what may become a tag; it belongs to whatever that says"""
+
+    def of(self, stage: Stage, text: str) -> list[tuple[Stage, str]]:
+        """The parts of a piece, each with its stage; `stage` is the one that its turn began in."""
+        if stage is not Stage.RESEARCH:
+            return [*self.rest(), (stage, text)]
+        if self.turn is None:
+            self.turn = self.within = stage
+        text, self.held = self.held + text, ""
+        if (tag := _MAY_OPEN.search(text)) is not None:
+            text, self.held = text[: tag.start()], tag[0]
+        return list(self._parts(text))
+
+    def rest(self) -> list[tuple[Stage, str]]:
+        """What is held back, once the turn is at its end."""
+        rest = [(self.within, self.held)] if self.within and self.held else []
+        self.turn, self.within, self.held = None, None, ""
+        return rest
+
+    def _parts(self, text: str) -> Iterator[tuple[Stage, str]]:
+        within, at = self.within or Stage.RESEARCH, 0
+        for tag in _OPENS.finditer(text):
+            if tag.start() > at:
+                yield within, text[at : tag.start()]
+            at, within = tag.start(), STAGE_OF[tag[1].lower()] or within
+        self.within = within
+        if text[at:]:
+            yield within, text[at:]
+
+
+_LAST = (Stage.REVIEW, Stage.ANSWER)
+LOOKED_AT = 20_000
+"""characters of a plan or a review that are looked through while they grow"""
+
+
+@dataclass
+class Telling:
+    """Follows one run; what it has heard of the plan and the review is kept here."""
+
+    plan: str = ""
+    review: str = ""
+    plan_told: bool = True
+    stage: Stage | None = None
+    """the one that was told last"""
+    spans: StageSpans = field(default_factory=StageSpans)
+    calls: int = 0
+    usage: dict[str, Any] = field(default_factory=dict)
+    rubric: list[dict[str, Any]] = field(default_factory=list)
+
+    def of(self, event: Event) -> list[SaidEvent]:
+        """What an event of the agent is told as: nothing, or some events."""
+        if isinstance(event, TextWritten):
+            parts = self.spans.of(event.stage, event.text)
+            return [said for part in parts for said in self._write(*part)]
+        if isinstance(event, SourceProgress):
+            return [("note", {"message": one_line(event.message)})]
+        if isinstance(event, TurnRetried):
+            self.plan, self.review, self.spans = "", "", StageSpans()
+            return [("retry", {"reason": event.reason})]
+        rest = [said for part in self.spans.rest() for said in self._write(*part)]
+        return [*rest, *self._told(event)]
+
+    def _told(self, event: Event) -> list[SaidEvent]:
+        """What is told of an event that ends a turn, or comes between two."""
+        match event:
+            case StageStarted(stage):
+                return self._begin(stage)
+            case ToolCalled(name, query, number):
+                self.calls = number
+                tool = {"number": number, "name": name, "query": query}
+                return [*self._planned(query), ("tool", tool)]
+            case ToolReturned(sources, seconds, error):
+                found = {"sources": [named(source) for source in sources]}
+                taken = {"seconds": round(seconds, 3), "error": error}
+                return [("results", {"number": self.calls, **found, **taken})]
+            case BudgetSet(limits):
+                return [("budget", {"limits": list(limits)})]
+            case LessonsRecalled(count, own):
+                return [("recalled", {"count": count, "own": own})]
+            case UsageCounted(usage):
+                self.usage = usage_of(usage, self.calls)
+                return [("usage", self.usage)]
+            case PersonAsked(waiting=True) | RunFinished():
+                return self._planned()
+            case _:
+                return []
+
+    def _begin(self, stage: Stage) -> list[SaidEvent]:
+        told = self._planned()
+        if stage is Stage.PLAN:
+            self.plan, self.plan_told = "", False
+        # A turn that went on into review and answer has had them told by its text.
+        if self.stage in _LAST and stage in _LAST[: _LAST.index(self.stage) + 1]:
+            return told
+        return [*told, *self._enter(stage)]
+
+    def _enter(self, stage: Stage) -> list[SaidEvent]:
+        self.stage = stage
+        if stage is Stage.REVIEW:
+            self.review = ""
+        return [("stage", {"stage": stage.value})]
+
+    def _write(self, stage: Stage, text: str) -> list[SaidEvent]:
+        """A piece of a stage, and the checklist where it has completed a part of that."""
+        said = [] if stage is self.stage else self._enter(stage)
+        said.append(("text", {"stage": stage.value, "text": text}))
+        if stage is Stage.PLAN and len(self.plan) < LOOKED_AT:
+            self.plan += text
+        elif stage is Stage.REVIEW and len(self.review) < LOOKED_AT:
+            self.review += text
+        else:
+            return said
+        whole = self.review if stage is Stage.REVIEW else self.plan
+        ends = ">" in text and "</rubric" in whole[-len(text) - 20 :]
+        return [*said, *(self._checked() if ends else [])]
+
+    def _checked(self) -> list[SaidEvent]:
+        rubric = checklist(self.plan + self.review)
+        if not rubric or rubric == self.rubric:
+            return []
+        self.rubric = rubric
+        return [("rubric", {"items": rubric})]
+
+    def _planned(self, query: str = "") -> list[SaidEvent]:
+        """The plan, once what comes after it begins."""
+        if self.plan_told or not self.plan:
+            return []
+        self.plan_told = True
+        plan = plan_of(self.plan, query)
+        return [*self._checked(), ("plan", {"text": plan.research_plan})]
+
+
+Tell = Callable[[str, dict[str, Any]], None]
 
 MOST_EVENTS, SECOND = 5, 1.02
 """events in any second, with room for clocks that round"""
@@ -578,15 +329,15 @@ class Pacer:
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
-        self._queue: deque[tuple[str, Data]] = deque()
+        self._queue: deque[SaidEvent] = deque()
         self._times: deque[float] = deque(maxlen=MOST_EVENTS)
         self._told_at: dict[str, float] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def put(self, name: str, data: Data) -> None:
-        if self._joined(name, data):
+    def put(self, name: str, data: dict[str, Any]) -> None:
+        if self._join(name, data):
             return
         self._queue.append((name, data))
         self._empty.clear()
@@ -596,7 +347,7 @@ class Pacer:
         """Return once everything was told."""
         await self._empty.wait()
 
-    def _joined(self, name: str, data: Data) -> bool:
+    def _join(self, name: str, data: dict[str, Any]) -> bool:
         if not self._queue:
             return False
         last, held = self._queue[-1]
@@ -671,3 +422,222 @@ class Heard:
             if self.over and at == len(self.said):
                 return
             await news.wait()
+
+
+FILE_NAME = "events.jsonl"
+TAIL = 128
+"""events of a run in memory; readers who are further behind read the file"""
+BATCH = 512
+"""events read at once"""
+GONE = "this event is not on disk any more"
+AGAIN = 1.0
+"""seconds after which a file that could not be written is tried again"""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One event; `frame` is it as a server-sent event."""
+
+    id: int
+    name: str
+    data: Mapping[str, Any]
+    frame: bytes
+
+
+class EventLog:
+    """The events of a run, numbered from 1 without a gap."""
+
+    def __init__(self, path: Path, executor: Executor) -> None:
+        self.path = path
+        self.last = 0
+        """the highest number that is given"""
+        self.told = 0
+        """the highest number that is in the file"""
+        self.begins = 1
+        """the first event of the last time that it was begun; what is before is history"""
+        self.ended = False
+        self.lost = False
+        """the run's folder is not there any more: nothing of it is written"""
+        self._executor = executor
+        self._offsets = array("q")
+        self._size = 0
+        self._tail: deque[Told] = deque(maxlen=TAIL)
+        self._pending: list[Told] = []
+        self._flushing: asyncio.Task[None] | None = None
+        self._news = asyncio.Event()
+        self._watchers = 0
+
+    async def load(self) -> "EventLog":
+        """Take up what an earlier process has written; a line that it did not finish goes."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._load)
+        return self
+
+    def append(self, name: str, data: Mapping[str, Any]) -> None:
+        """Number an event; it is told as soon as it is written."""
+        self.last += 1
+        self._pending.append(_told(self.last, name, data))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+
+    async def read(self, after: int) -> list[Told]:
+        """The events that follow a number, `BATCH` at most; empty where there are none yet."""
+        after = max(after, self.begins - 1)
+        if after >= self.told:
+            return []
+        if self._tail and self._tail[0].id <= after + 1:
+            return list(islice(self._tail, after + 1 - self._tail[0].id, None))
+        return await asyncio.to_thread(self._read, after, min(after + BATCH, self.told))
+
+    async def changed(self, after: int) -> None:
+        """Return when there is an event behind the number, or at the next `wake`."""
+        if self.told > after:
+            return
+        self._watchers += 1
+        try:
+            await self._news.wait()
+        finally:
+            self._watchers -= 1
+
+    def wake(self) -> None:
+        """Have everybody look who waits for an event."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    @property
+    def watched(self) -> bool:
+        return self._watchers > 0
+
+    async def written(self) -> None:
+        """Return once everything that was appended is in the file."""
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+
+    async def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        while self._pending:
+            batch, self._pending = self._pending, []
+            lines = [
+                _json({"id": event.id, "event": event.name, "data": event.data}).encode() + b"\n"
+                for event in batch
+            ]
+            while not await loop.run_in_executor(self._executor, self._write, b"".join(lines)):
+                await asyncio.sleep(AGAIN)
+            for event, line in zip(batch, lines, strict=True):
+                self._add(event.name, len(line))
+            self._tail.extend(batch)
+            self.wake()
+        self._flushing = None
+
+    def _add(self, name: str, size: int) -> None:
+        self._offsets.append(self._size)
+        self._size += size
+        self.told += 1
+        self.begins = self.told if name == RESTART else self.begins
+        self.ended = name == END
+
+    def _write(self, block: bytes) -> bool:
+        """Whether all of it is in the file; else none of it is, and the next try begins anew."""
+        try:
+            # Without a buffer, which would still write its rest when the file is closed.
+            with self.path.open("ab", buffering=0) as file:
+                if file.tell() > self._size:
+                    # Half a line that was left would join with the next one.
+                    file.truncate(self._size)
+                left = memoryview(block)
+                while left:
+                    left = left[file.write(left) :]
+        except OSError:
+            self.lost = not self.path.parent.exists()
+            return self.lost
+        return True
+
+    def _load(self) -> None:
+        with suppress(FileNotFoundError), self.path.open("r+b") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    file.truncate(self._size)
+                    break
+                self._add(_parsed(self.told + 1, line).name, len(line))
+        self.last = self.told
+
+    def _read(self, after: int, last: int) -> list[Told]:
+        numbers = range(after + 1, last + 1)
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offsets[after])
+                return [_parsed(number, file.readline()) for number in numbers]
+        except OSError:
+            return [_told(number, "note", {"message": GONE}) for number in numbers]
+
+
+def _told(number: int, name: str, data: Mapping[str, Any]) -> Told:
+    frame = f"id: {number}\nevent: {name}\ndata: {_json(data)}\n\n"
+    return Told(number, name, data, frame.encode())
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return storable(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _parsed(number: int, line: bytes) -> Told:
+    """A line as its event; one that cannot be read is a note, so that no number is missing."""
+    try:
+        value = json.loads(line)
+        return _told(number, str(value["event"]), value["data"])
+    except (ValueError, KeyError, TypeError):
+        return _told(number, "note", {"message": "this event was damaged on disk"})
+
+
+MOST_HELD = 256
+"""logs in memory that nobody writes to or watches"""
+MOST_RESTARTS = 5
+"""a run that was taken up so often and never ended is not taken up again by itself"""
+
+
+class Logs:
+    """Opens the log of a run, or finds it open."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        # Events must not wait behind the fsyncs of journals.
+        self._executor = ThreadPoolExecutor(1, "events")
+        self._held: dict[str, EventLog] = {}
+        self._lock = asyncio.Lock()
+
+    async def of(self, run: str) -> EventLog:
+        async with self._lock:
+            log = self._held.get(run)
+            if log is None:
+                path = self._folder / run / FILE_NAME
+                log = self._held[run] = await EventLog(path, self._executor).load()
+                idle = [
+                    name for name, each in self._held.items() if each.ended and not each.watched
+                ]
+                for name in idle[: max(len(self._held) - MOST_HELD, 0)]:
+                    del self._held[name]
+            return log
+
+    def wake(self) -> None:
+        """Have every watcher look, also where nothing happened."""
+        for log in list(self._held.values()):
+            log.wake()
+
+    def unfinished(self) -> list[str]:
+        """Runs that were begun here and have not ended; reads files."""
+        found = sorted(self._folder.glob(f"*/{FILE_NAME}"), key=lambda path: path.stat().st_mtime)
+        return [path.parent.name for path in found if _goes_on(path)]
+
+    def close(self) -> None:
+        self._executor.shutdown()
+
+
+def _goes_on(path: Path) -> bool:
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        # A file that cannot be read keeps no other run from going on.
+        return False
+    ends = [at for at, line in enumerate(lines, 1) if f'"event":"{END}"'.encode() in line]
+    since = lines[ends[-1] :] if ends else lines
+    begun = sum(f'"event":"{RESTART}"'.encode() in line for line in since)
+    return bool(since) and begun < MOST_RESTARTS

@@ -1,37 +1,27 @@
 """`/v1/models` and `/v1/chat/completions`: a question asked as a chat, its report as the reply.
 
-While the run goes on its progress is sent as reasoning (`reasoning_content`); the report comes
-whole once its citations are checked, cut in pieces where it is streamed.
-
-Runs behind OpenAI's interface: begun for a request, followed to their end, let go with it.
-
-A run belongs to its request: a client that goes away ends it with what there is, since clients
-try again by themselves and each try costs a run. What there is stays, and can be resumed.
-
-What is asked through OpenAI's interface: a question, and what was said before it.
-
 The last message is the question. What a run cannot do - call the caller's tools, look at
 pictures, answer several times over - is refused by name. How the text is sampled is this
 server's own setting, so `temperature` and its like are read and not used; messages of `system`
 and `developer` speak to a chat model and are passed over.
 
-A run's report as the content of a message, with its sources where clients look for them.
+While the run goes on its progress is sent as reasoning (`reasoning_content`); the report comes
+whole once its citations are checked, cut in pieces where it is streamed. It is Markdown: what a
+reader has to know first, the answer with its marks, the sources. `citations` has an address for
+each number of a mark, in order; `annotations` say where in the content each mark stands.
 
-The content is Markdown: what a reader has to know first, the answer with its marks, the sources.
-`citations` has an address for each number of a mark, in order; `annotations` say where in the
-content each mark stands.
-
-Replies as they are sent: streams of events, and whole ones that a client may not wait for.
+A run belongs to its request: a client that goes away ends it with what there is, since clients
+try again by themselves and each try costs a run. What there is stays, and can be resumed.
 """
 
 import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
@@ -40,8 +30,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, bracketed, cited_answer
 from rubricem.agent.reports.report import NO_ANSWER, link, literal, marked_in, notes, prose
 from rubricem.agent.research.question import LONGEST_QUESTION
-from rubricem.agent.serve.desk import RunAsked, RunDesk, Work
+from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.refusals import OpenAIRoute, RequestRefused, Unfit, error_of
+from rubricem.agent.serve.requests import RunAsked
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
 from rubricem.memory.text import one_line
@@ -130,7 +121,10 @@ class Dialogue:
             return self.question
         said, room = list[str](), LONGEST_QUESTION - len(self.question) - len(_BEFORE) - 2
         for turn in reversed(self.earlier[-MOST_TURNS:]):
-            line = f"{turn.role.capitalize()}: {_cut(turn.text)}"
+            text = turn.text
+            if len(text) > LONGEST_TURN:
+                text = text[:LONGEST_TURN] + " ..."
+            line = f"{turn.role.capitalize()}: {text}"
             room -= len(line) + 2
             if room < 0:
                 break
@@ -173,10 +167,6 @@ def _part(part: Any, place: str) -> str:
         )
     text: str = part["text"]
     return text
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST_TURN else text[:LONGEST_TURN] + " ..."
 
 
 _PLACE = re.compile("\ufdd2(\\d+)\ufdd3")
@@ -264,16 +254,32 @@ def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[Ann
                 for c in piece.citations
             ]
         content += mark
-    parts = [content + held[end:], *_sources(cited), prose(cited.bare)]
-    return "\n\n".join(filter(None, parts)), tuple(annotations)
-
-
-def _sources(cited: CitedAnswer) -> list[str]:
-    lines = [
+    sources = [
         f"{number}. {link(source.title, source.location)} ({literal(one_line(source.location))})"
         for number, source in enumerate(cited.sources, start=1)
     ]
-    return ["**Sources**", "\n".join(lines)] if lines else []
+    listed = ["**Sources**", "\n".join(sources)] if sources else []
+    parts = [content + held[end:], *listed, prose(cited.bare)]
+    return "\n\n".join(filter(None, parts)), tuple(annotations)
+
+
+class Form(Protocol):
+    """How one kind of interface tells of a run: in events, or as a whole."""
+
+    reasoning: str
+    """the lines of progress so far"""
+
+    def begun(self) -> Iterator[bytes]: ...
+
+    def thought(self, line: str) -> bytes: ...
+
+    def failure(self, error: RubricemError) -> Iterator[bytes]: ...
+
+    def written(self, answer: Answer) -> Iterator[bytes]:
+        """The events of a run that ended with a report."""
+
+    def ended(self, answer: Answer) -> dict[str, Any]:
+        """The same as one reply."""
 
 
 LOOKED_THROUGH = 300
@@ -309,7 +315,38 @@ class OpenAIRuns:
             yield
         finally:
             if not work.heard.over and not self._desk.closing.is_set():
-                await asyncio.shield(self._let_go(work.run))
+                # Unless it ended by itself meanwhile.
+                with suppress(RubricemError):
+                    await asyncio.shield(self._desk.stop(work.run))
+
+    async def reply(self, request: Request, work: Work, form: "Form", stream: bool) -> Response:
+        """What a client is sent: a stream of events, or the whole at its end."""
+        if stream:
+            headers = {"X-Accel-Buffering": "no"}
+            frames = self._frames(work, form)
+            return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
+        return await unless_gone(request, self._whole(work, form))
+
+    async def _whole(self, work: Work, form: "Form") -> dict[str, Any]:
+        async with self.held(work):
+            async for line in self.progress(work):
+                form.reasoning += line
+        return form.ended(await self.answer(work.run, work.conversation))
+
+    async def _frames(self, work: Work, form: "Form") -> AsyncIterator[bytes]:
+        async with self.held(work):
+            for event in form.begun():
+                yield event
+            async for line in self.progress(work):
+                yield form.thought(line) if line else BEAT
+        try:
+            answer = await self.answer(work.run, work.conversation)
+        except RubricemError as error:
+            for event in form.failure(error):
+                yield event
+            return
+        for event in form.written(answer):
+            yield event
 
     async def progress(self, work: Work) -> AsyncIterator[str]:
         """Lines on what is done, as it is done; "" where nothing was for a while."""
@@ -339,21 +376,15 @@ class OpenAIRuns:
         work = self._desk.live.get(run)
         if work is not None and not work.heard.over:
             raise RequestRefused(503, "This server ends; the run goes on when it starts again.")
-        told = work.heard.said if work is not None else await self._logged(run)
+        if work is not None:
+            told = work.heard.said
+        else:
+            log = await self._desk.log(run)
+            told = [
+                (event.name, dict(event.data)) for event in await log.read(max(log.last - 8, 0))
+            ]
         last = [held for name, held in told if name == "finished"]
         return (last[-1]["status"], last[-1]["reason"]) if last else ("failed", "")
-
-    async def _logged(self, run: str) -> list[Event]:
-        """The last events of a run that this process does not work on."""
-        log = await self._desk.log(run)
-        return [(event.name, event.data) for event in await log.read(max(log.last - 8, 0))]
-
-    async def _let_go(self, run: str) -> None:
-        try:
-            await self._desk.stop(run)
-        except RubricemError:
-            # It ended by itself meanwhile.
-            return
 
     def _conversation(self, said: Dialogue) -> str | None:
         """The conversation that goes on; None where no run of it is known here."""
@@ -372,7 +403,7 @@ class OpenAIRuns:
                 same = store.request(run)["ask"]["question"].startswith(question.strip())
                 if same and store.ended(run):
                     content = answer_of(store.load(run), None).content
-                    if _words(content) == _words(report):
+                    if content.split() == report.split():
                         return run
             except (RubricemError, LookupError, TypeError, AttributeError):
                 # A damaged run is nobody's thread.
@@ -389,25 +420,17 @@ def line_of(name: str, held: Any) -> str:
             return f"Plan: {held['text']}\n"
         case "tool":
             return f"Call {held['number']}: {held['name']}: {held['query']}\n"
+        case "results" if held["error"]:
+            return f"It failed: {held['error']}\n"
         case "results":
-            return _results(held["sources"], held["error"])
+            titles = "; ".join(source["title"] for source in held["sources"])
+            return f"Found: {titles}\n" if titles else "Nothing was found.\n"
         case "retry":
             return f"Again: {held['reason']}\n"
         case "note" | "restart":
             return f"{held['message']}\n" if held.get("message") else ""
         case _:
             return ""
-
-
-def _results(sources: Sequence[Any], error: str) -> str:
-    if error:
-        return f"It failed: {error}\n"
-    titles = "; ".join(source["title"] for source in sources)
-    return f"Found: {titles}\n" if titles else "Nothing was found.\n"
-
-
-def _words(text: str) -> list[str]:
-    return text.split()
 
 
 BEAT = b":\n\n"
@@ -417,11 +440,6 @@ GONE = 499
 """the status of a reply that nobody waits for"""
 PIECE = 400
 """characters of a report that are sent at once"""
-
-
-def streamed(frames: AsyncIterator[bytes]) -> StreamingResponse:
-    headers = {"X-Accel-Buffering": "no"}
-    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
 def frame(value: Mapping[str, Any], event: str = "") -> bytes:
@@ -436,8 +454,13 @@ def pieces(text: str) -> list[str]:
 
 async def unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
     """The reply that the work comes to; it is cancelled when the client goes away."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
     working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(_gone(request))
+    watching = asyncio.ensure_future(gone())
     try:
         await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -447,11 +470,6 @@ async def unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Resp
         for task in (working, watching):
             task.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 _REFUSED = {
@@ -480,9 +498,7 @@ def router(desk: RunDesk) -> APIRouter:
     @routes.post("/chat/completions")
     async def complete(asked: ChatAsked, request: Request) -> Response:
         work = await runs.begin(asked, _checked(asked))
-        if asked.stream:
-            return streamed(_chunks(runs, work, asked))
-        return await unless_gone(request, _completion(runs, work))
+        return await runs.reply(request, work, ChatEvents(work, asked), asked.stream)
 
     return routes
 
@@ -503,63 +519,59 @@ def _checked(asked: ChatAsked) -> Dialogue:
     return dialogue(asked.messages, "messages")
 
 
-async def _completion(runs: OpenAIRuns, work: Work) -> dict[str, Any]:
-    reasoning = ""
-    async with runs.held(work):
-        async for line in runs.progress(work):
-            reasoning += line
-    answer = await runs.answer(work.run, work.conversation)
-    message = {
-        "role": "assistant",
-        "content": answer.content,
-        "refusal": None,
-        "reasoning_content": reasoning,
-        "annotations": _annotations(answer),
-    }
-    choice = {"index": 0, "message": message, "finish_reason": _reason(answer), "logprobs": None}
-    return {
-        **_head(work, "chat.completion"),
-        "choices": [choice],
-        "usage": usage_of(answer.usage),
-        "citations": list(answer.citations),
-        "rubricem": answer.told(),
-    }
+class ChatEvents:
+    """A run as a chat completion, or as the chunks of one."""
 
+    def __init__(self, work: Work, asked: ChatAsked) -> None:
+        self.reasoning = ""
+        self._counted = asked.stream_options is not None and asked.stream_options.include_usage
+        self._head = {
+            "id": f"chatcmpl-{work.run}",
+            "object": "chat.completion.chunk" if asked.stream else "chat.completion",
+            "created": int(time.time()),
+            "model": MODEL,
+            **({"usage": None} if asked.stream and self._counted else {}),
+        }
 
-async def _chunks(runs: OpenAIRuns, work: Work, asked: ChatAsked) -> AsyncIterator[bytes]:
-    wanted = asked.stream_options is not None and asked.stream_options.include_usage
-    head = _head(work, "chat.completion.chunk") | ({"usage": None} if wanted else {})
-    async with runs.held(work):
-        yield _chunk(head, {"role": "assistant", "content": ""})
-        async for line in runs.progress(work):
-            yield _chunk(head, {"reasoning_content": line}) if line else BEAT
-    try:
-        answer = await runs.answer(work.run, work.conversation)
-    except RubricemError as error:
+    def begun(self) -> Iterator[bytes]:
+        yield self._chunk({"role": "assistant", "content": ""})
+
+    def thought(self, line: str) -> bytes:
+        return self._chunk({"reasoning_content": line})
+
+    def failure(self, error: RubricemError) -> Iterator[bytes]:
         yield frame({"error": error_of(error)})
         yield DONE
-        return
-    for piece in pieces(answer.content):
-        yield _chunk(head, {"content": piece})
-    last = {"citations": list(answer.citations), "rubricem": answer.told()}
-    yield _chunk({**head, **last}, {"annotations": _annotations(answer)}, _reason(answer))
-    if wanted:
-        yield frame({**head, "choices": [], "usage": usage_of(answer.usage)})
-    yield DONE
 
+    def written(self, answer: Answer) -> Iterator[bytes]:
+        for piece in pieces(answer.content):
+            yield self._chunk({"content": piece})
+        last = {"citations": list(answer.citations), "rubricem": answer.told()}
+        yield self._chunk({"annotations": _annotations(answer)}, _reason(answer), **last)
+        if self._counted:
+            yield frame({**self._head, "choices": [], "usage": usage_of(answer.usage)})
+        yield DONE
 
-def _chunk(head: Mapping[str, Any], delta: Mapping[str, Any], reason: str | None = None) -> bytes:
-    choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-    return frame({**head, "choices": [choice]})
+    def ended(self, answer: Answer) -> dict[str, Any]:
+        message = {
+            "role": "assistant",
+            "content": answer.content,
+            "refusal": None,
+            "reasoning_content": self.reasoning,
+            "annotations": _annotations(answer),
+        }
+        whole = {"message": message, "finish_reason": _reason(answer), "logprobs": None}
+        return {
+            **self._head,
+            "choices": [{"index": 0, **whole}],
+            "usage": usage_of(answer.usage),
+            "citations": list(answer.citations),
+            "rubricem": answer.told(),
+        }
 
-
-def _head(work: Work, kind: str) -> dict[str, Any]:
-    return {
-        "id": f"chatcmpl-{work.run}",
-        "object": kind,
-        "created": int(time.time()),
-        "model": MODEL,
-    }
+    def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
+        return frame({**self._head, **more, "choices": [choice]})
 
 
 def _reason(answer: Answer) -> str:

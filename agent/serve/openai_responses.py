@@ -2,19 +2,16 @@
 
 A response is named after its run, so a later one that names it by `previous_response_id` goes on
 with the same thread, and any can be read again.
-
-One response of OpenAI's interface: the object, and the events that tell of it in their order.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from rubricem.agent.serve.desk import RunDesk, Work
+from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.openai import (
-    BEAT,
     MODEL,
     Answer,
     Dialogue,
@@ -23,8 +20,6 @@ from rubricem.agent.serve.openai import (
     dialogue,
     frame,
     pieces,
-    streamed,
-    unless_gone,
 )
 from rubricem.agent.serve.refusals import OpenAIRoute, RequestRefused, Unfit, error_of
 from rubricem.memory.errors import RubricemError
@@ -84,8 +79,9 @@ class ResponseEvents:
             **more,
         )
 
-    def failed(self, message: str) -> dict[str, Any]:
-        return self.response("failed", error={"code": "server_error", "message": message})
+    def failed(self, error: RubricemError) -> dict[str, Any]:
+        told = {"code": "server_error", "message": error_of(error)["message"]}
+        return self.response("failed", error=told)
 
     def begun(self) -> Iterator[bytes]:
         waiting = self.response("in_progress")
@@ -99,8 +95,8 @@ class ResponseEvents:
         self.reasoning += line
         return self._summary("text.delta", delta=line)
 
-    def failure(self, message: str) -> bytes:
-        return self._event("response.failed", response=self.failed(message))
+    def failure(self, error: RubricemError) -> Iterator[bytes]:
+        yield self._event("response.failed", response=self.failed(error))
 
     def written(self, answer: Answer) -> Iterator[bytes]:
         """The end of the reasoning, the message, the whole response."""
@@ -200,12 +196,15 @@ def router(desk: RunDesk) -> APIRouter:
 
     @routes.post("")
     async def respond(asked: ResponseAsked, request: Request) -> Response:
-        said = _checked(asked)
-        work = await _begun(runs, asked, said)
-        events = ResponseEvents(PREFIX + work.run, work.began, asked.previous_response_id)
-        if asked.stream:
-            return streamed(_frames(runs, work, events))
-        return await unless_gone(request, _response(runs, work, events))
+        said, previous = _checked(asked), asked.previous_response_id
+        if previous is None:
+            work = await runs.begin(asked, said)
+        else:
+            run = _run_of(previous, 400)
+            await _known(desk, run, previous, 400)
+            work = await runs.begin_after(asked, said.question, run)
+        events = ResponseEvents(PREFIX + work.run, work.began, previous)
+        return await runs.reply(request, work, events, asked.stream)
 
     @routes.get("/{identifier}")
     async def read(identifier: str) -> dict[str, Any]:
@@ -218,14 +217,7 @@ def router(desk: RunDesk) -> APIRouter:
         try:
             return events.ended(await runs.answer(run, None))
         except RubricemError as error:
-            return events.failed(error_of(error)["message"])
-
-    async def _begun(runs: OpenAIRuns, asked: ResponseAsked, said: Dialogue) -> Work:
-        if asked.previous_response_id is None:
-            return await runs.begin(asked, said)
-        run = _run_of(asked.previous_response_id, 400)
-        await _known(desk, run, asked.previous_response_id, 400)
-        return await runs.begin_after(asked, said.question, run)
+            return events.failed(error)
 
     return routes
 
@@ -258,25 +250,3 @@ def _unknown(identifier: str, status: int) -> Unfit:
     code = "previous_response_not_found" if status == 400 else "not_found"
     param = "previous_response_id" if status == 400 else None
     return Unfit(f"There is no response {identifier[:80]!r}.", param, code, status)
-
-
-async def _response(runs: OpenAIRuns, work: Work, events: ResponseEvents) -> dict[str, Any]:
-    async with runs.held(work):
-        async for line in runs.progress(work):
-            events.reasoning += line
-    return events.ended(await runs.answer(work.run, work.conversation))
-
-
-async def _frames(runs: OpenAIRuns, work: Work, events: ResponseEvents) -> AsyncIterator[bytes]:
-    async with runs.held(work):
-        for frame in events.begun():
-            yield frame
-        async for line in runs.progress(work):
-            yield events.thought(line) if line else BEAT
-    try:
-        answer = await runs.answer(work.run, work.conversation)
-    except RubricemError as error:
-        yield events.failure(error_of(error)["message"])
-        return
-    for frame in events.written(answer):
-        yield frame

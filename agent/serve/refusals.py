@@ -1,6 +1,6 @@
 """What the server refuses: a sentence, a remedy, and the HTTP status that says of what kind.
 
-Errors in the form in which clients of OpenAI's interface read them.
+Under `/v1/` the same stands in the form in which clients of OpenAI's interface read errors.
 """
 
 from collections.abc import Awaitable, Callable, Iterator
@@ -114,15 +114,11 @@ class OpenAIRoute(APIRoute):
                 body = {"error": error_of(error)}
                 return JSONResponse(body, openai_status(error))
             except RequestValidationError as error:
-                body = {"error": error_of(_malformed(error))}
-                return JSONResponse(body, HTTPStatus.BAD_REQUEST)
+                first = error.errors()[0]
+                place = ".".join(str(part) for part in first["loc"][1:])
+                unfit = Unfit(f"{place}: {first['msg']}.", place)
+                if first["type"] == "json_invalid" or not place:
+                    unfit = Unfit("The body must be a JSON object.")
+                return JSONResponse({"error": error_of(unfit)}, HTTPStatus.BAD_REQUEST)
 
         return told
-
-
-def _malformed(error: RequestValidationError) -> Unfit:
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"][1:])
-    if first["type"] == "json_invalid" or not place:
-        return Unfit("The body must be a JSON object.")
-    return Unfit(f"{place}: {first['msg']}.", place)

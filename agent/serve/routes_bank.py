@@ -2,13 +2,11 @@
 
 A change says which version of an item it is about (in its body, or by `If-Match`); where that
 is not the one that stands, somebody else was faster, and nothing is changed.
-
-Reflections of the bank as the page shows them, and words by which they are looked up.
 """
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
@@ -66,25 +64,14 @@ async def with_words(
     """The latest items that hold all the words somewhere, in whatever case."""
     wanted = words.casefold().split()
     found: list[BankItem] = []
-    async for item in _items(bank, standing, before):
-        reflection = item.reflection
-        text = " ".join((reflection.question, reflection.rubrics, reflection.takeaways))
-        if _holds(text.casefold(), wanted):
-            found.append(item)
-        if len(found) == limit:
-            break
-    return found
-
-
-async def _items(bank: RubricBank, standing: Standing, before: int) -> AsyncIterator[BankItem]:
-    while page := await bank.page(standing, _BATCH, before):
+    while len(found) < limit and (page := await bank.page(standing, _BATCH, before)):
         for item in page:
-            yield item
+            told = item.reflection
+            text = f"{told.question} {told.rubrics} {told.takeaways}".casefold()
+            if all(word in text for word in wanted):
+                found.append(item)
         before = page[-1].since
-
-
-def _holds(text: str, words: Sequence[str]) -> bool:
-    return all(word in text for word in words)
+    return found[:limit]
 
 
 BY = "web page"

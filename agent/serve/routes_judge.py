@@ -1,10 +1,7 @@
 """`/api/runs/{run}/judgement`, `/judge` and `/rate`: how good a run was, by a judge and a person.
 
-Judging is asked for and goes on in the background; its state is looked at until it is done.
-
-A run's judgement as the page shows it: stage by stage, criterion by criterion.
-
-Judging that was asked for: one run after another, in the background, each with its state.
+Judging is asked for and goes on in the background, one run after another; its state is looked at
+until it is done. A judgement is shown stage by stage, criterion by criterion.
 """
 
 import asyncio
@@ -154,13 +151,9 @@ class JudgingJobs:
                 # Nobody awaits this task: a fault that is not told here is told nowhere.
                 job.error = f"rubricem itself failed: {error!r}"
             job.state = "failed" if job.error else "done"
-        self._forget()
-
-    def _forget(self) -> None:
-        """The oldest of the jobs that ended, beyond those that are kept."""
         ended = [run for run, job in self._jobs.items() if job.ended]
-        for run in ended[: max(0, len(ended) - KEPT)]:
-            del self._jobs[run]
+        for oldest in ended[: max(0, len(ended) - KEPT)]:
+            del self._jobs[oldest]
 
 
 OpenJudge = Callable[[], AbstractAsyncContextManager[InnerJudge]]

@@ -1,9 +1,7 @@
 """`/mcp`: the agent's tools for MCP clients, by streamable HTTP, over the runs of the desk.
 
 The SDK is loaded, and the tools are opened, by the first who asks for them. The guard before all
-routes has checked host, origin and token by then.
-
-The tools over the desk of a server: its runs and its model; no key of it is told.
+routes has checked host, origin and token by then. No key of the server is told.
 """
 
 import asyncio
@@ -20,10 +18,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rubricem.agent.learning.lessons import local_model
 from rubricem.agent.mcp.workbench import Tell, Workbench
-from rubricem.agent.serve.desk import RunAsked, RunDesk
+from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.openai import OpenAIRuns
 from rubricem.agent.serve.refusals import RequestRefused
-from rubricem.agent.serve.routes_runs import for_others
+from rubricem.agent.serve.requests import RunAsked
+from rubricem.agent.serve.routes_exports import for_others
 from rubricem.judge.build import LocalModel
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import AnswerFormat, Trajectory

@@ -1,22 +1,15 @@
 """`/api/uploads`: documents that a browser sends, to be searched as a source by name.
 
-The body is read piece by piece and given up as soon as it is larger than what is taken.
-
-Documents that people uploaded: a folder of the data directory for each set of them.
-
     uploads/NAME/DOCUMENT    as it was sent; never unpacked or run
     uploads/.new-*           a set on its way; what a kill left is removed by the next one
 
-A document is in its place whole or not at all, and a new set appears at once. Nothing here
-follows a link. Everything blocks.
+A body is read piece by piece and given up as soon as it is larger than what is taken; what each
+may bring is reserved before it comes. A document is in its place whole or not at all, and a new
+set appears at once. Nothing here follows a link.
 
-Names of uploaded documents and their folders: one path component, the same on every system.
-
-A name is looked at as it is and in its compatibility form (Unicode NFKC), so that no look-alike
-of a separator or a dot passes. It is refused rather than mended: nothing is stored under a name
-that nobody gave.
-
-Room for uploads on their way: what each of them may bring is reserved before it comes.
+A name is one path component, the same on every system. It is looked at as it is and in its
+compatibility form (Unicode NFKC), so that no look-alike of a separator or a dot passes, and is
+refused rather than mended: nothing is stored under a name that nobody gave.
 """
 
 import asyncio
@@ -36,8 +29,8 @@ from fastapi import APIRouter, Request
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from rubricem.agent.serve.desk import UPLOADED, UPLOADS
 from rubricem.agent.serve.refusals import RequestRefused, conflict
+from rubricem.agent.serve.requests import UPLOADED, UPLOADS
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
 from rubricem.memory.bank.events import sync_folder
@@ -109,7 +102,7 @@ _BEGINNINGS = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
 
 
 class Uploads:
-    """The uploads of one data directory. Raises Refused for what is not taken."""
+    """The uploads of one data directory. Raises Refused for what is not taken; it all blocks."""
 
     def __init__(self, data_dir: Path, most: int = ALL_BYTES) -> None:
         """`most`: bytes in all folders together."""
@@ -121,7 +114,11 @@ class Uploads:
 
     def shown(self, name: str) -> dict[str, Any]:
         """A folder and its documents."""
-        documents = [_document_json(path) for path in _documents(self._held(name))]
+        documents = []
+        for path in _documents(self._held(name)):
+            state = path.stat()
+            changed = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
+            documents.append({"name": path.name, "bytes": state.st_size, "changed_at": changed})
         return {
             "name": name,
             "source": UPLOADED + name,
@@ -140,7 +137,11 @@ class Uploads:
         self._see_room(folder, named)
         with writable(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._sweep()
+            # What a process that was killed left; one that works on it holds it for less.
+            until = datetime.now(UTC).timestamp() - 3600
+            for path in self.folder.glob(f"{_NEW}*"):
+                if path.lstat().st_mtime < until:
+                    shutil.rmtree(path, ignore_errors=True)
             new = self.folder / f"{_NEW}{uuid.uuid4().hex}"
             try:
                 new.mkdir()
@@ -209,13 +210,6 @@ class Uploads:
             sync_folder(place)
         sync_folder(self.folder)
 
-    def _sweep(self) -> None:
-        """Remove what a process that was killed left; one that works on it holds it for less."""
-        until = datetime.now(UTC).timestamp() - 3600
-        for path in self.folder.glob(f"{_NEW}*"):
-            if path.lstat().st_mtime < until:
-                shutil.rmtree(path, ignore_errors=True)
-
 
 def _named(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
     named: dict[str, BinaryIO] = {}
@@ -264,12 +258,6 @@ def _documents(folder: Path) -> Iterator[Path]:
 
 def _is_own_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
-
-
-def _document_json(path: Path) -> dict[str, Any]:
-    state = path.stat()
-    changed = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
-    return {"name": path.name, "bytes": state.st_size, "changed_at": changed}
 
 
 def _unknown(what: str) -> RequestRefused:

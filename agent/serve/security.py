@@ -6,13 +6,8 @@ CSRF       changing requests carry a header that no other site can send without 
 token      where the server can be reached from elsewhere: a bearer token, or the cookie of a login
 limits     sizes of bodies, and requests of one address within a time
 
-A refusal is a sentence and a remedy. Every reply forbids the page all that it does not need.
-
-The middleware in front of all routes: checks a request, counts its body, sends our headers.
-
-How many requests one address may send: so many at once, and so many a second from then on.
-
-The token of a server that others can reach: made once, kept for its owner alone.
+A refusal is a sentence and a remedy. Every reply forbids the page all that it does not need. The
+token is made once and kept for its owner alone.
 """
 
 import errno

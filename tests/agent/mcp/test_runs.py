@@ -17,7 +17,8 @@ from rubricem import research
 from rubricem.agent.cli import main
 from rubricem.agent.research.events import Event, SourceProgress, ToolCalled, ToolReturned
 from rubricem.agent.research.setup import CHOICES, choices_of
-from rubricem.agent.serve.routes_runs import exports_router, for_others
+from rubricem.agent.serve.routes_exports import for_others
+from rubricem.agent.serve.routes_exports import router as exports_router
 from rubricem.agent.settings import Settings, ToolServer, load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore

@@ -17,7 +17,8 @@ import pypdf
 import pytest
 from pydantic import SecretStr
 
-from rubricem.agent.serve.routes_runs import exports_router, file_name
+from rubricem.agent.serve.routes_exports import file_name
+from rubricem.agent.serve.routes_exports import router as exports_router
 from rubricem.agent.settings import Settings
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Segment, Source, Stage, Trajectory

@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.serve.desk import RunAsked, settings_for
 from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.requests import RunAsked, settings_for
 from rubricem.agent.serve.routes_uploads import (
     REQUEST_BYTES,
     REQUEST_FILES,
