@@ -1,14 +1,8 @@
-"""Every slash command, in the order in which help lists them.
+"""What is entered in the chat: a question, or a slash command of the table at the end.
 
-Slash commands: a table of names, what each takes and does, and the words that complete it.
-
-Commands on the latest answer: its plan, sources and citations, its scores, its file.
-
-Commands beside the answers: the memory, the budgets, help, and leaving.
-
-Commands on threads: listed and opened, branched, named, gone on with, begun.
-
-A question asked or gone on with in the chat: watched, shown, and its end told.
+Commands are on the latest answer (its plan, sources, citations, scores, its file), on threads
+(listed, opened, branched, named, gone on with, begun), and beside both (the memory, the budgets,
+help, leaving). Each is a function of the talk, of its argument and of ^C as it is heard now.
 """
 
 import asyncio
@@ -20,6 +14,7 @@ from rich.text import Text
 
 from rubricem.agent.chat.session import Conversing, Terminal
 from rubricem.agent.cli.ask import BUDGETS
+from rubricem.agent.cli.options import counted
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.reports.cited import Citation, CitedAnswer
 from rubricem.agent.reports.report import SUFFIXES, facts, recalled_lines, whereabouts, write_report
@@ -130,7 +125,7 @@ async def sources(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     """List what the answer cites, and what was found besides."""
     trajectory, answer = talk.answer()
     for source in answer.sources:
-        talk.terminal.say(_listed(answer, source))
+        talk.terminal.say(_source_line(answer, source))
     cited = {source.id for source in answer.sources}
     for source in (each for each in trajectory.sources if each.id not in cited):
         talk.terminal.say(f" {source.id:>3}  {one_line(source.title, 90)}", style="dim")
@@ -155,7 +150,11 @@ async def cite(talk: Talk, argument: str, interrupts: Interrupts) -> None:
         talk.terminal.say(_claim(citation))
     where = [one_line(source.title), *whereabouts(source), f"found by {one_line(source.query)!r}"]
     talk.terminal.say(f"{source.id}: {' - '.join(filter(None, where))}", style="bold")
-    talk.terminal.say(_passage(source, [c.quote for c in answer.of(source)]))
+    passage = Text(printable(source.text), style="italic")
+    for citation in answer.of(source):
+        if citation.quote:
+            passage.highlight_words([printable(citation.quote)], "bold underline")
+    talk.terminal.say(passage)
 
 
 async def export(talk: Talk, argument: str, interrupts: Interrupts) -> None:
@@ -214,7 +213,7 @@ def citations(talk: Talk) -> Words:
     return [(str(n), one_line(s.title, 60)) for n, s in enumerate(answer.sources, 1)]
 
 
-def _listed(answer: CitedAnswer, source: Source) -> Text:
+def _source_line(answer: CitedAnswer, source: Source) -> Text:
     found = answer.of(source)
     text = Text.assemble(
         (f"[{found[0].number}]", "cyan"),
@@ -236,13 +235,6 @@ def _claim(citation: Citation) -> Text:
         "\n    ",
         (said, _VERDICTS[citation.verdict]),
     )
-
-
-def _passage(source: Source, quotes: list[str]) -> Text:
-    text = Text(printable(source.text), style="italic")
-    for quote in filter(None, quotes):
-        text.highlight_words([printable(quote)], "bold underline")
-    return text
 
 
 FOUND = 5
@@ -368,13 +360,13 @@ async def threads(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     """List the threads, or open one by its name or number in the list."""
     listing = await asyncio.to_thread(talk.conversing.conversations.listed)
     if argument:
-        await open_thread(talk, _named(listing.conversations, argument))
+        await open_thread(talk, _thread_named(listing.conversations, argument))
         return
     here = talk.conversing.thread
     for number, thread in enumerate(listing.conversations[:LISTED], 1):
         mark = "*" if here and here.id == thread.id else " "
         when = thread.changed_at.astimezone().strftime("%Y-%m-%d %H:%M")
-        count = f"{len(thread.runs)} question{'' if len(thread.runs) == 1 else 's'}"
+        count = counted(len(thread.runs), "question")
         about = one_line(talk.conversing.title(thread), 60)
         branch = "  (branch)" if thread.parent else ""
         talk.terminal.say(f"{mark}{number:>3}  {thread.id}  {when}  {count:<12} {about}{branch}")
@@ -418,10 +410,8 @@ async def branch(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     """Go on from an earlier question in a thread of its own."""
     number = number_of(argument, "a question of this thread") if argument else None
     branched = await talk.conversing.branch(number)
-    talk.terminal.say(
-        f"A branch of {len(branched.runs)} question{'' if len(branched.runs) == 1 else 's'}; "
-        "the other thread stays as it is."
-    )
+    count = counted(len(branched.runs), "question")
+    talk.terminal.say(f"A branch of {count}; the other thread stays as it is.")
 
 
 async def rename(talk: Talk, argument: str, interrupts: Interrupts) -> None:
@@ -456,7 +446,7 @@ def numbers(talk: Talk) -> Words:
     return [(str(n), one_line(question, 50)) for n, (question, _) in enumerate(questions, 1)]
 
 
-def _named(known: tuple[Conversation, ...], name: str) -> str:
+def _thread_named(known: tuple[Conversation, ...], name: str) -> str:
     """The id that a name or number in the list means."""
     if any(thread.id == name for thread in known):
         return name

@@ -1,6 +1,7 @@
-"""The prompt: keys, history, completion of slash commands, and a toolbar of what is in force.
+"""The chat from its first prompt to its last: on a terminal, or line by line from a pipe.
 
-The chat from its first prompt to its last: on a terminal, or line by line from a pipe.
+On a terminal the prompt has keys, a history, completion of slash commands, and a toolbar of what is
+in force.
 """
 
 import os
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rubricem.agent.chat.commands import COMMANDS, FAILED, Talk, ask, one_of, open_thread, split
 from rubricem.agent.chat.session import Conversing, Terminal
 from rubricem.agent.cli.ask import LATEST
+from rubricem.agent.cli.options import counted
 from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE, Interrupts
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.research.question import Budgets
@@ -40,7 +42,7 @@ def open_line(talk: Talk) -> "PromptSession[str]":
 
     path = history_file(talk.conversing.settings.data_dir)
     return PromptSession(
-        message=lambda: [("bold", f"{_number(talk.conversing)}> ")],
+        message=lambda: [("bold", f"{len(talk.conversing.runs) + 1}> ")],
         multiline=True,
         prompt_continuation=lambda width, line, wrapped: " " * (width - 2) + "\u2026 ",
         history=FileHistory(str(path)),
@@ -104,10 +106,6 @@ def _limits(budgets: Budgets) -> str:
     ]
     shown = ", ".join(filter(None, limits))
     return f"each at most {shown}" if shown else "no budget"
-
-
-def _number(conversing: Conversing) -> int:
-    return len(conversing.thread.runs if conversing.thread else ()) + 1
 
 
 def _completer(talk: Talk):  # type: ignore[no-untyped-def]
@@ -183,9 +181,7 @@ def _tell_left(talk: Talk) -> None:
     if talk.terminal.attended and thread:
         talk.terminal.tell(f"Go on with this thread: rubricem chat --resume {thread.id}")
     if settings.memory == "on" and (waiting := len(queued(RunStore(settings.data_dir)))):
-        talk.terminal.tell(
-            f"{waiting} run{'' if waiting == 1 else 's'} can be learnt from: rubricem learn"
-        )
+        talk.terminal.tell(f"{counted(waiting, 'run')} can be learnt from: rubricem learn")
 
 
 def _begun(conversations: ConversationStore, thread: str) -> str:
@@ -207,7 +203,7 @@ async def _talk(talk: Talk) -> None:
         talk.terminal.say("Ask a question; /help lists the commands, ^D leaves.", style="dim")
     elif settings.approve_plan or settings.clarify:
         talk.terminal.tell(NOBODY_HERE)
-    async for line in _entered(talk) if attended else _piped():
+    async for line in _entered(talk):
         if line.strip():
             done = await _worked(talk, line)
             if not done and not attended:
@@ -240,7 +236,11 @@ async def _worked(talk: Talk, line: str) -> bool:
 
 
 async def _entered(talk: Talk) -> AsyncIterator[str]:
-    """What the person enters, until they leave by ^D; ^C empties the line."""
+    """The lines of a pipe; what a person enters until they leave by ^D, ^C empties the line."""
+    if not talk.terminal.attended:
+        for piped in sys.stdin:
+            yield piped
+        return
     line = open_line(talk)
     while True:
         try:
@@ -249,9 +249,3 @@ async def _entered(talk: Talk) -> AsyncIterator[str]:
             continue
         except EOFError:
             return
-
-
-async def _piped() -> AsyncIterator[str]:
-    """The lines of standard input."""
-    for line in sys.stdin:
-        yield line

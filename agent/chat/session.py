@@ -1,13 +1,12 @@
-"""A person's place in a thread of questions: what is asked, gone on with, branched, counted.
+"""A person's place in a thread of questions, and the terminal that they sit at.
 
-Knows nothing of a terminal. A run is written down and put into its thread before any work is
-done for it, so that whatever ends the process, the question is there when the thread is opened
-again.
+`Conversing` knows nothing of a terminal. A run is written down and put into its thread before any
+work is done for it, so that whatever ends the process, the question is there when the thread is
+opened again.
 
-What the chat says and shows, and how a piece of its work is interrupted.
-
-^C once ends a run with what there is; ^C again, or where no run goes on, abandons the work at
-once, which can be gone on with later. The chat itself goes on in either case.
+`Terminal` says and shows, and interrupts: ^C once ends a run with what there is; ^C again, or where
+no run goes on, abandons the work at once, which can be gone on with later. The chat itself goes on
+in either case.
 """
 
 import asyncio
@@ -62,14 +61,19 @@ class Conversing:
     """by the thread's runs"""
     _usages: dict[str, Usage] = field(default_factory=dict)
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """Those of the thread, the latest last."""
+        return self.thread.runs if self.thread else ()
+
     async def ask(self, question: str, watch: ChatWatch) -> Trajectory:
         """Ask the next question of the thread."""
-        run, earlier = new_thread(), self.thread.runs if self.thread else ()
+        run = new_thread()
         ask = replace(
             template_of(self.settings),
             question=question,
             budgets=budgets_of(self.settings),
-            earlier=earlier,
+            earlier=self.runs,
         )
         await asyncio.to_thread(self._write_down, run, request_of(ask, self.researcher.choices))
         return await self._run(run, ask, watch)
@@ -93,7 +97,7 @@ class Conversing:
 
     async def branch(self, number: int | None) -> Conversation:
         """Go on from a question, the latest without a number, in a thread of its own."""
-        runs = self.thread.runs if self.thread else ()
+        runs = self.runs
         if self.thread is None or not runs:
             raise SettingsError("There is nothing to branch off yet.", "Ask a question first.")
         if number is not None and not 1 <= number <= len(runs):
@@ -109,7 +113,7 @@ class Conversing:
     def unfinished(self) -> str | None:
         """The latest run of the thread that has not come to its end."""
         store = self.researcher.store
-        for run in reversed(self.thread.runs if self.thread else ()):
+        for run in reversed(self.runs):
             try:
                 if not store.ended(run) or store.load(run).status not in _OVER:
                     return run
@@ -128,7 +132,7 @@ class Conversing:
 
     def questions(self) -> list[tuple[str, str]]:
         """Each question of the thread, and how its run ended."""
-        return [self._told(run) for run in (self.thread.runs if self.thread else ())]
+        return [self._told(run) for run in self.runs]
 
     def title(self, thread: Conversation) -> str:
         """What a thread is about: its title, or its first question."""
@@ -155,7 +159,7 @@ class Conversing:
     def _read(self) -> tuple[str, ...]:
         """Take up the thread's ended runs."""
         problems = []
-        for run in self.thread.runs if self.thread else ():
+        for run in self.runs:
             try:
                 if self.researcher.store.ended(run):
                     self.last = self.researcher.store.load(run)
@@ -220,13 +224,20 @@ class Terminal:
     def watching(self, question: str, interrupts: Interrupts) -> Iterator[ChatWatch]:
         """Show a run while it is worked on; the person here is asked where it asks."""
         person, _ = person_here(interrupts)
+
+        def listen(event: Event) -> None:
+            if isinstance(event, PersonAsked):
+                # They see what they type while they are asked.
+                seen(event.waiting)
+            view(event)
+
         with (
             _typing_unseen() as seen,
             live_view(question, quiet=self.quiet) as view,
-            self._heard_by(_seeing(view, seen)) as listener,
+            self._heard_by(listen),
             interrupts.running() as stop,
         ):
-            yield ChatWatch(listener, stop, person)
+            yield ChatWatch(listen, stop, person)
 
     async def interruptible(self, work: Callable[[Interrupts], Awaitable[T]]) -> T | None:
         """What the work comes to; None where ^C ended it."""
@@ -259,17 +270,6 @@ def _into(show: Callable[[str], None], doing: str) -> Listener:
     def listen(event: Event) -> None:
         if isinstance(event, SourceProgress):
             show(escape(f"{doing}: {one_line(event.message)}"))
-
-    return listen
-
-
-def _seeing(view: Listener, seen: Callable[[bool], None]) -> Listener:
-    """The view's listener, with the echo of keys back while a person is asked."""
-
-    def listen(event: Event) -> None:
-        if isinstance(event, PersonAsked):
-            seen(event.waiting)
-        view(event)
 
     return listen
 

@@ -28,6 +28,7 @@ ENTER, ALT_ENTER, TAB, CTRL_C, CTRL_D, UP = "\r", "\x1b\r", "\t", "\x03", "\x04"
 ROWS, COLUMNS = 50, 140
 WHERE = b"\x1b[6n"
 """the question at which row the cursor stands"""
+QUESTION = "What does lru_cache do with maxsize None?"
 FOLLOW_UP = "And in Python 3.12?"
 
 

@@ -1,8 +1,6 @@
 """The chat without a terminal, and its parts: lines in, reports out, nothing lost."""
 
 import json
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,35 +14,21 @@ from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
-from tests.conftest import COMMAND, ROOT
 from tests.support.policies import researching
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.terminal import FOLLOW_UP, turns, where
-from tests.support.waiting import PATIENCE
-
-QUESTION = "What does lru_cache do with maxsize None?"
+from tests.support.terminal import FOLLOW_UP, QUESTION, turns, where
 
 
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    folder = tmp_path / "documents"
-    folder.mkdir()
-    (folder / "cache.md").write_text(
-        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
-    )
-    return folder
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
-
-
-def chat(server: ScriptedServer, documents: Path, *lines: str, resume: str = "") -> Result:
-    arguments = ["--resume", resume] if resume else []
+def chat(
+    server: ScriptedServer,
+    documents: Path,
+    *lines: str,
+    resume: str = "",
+    more: tuple[str, ...] = (),
+) -> Result:
+    arguments = ["chat", *(["--resume", resume] if resume else []), *more]
     entered = "".join(f"{line}\n" for line in lines)
-    return CliRunner().invoke(main, ["chat", *arguments, *where(server, documents)], input=entered)
+    return CliRunner().invoke(main, [*arguments, *where(server, documents)], input=entered)
 
 
 def test_lines_are_questions_of_one_thread(documents: Path, data_dir: Path):
@@ -166,15 +150,14 @@ def test_the_history_is_its_owners_alone(tmp_path: Path):
     assert path.stat().st_mode & 0o777 == 0o600 and path.read_text() == "+what was asked\n"
 
 
-def test_reports_are_exported_under_the_name_of_their_run(documents: Path, data_dir: Path):
+def test_reports_are_exported_under_the_name_of_their_run(
+    documents: Path, data_dir: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(documents)
     with ScriptedServer(turns) as server:
-        arguments = [*COMMAND, "chat", "--quiet", *where(server, documents)]
-        lines = f"{QUESTION}\n/export json\n/export report.md\n/rate 5 good\n/export x.exe\n"
-        done = subprocess.run(
-            arguments, input=lines, cwd=documents, capture_output=True, text=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=PATIENCE,
-        )  # fmt: skip
-    assert done.returncode == 1 and done.stderr.startswith("error: 'x.exe' names no format")
+        lines = (QUESTION, "/export json", "/export report.md", "/rate 5 good", "/export x.exe")
+        done = chat(server, documents, *lines, more=("--quiet",))
+    assert done.exit_code == 1 and done.stderr.startswith("error: 'x.exe' names no format")
     (thread,) = ConversationStore(data_dir).listed().conversations
     kept = json.loads((documents / f"rubricem-{thread.runs[0]}.json").read_text())
     assert kept["question"] == QUESTION

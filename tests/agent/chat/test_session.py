@@ -18,26 +18,11 @@ from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.rubrics import BufferStore, RubricBuffer
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage
-from tests.agent.chat.test_commands import QUESTION
 from tests.support.judges import FixedReader
 from tests.support.policies import researching
 from tests.support.scripted_server import ScriptedServer
-from tests.support.terminal import FOLLOW_UP, turns, where
+from tests.support.terminal import FOLLOW_UP, QUESTION, turns, where
 from tests.support.values import item, trajectory
-
-
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    folder = tmp_path / "documents"
-    folder.mkdir()
-    (folder / "cache.md").write_text("# lru_cache\n\nWith None it is an unbounded cache.\n")
-    return folder
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
 
 
 def command(

@@ -16,6 +16,7 @@ from tests.support.terminal import (
     CTRL_D,
     ENTER,
     FOLLOW_UP,
+    QUESTION,
     TAB,
     UP,
     Session,
@@ -26,24 +27,6 @@ from tests.support.terminal import (
     where,
 )
 
-QUESTION = "What does lru_cache do with maxsize None?"
-
-
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    folder = tmp_path / "documents"
-    folder.mkdir()
-    (folder / "cache.md").write_text(
-        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
-    )
-    return folder
-
-
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
-
 
 def leave(session: Session) -> int:
     session.expect(">")
@@ -52,10 +35,7 @@ def leave(session: Session) -> int:
 
 
 def test_a_follow_up_and_its_citation(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(turns) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
         chat.ask(QUESTION, 1)
         chat.expect("It is an unbounded cache [1].", "Sources", "cache.md")
         chat.ask(FOLLOW_UP, 2)
@@ -81,10 +61,7 @@ def test_a_follow_up_and_its_citation(documents: Path, data_dir: Path):
 def test_a_question_of_several_lines_is_sent_whole_and_is_in_the_history(
     documents: Path, data_dir: Path
 ):
-    with (
-        ScriptedServer(turns) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
         chat.expect("1>")
         chat.type("What does lru_cache do")
         chat.type(ALT_ENTER)
@@ -99,10 +76,7 @@ def test_a_question_of_several_lines_is_sent_whole_and_is_in_the_history(
 
 
 def test_commands_and_their_arguments_are_completed(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(turns) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
         chat.expect("1>")
         chat.type("/exp")
         chat.expect("/export", "write the report into a file")
@@ -120,10 +94,7 @@ def test_commands_and_their_arguments_are_completed(documents: Path, data_dir: P
 
 
 def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(hanging) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(hanging) as server, chatting(*where(server, documents)) as chat:
         chat.ask(QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask(FOLLOW_UP, 2)
@@ -186,10 +157,7 @@ def test_after_a_kill_the_thread_is_there_and_nothing_finished_is_asked_again(
 
 @pytest.mark.slow
 def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(turns) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
         chat.ask(QUESTION, 1)
         chat.expect("unbounded cache [1].")
         chat.ask("Is it thread-safe?", 2)
@@ -210,10 +178,7 @@ def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data_dir: Pa
 
 @pytest.mark.slow
 def test_a_plan_is_approved_in_the_chat_once_that_is_on(documents: Path, data_dir: Path):
-    with (
-        ScriptedServer(turns) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
         chat.expect("1>")
         chat.enter("/plan on")
         chat.expect("shown to you")
@@ -234,10 +199,7 @@ def test_what_a_page_says_cannot_act_on_the_terminal(documents: Path, data_dir: 
     (documents / "cache.md").write_text(
         "# lru_cache\n\nlru_cache maxsize None is an unbounded cache \x1b]0;owned\x07\x1b[31mred.\n"
     )
-    with (
-        ScriptedServer(turns) as server,
-        chatting(*where(server, documents)) as chat,
-    ):
+    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
         chat.ask(QUESTION, 1)
         chat.expect("unbounded cache [1].", "2>")
         chat.enter("/cite 1")
