@@ -339,22 +339,10 @@ async def trace_row(
     except JudgeError as error:
         return f"too long for the student: {error}"
     written = (*await student.encode(trace.text), *await _end_of_turn(student))
-    before, length = len(prefix), len(prefix) + len(written)
+    before = len(prefix)
     mask = (0,) * before + (1,) * len(written)
-    return TrainRow(
-        id=f"{pair.id}:sft",
-        group=pair.id,
-        trajectory=pair.id,
-        objective="sft",
-        policy_version=trace.teacher,
-        ids=(*prefix, *written),
-        prompt_tokens=before,
-        loss_mask=mask,
-        advantages=tuple(map(float, mask)),
-        behaviour_logprobs=(0.0,) * length,
-        stages=(NO_STAGE,) * length,
-        ratio_allowed=False,
-    )
+    stages = (NO_STAGE,) * len(mask)
+    return TrainRow.imitation(pair.id, trace.teacher, (*prefix, *written), before, mask, stages)
 
 
 async def _end_of_turn(student: TokenPolicy) -> tuple[int, ...]:

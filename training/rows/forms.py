@@ -1,13 +1,4 @@
-"""From a collecting run to training rows.
-
-Free rollouts that were judged give policy rows and, where there are reflections, those; forced
-traces and those of a teacher give rows for imitation. What was sampled keeps its ids; traces,
-and transcripts of a chat-only server, need a tokeniser and are never good for a policy-gradient
-ratio.
-
-A collecting run compiled to rows, with the embedded model's tokeniser where text has no ids.
-
-Every form that a collected run can be exported to, and what is told of it in sentences.
+"""What a collecting run becomes for a trainer: rows, and every other form it is exported to.
 
 rows      training rows, one JSON object a line
 sft       accepted trajectories as conversations
@@ -16,27 +7,30 @@ jsonl     trajectories with their judgements
 parquet   rows or trajectories as one table
 hf        the same as a folder for `datasets.load_from_disk`
 
-Accepted trajectories as conversations, for imitation by any trainer that reads chats.
+Free rollouts that were judged give policy rows and, where there are reflections, those; forced
+traces and those of a teacher give rows for imitation. What was sampled keeps its ids; traces,
+and transcripts of a chat-only server, need a tokeniser and are never good for a policy-gradient
+ratio.
 
-As it is trained in RubricEM (arXiv:2605.10899, appendix B.2): the system prompt, the question,
-and one long turn of the assistant, of which the spans that it did not write itself (tool output,
-notes of the runner) are to be left out of the loss. Trainers that take no spans read the same
-as token rows with a mask. Forced traces are re-cast as free mode writes them.
+A conversation is trained as in RubricEM (arXiv:2605.10899, appendix B.2): the system prompt, the
+question, and one long turn of the assistant, of which the spans that it did not write itself (tool
+output, notes of the runner) are to be left out of the loss. Trainers that take no spans read the
+same as token rows with a mask.
 
-A run's trajectories with what the judge said of them: whole groups, or one line each.
+Of a preference pair, in the form that preference trainers read, `prompt`, `chosen` and `rejected`
+are lists of messages, with where they come from beside them: of each group the best and the worst,
+where they are far enough apart. What is compared is a trajectory's return, which is that of its
+first stage, or the score of one stage; who has none of it is in no pair.
 
-Preference pairs: of each group the best and the worst, where they are far enough apart.
-
-In the form that preference trainers read: `prompt`, `chosen` and `rejected` as lists of messages,
-with where they come from beside them. What is compared is a trajectory's return, which is that
-of its first stage, or the score of one stage; who has none of it is in no pair.
+All forms stand in one module, since they share who reads a run and how it is told of.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Literal
@@ -81,13 +75,10 @@ from rubricem.training.rows.credit import (
     stage_returns,
 )
 from rubricem.training.rows.imitate import (
-    RecastTurn,
     breaking,
     free_turns,
     imitation_row,
-    imitation_rows,
     sft_row,
-    sft_rows,
     unaccepted,
     unfit,
 )
@@ -216,11 +207,18 @@ async def each_row(
         async for found in _imitation_rows(run, tokeniser, rules):
             yield found
         return
-    for group in judged_groups(run):
-        for found in (await _policy_rows(group, tokeniser, rule)).each():
+    for judged in judged_groups(run):
+        group = judged.rollouts
+        if tokeniser is not None:
+            members = [await _with_ids(t, tokeniser) for t in group.trajectories]
+            group = group.model_copy(update={"trajectories": tuple(members)})
+        judgements = [judgement for judgement in judged.judgements if judgement]
+        for found in policy_rows(group, judgements, rule, name=judged.record.id).each():
             yield found
-    for found in _reflection_rows(run):
-        yield found
+    version = run.manifest().policy_version
+    for _, members in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
+        for found in reflection_rows(list(members), policy_version=version).each():
+            yield found
 
 
 def needs_tokeniser(run: RunDirectory) -> bool:
@@ -248,25 +246,10 @@ async def _imitation_rows(
             yield await sft_row(trace, tokeniser, manifest.tool_calls, broken)
 
 
-async def _policy_rows(judged: JudgedGroup, tokeniser: Tokeniser | None, rule: RowRule) -> Compiled:
-    group = judged.rollouts
-    if tokeniser is not None:
-        members = [await _with_ids(t, tokeniser) for t in group.trajectories]
-        group = group.model_copy(update={"trajectories": tuple(members)})
-    judgements = [judgement for judgement in judged.judgements if judgement]
-    return policy_rows(group, judgements, rule, name=judged.record.id)
-
-
 async def _with_ids(trajectory: Trajectory, tokeniser: Tokeniser) -> Trajectory:
     if token_sequence(trajectory.segments) is not None:
         return trajectory
     return await retokenised(trajectory, tokeniser)
-
-
-def _reflection_rows(run: RunDirectory) -> Iterator[TrainRow | str]:
-    version = run.manifest().policy_version
-    for _, members in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
-        yield from reflection_rows(list(members), policy_version=version).each()
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,15 +294,10 @@ async def compiled_traces(folder: Path, model: str, rules: Collection[Rule] = ()
     `rules`: the rejection rules beyond the first four.
     """
     run = RunDirectory(folder)
-    manifest, traces = run.manifest(), run.trajectories()
-    broken = breaking(rules)
+    run.manifest()
     async with _loaded(model) as loaded:
-        tokeniser = loaded.tokeniser
-        if manifest.decoding is Decoding.FREE:
-            found = await imitation_rows(traces, tokeniser, broken)
-        else:
-            found = await sft_rows(traces, tokeniser, tool_calls=manifest.tool_calls, broken=broken)
-    return replace(found, rows=tuple(map(loaded.known, found.rows)))
+        found = [row async for row in _imitation_rows(run, loaded.tokeniser, rules)]
+    return compiled(loaded.known(row) if isinstance(row, TrainRow) else row for row in found)
 
 
 @asynccontextmanager
@@ -396,8 +374,14 @@ def conversation(
     turns = free_turns(trajectory) if forced else []
     if reason := unfit(trajectory, turns, broken) if forced else unaccepted(trajectory, broken):
         return reason
-    written = _recast(turns) if forced else written_by(trajectory)
-    opening = _recast_opening(trajectory, tool_calls) if forced else opening_of(trajectory)
+    if forced:
+        written = _joined(
+            piece for turn in turns for piece in ((turn.text, True), (turn.tool_output, False))
+        )
+        question = user_message(trajectory.question, trajectory.answer_format)
+        opening = _messages(system_prompt(tool_calls), question)
+    else:
+        written, opening = written_by(trajectory), opening_of(trajectory)
     return ExportedConversation(
         id=f"{trajectory.id}:conversation",
         trajectory=trajectory.id,
@@ -413,7 +397,11 @@ def opening_of(trajectory: Trajectory) -> tuple[ChatMessage, ...]:
     """What stands before the assistant's turn, without a scaffold."""
     bare = without_scaffold(trajectory)
     user = "".join(s.text for s in bare.segments if s.kept and s.stage is None)
-    return ChatMessage(role="system", content=bare.system), ChatMessage(role="user", content=user)
+    return _messages(bare.system, user)
+
+
+def _messages(system: str, user: str) -> tuple[ChatMessage, ...]:
+    return ChatMessage(role="system", content=system), ChatMessage(role="user", content=user)
 
 
 def written_by(trajectory: Trajectory) -> Written:
@@ -433,24 +421,6 @@ def _joined(pieces: Iterable[tuple[str, bool]]) -> Written:
             start = spans.pop()[0]
         spans.append((start, len(text)))
     return Written(message=ChatMessage(role="assistant", content=text), untrained=tuple(spans))
-
-
-def _recast(turns: Iterable[RecastTurn]) -> Written:
-    return _joined(_pieces(turns))
-
-
-def _pieces(turns: Iterable[RecastTurn]) -> Iterator[tuple[str, bool]]:
-    for turn in turns:
-        yield turn.text, True
-        yield turn.tool_output, False
-
-
-def _recast_opening(trajectory: Trajectory, tool_calls: int) -> tuple[ChatMessage, ...]:
-    question = user_message(trajectory.question, trajectory.answer_format)
-    return (
-        ChatMessage(role="system", content=system_prompt(tool_calls)),
-        ChatMessage(role="user", content=question),
-    )
 
 
 By = Literal["return", "plan", "research", "review", "answer"]
@@ -587,9 +557,14 @@ async def export_run(folder: Path, form: Form, out: Path, options: ExportOptions
         results = each_compiled(folder, rule, options.model, options.rules)
         return await _rows(results, form, out)
     if form == "sft":
-        return _lines(out, _conversations(run, options), "conversations")
+        limit = run.manifest().tool_calls
+        talks = (conversation(t, options.rules, tool_calls=limit) for t in run.trajectories())
+        return _lines(out, talks, "conversations")
     if form == "pairs":
-        return _lines(out, _pairs(run, options), "pairs")
+        dependence = row_rule(options.credit).dependence
+        compare = partial(preference_pair, by=options.by, margin=options.margin)
+        pairs = (compare(group, dependence=dependence) for group in judged_groups(run))
+        return _lines(out, pairs, "pairs")
     if form == "jsonl":
         return _lines(out, judged_trajectories(run), "trajectories with what was judged of them")
     write = write_parquet if form == "parquet" else write_dataset
@@ -659,17 +634,6 @@ def _drawn(results: Results, loop: asyncio.AbstractEventLoop) -> Iterator[TrainR
 
     while (found := asyncio.run_coroutine_threadsafe(following(), loop).result()) is not None:
         yield found
-
-
-def _conversations(run: RunDirectory, options: ExportOptions) -> Iterator[Value | str]:
-    limit = run.manifest().tool_calls
-    return (conversation(t, options.rules, tool_calls=limit) for t in run.trajectories())
-
-
-def _pairs(run: RunDirectory, options: ExportOptions) -> Iterator[Value | str]:
-    dependence = row_rule(options.credit).dependence
-    groups = judged_groups(run)
-    return (preference_pair(group, options.by, options.margin, dependence) for group in groups)
 
 
 def _lines(out: Path, found: Iterable[Value | str], what: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Accepted forced traces, re-cast as what a policy that writes freely would have written.
+"""Accepted trajectories as rows to imitate: forced traces re-cast, free ones as they were written.
 
 A small model hardly keeps to the scaffold by itself, so it is first shown its own forced traces
 in the form of free mode: the free system prompt, the tags as its own words, each turn as one
@@ -6,19 +6,12 @@ piece. What differs is adapted here: the question that the runner repeats after 
 left out, each later turn begins with a thought (which sources are new), and the mark before an
 exact answer goes. A trace whose turns free mode would still refuse is dropped with the reason.
 
+A teacher is any model that answers better than the one to be trained: its free rollouts are
+collected like others, marked as its own, and good for imitation alone.
+
 Loss stands on everything the free policy has to write, tags included, and on no tool output.
-The ids are a tokeniser's own, so no policy-gradient ratio is ever formed of these rows.
-
-What a teacher wrote, as rows for imitation.
-
-A teacher is any model that answers better than the one to be trained: its rollouts are collected
-like others, marked as its own, and good for imitation alone. They get the ids of the student's
-tokeniser, and never an advantage, a ratio or a part in a baseline.
-
-The rejection rules that imitation goes by: the first four always, the others where named.
-
-One choice for every form in which accepted trajectories are imitated: as rows by this trainer, as
-rows and as conversations by another one.
+The ids are a tokeniser's own, so no policy-gradient ratio is ever formed of these rows. Rejection
+rules are the same for every form of imitation: the first four always, the others where named.
 """
 
 import re
@@ -44,12 +37,10 @@ from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
-    Segment,
     Stage,
     Status,
     Trajectory,
 )
-from rubricem.training.rows.compile import Compiled, compiled
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import Tokeniser, retokenised, stage_number, token_sequence
 
@@ -106,22 +97,12 @@ class RecastTurn:
     tool_output: str = ""
 
 
-async def sft_rows(
-    trajectories: Iterable[Trajectory],
-    tokeniser: Tokeniser,
-    *,
-    tool_calls: int = 10,
-    broken: Broken = rejected,
-) -> Compiled:
-    """The rows of traces, as `sft_row` makes each."""
-    return compiled([await sft_row(t, tokeniser, tool_calls, broken) for t in trajectories])
-
-
 def free_turns(trajectory: Trajectory) -> list[RecastTurn]:
     """The turns of a forced trace as free mode writes them."""
     exact = trajectory.answer_format is AnswerFormat.EXACT
     turns: list[RecastTurn] = []
-    for _, group in groupby(_body(trajectory), key=lambda segment: segment.turn):
+    body = (s for s in trajectory.segments if s.kept and s.stage is not None)
+    for _, group in groupby(body, key=lambda segment: segment.turn):
         segments = list(group)
         written = "".join(s.text for s in segments if s.author is not Author.TOOL).strip()
         before = turns[-1].tool_output if turns else ""
@@ -140,10 +121,6 @@ def faults(turns: Iterable[RecastTurn]) -> list[str]:
         for number, turn in enumerate(turns, start=1)
         for fault in turn_faults(turn.text, number)
     ]
-
-
-def _body(trajectory: Trajectory) -> list[Segment]:
-    return [s for s in trajectory.segments if s.kept and s.stage is not None]
 
 
 def _with_thought(written: str, tool_output: str) -> str:
@@ -186,20 +163,7 @@ async def sft_row(
         stages += await _stages(turn.text, written, at, spans, tokeniser)
         stages += [stage_number(Stage.RESEARCH)] * len(read)
         at += len(turn.text) + len(turn.tool_output)
-    return TrainRow(
-        id=f"{trajectory.id}:sft",
-        group=trajectory.id,
-        trajectory=trajectory.id,
-        objective="sft",
-        policy_version=trajectory.policy_version,
-        ids=tuple(ids),
-        prompt_tokens=prompt,
-        loss_mask=tuple(mask),
-        advantages=tuple(map(float, mask)),
-        behaviour_logprobs=(0.0,) * len(ids),
-        stages=tuple(stages),
-        ratio_allowed=False,
-    )
+    return TrainRow.imitation(trajectory.id, trajectory.policy_version, ids, prompt, mask, stages)
 
 
 def unfit(
@@ -250,13 +214,6 @@ async def _stages(
 NOTHING_WRITTEN = "nothing of it has ids"
 
 
-async def imitation_rows(
-    traces: Iterable[Trajectory], tokeniser: Tokeniser, broken: Broken = rejected
-) -> Compiled:
-    """The rows of traces, as `imitation_row` makes each."""
-    return compiled([await imitation_row(trace, tokeniser, broken) for trace in traces])
-
-
 async def imitation_row(
     trace: Trajectory, tokeniser: Tokeniser, broken: Broken = rejected
 ) -> TrainRow | str:
@@ -270,17 +227,6 @@ async def imitation_row(
     if tokens is None or not any(tokens.written):
         return NOTHING_WRITTEN
     mask = tuple(map(int, tokens.written))
-    return TrainRow(
-        id=f"{trace.id}:sft",
-        group=trace.id,
-        trajectory=trace.id,
-        objective="sft",
-        policy_version=trace.policy_version,
-        ids=tokens.ids,
-        prompt_tokens=tokens.prompt,
-        loss_mask=mask,
-        advantages=tuple(map(float, mask)),
-        behaviour_logprobs=(0.0,) * len(tokens.ids),
-        stages=tokens.stages,
-        ratio_allowed=False,
+    return TrainRow.imitation(
+        trace.id, trace.policy_version, tokens.ids, tokens.prompt, mask, tokens.stages
     )

@@ -4,6 +4,7 @@ Position t of every list carries the value for predicting `ids[t]` from what sta
 so position 0 is never trained. Token ids are those that were sampled (token in, token out).
 """
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import Field, model_validator
@@ -71,18 +72,36 @@ class TrainRow(Versioned):
     """hash of the vocabulary that the ids are of (`training.rows.sequences`), where whoever encoded
     them said it"""
 
+    @classmethod
+    def imitation(
+        cls,
+        of: str,
+        policy_version: str,
+        ids: Sequence[int],
+        prompt_tokens: int,
+        loss_mask: Sequence[int],
+        stages: Sequence[int],
+    ) -> Self:
+        """What is imitated of the trajectory or pair `of`; no ratio may ever be formed of it."""
+        return cls(
+            id=f"{of}:sft",
+            group=of,
+            trajectory=of,
+            objective="sft",
+            policy_version=policy_version,
+            ids=tuple(ids),
+            prompt_tokens=prompt_tokens,
+            loss_mask=tuple(loss_mask),
+            advantages=tuple(map(float, loss_mask)),
+            behaviour_logprobs=(0.0,) * len(ids),
+            stages=tuple(stages),
+            ratio_allowed=False,
+        )
+
     @model_validator(mode="after")
     def _aligned(self) -> Self:
-        lengths = {
-            len(values)
-            for values in (
-                self.ids,
-                self.loss_mask,
-                self.advantages,
-                self.behaviour_logprobs,
-                self.stages,
-            )
-        }
+        lists = (self.loss_mask, self.advantages, self.behaviour_logprobs, self.stages)
+        lengths = {len(self.ids), *map(len, lists)}
         if len(lengths) != 1:
             raise ValueError(f"the lists of row {self.id} differ in length: {sorted(lengths)}")
         if self.ids and self.loss_mask[0]:

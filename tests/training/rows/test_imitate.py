@@ -30,9 +30,10 @@ from rubricem.training.rows.imitate import (
     breaking,
     faults,
     free_turns,
-    imitation_rows,
-    sft_rows,
+    imitation_row,
+    sft_row,
 )
+from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import Tokeniser
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
@@ -83,8 +84,8 @@ async def test_a_forced_trace_is_recast_into_turns_that_free_mode_takes(tmp_path
 
 async def test_the_loss_stands_on_all_the_policy_writes_and_on_no_tool_output(tmp_path):
     trace = await traced(tmp_path)
-    compiled = await sft_rows([trace], Characters(), tool_calls=3)
-    (row,) = compiled.rows
+    row = await sft_row(trace, Characters(), 3)
+    assert isinstance(row, TrainRow)
     text = "".join(map(chr, row.ids))
     first, last = free_turns(trace)
     trained = "".join(chr(i) for i, on in zip(row.ids, row.loss_mask, strict=True) if on)
@@ -97,7 +98,8 @@ async def test_the_loss_stands_on_all_the_policy_writes_and_on_no_tool_output(tm
 
 
 async def test_each_trained_token_knows_its_stage(tmp_path):
-    (row,) = (await sft_rows([await traced(tmp_path)], Characters())).rows
+    row = await sft_row(await traced(tmp_path), Characters())
+    assert isinstance(row, TrainRow)
 
     def of(stage: Stage) -> str:
         number = list(Stage).index(stage)
@@ -136,9 +138,7 @@ async def test_what_is_not_to_be_imitated_is_dropped_with_the_reason(tmp_path):
         good.model_copy(update={"segments": tuple(unanswered)}),
         good.model_copy(update={"segments": tuple(unreviewed)}),
     ]
-    compiled = await sft_rows(bad, Characters())
-    assert compiled.rows == ()
-    assert list(compiled.dropped) == [
+    assert [await sft_row(trace, Characters()) for trace in bad] == [
         "it is not a forced trace",
         "it is partial, not finished",
         "rejected by the rule no_answer",
@@ -164,6 +164,10 @@ class Spelling:
 
 
 STUDENT: Tokeniser = Spelling()
+
+
+def imitated(trace: Trajectory, student: Tokeniser = STUDENT) -> TrainRow | str:
+    return asyncio.run(imitation_row(trace, student))
 
 
 def by_script(body: Json, number: int) -> Scripted:
@@ -221,13 +225,12 @@ def test_what_is_not_accepted_is_dropped_with_the_reason(folder: Path):
     trace = next(RunDirectory(folder / "run").trajectories())
     partial = trace.model_copy(update={"status": Status.PARTIAL})
     broken = trace.model_copy(update={"segments": _with_answer(trace, "No.")})
-    made = asyncio.run(imitation_rows([trace, partial, broken], STUDENT))
-    assert len(made.rows) == 1
-    assert made.dropped["it is partial, not finished"] == 1
-    assert sum(count for why, count in made.dropped.items() if why.startswith("rejected")) == 1
+    assert isinstance(imitated(trace), TrainRow)
+    assert imitated(partial) == "it is partial, not finished"
+    assert str(imitated(broken)).startswith("rejected")
     unknown = trace.model_copy(update={"sources": ()})
-    made = asyncio.run(imitation_rows([unknown], STUDENT, breaking([Rule.CITATION])))
-    assert made.rows == () and made.dropped == {"rejected by the rule citation": 1}
+    found = asyncio.run(imitation_row(unknown, STUDENT, breaking([Rule.CITATION])))
+    assert found == "rejected by the rule citation"
 
 
 def test_a_trace_in_which_nothing_was_written_is_no_row(folder: Path):
@@ -239,8 +242,7 @@ def test_a_trace_in_which_nothing_was_written_is_no_row(folder: Path):
         async def encode(self, text: str) -> tuple[int, ...]:
             return ()
 
-    made = asyncio.run(imitation_rows([trace], Silent()))
-    assert made.rows == () and made.dropped == {NOTHING_WRITTEN: 1}
+    assert imitated(trace, Silent()) == NOTHING_WRITTEN
 
 
 def _with_answer(trace: Trajectory, text: str) -> tuple[Segment, ...]:
