@@ -317,3 +317,9 @@ class JournaledReader:
             f"complete\0{identity(self.name)}\0{self.version}\0{sampling}\0{list(prefix)}",
             lambda: self._policy.complete(prefix, sampling, stop, on_text),
         )
+
+
+def journaled(model: Any, calls: JournaledCalls) -> Any:
+    """The same model, its calls journaled; one in token ids stays one."""
+    in_ids = hasattr(model, "complete")
+    return JournaledReader(model, model, calls) if in_ids else JournaledChat(model, calls)

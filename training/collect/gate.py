@@ -6,27 +6,13 @@ kept, and the same command goes on later. Money is kept to its limit by letting 
 the nearer it is: one more begins only where it and all in flight could each cost as much as the
 dearest one did, and still fit.
 
-Money that one run, or several at the same time, may spend, and the calls it pays for.
-
 Runs that share a purse are those of one training: its rounds and its held-out questions, whose
-rollouts, judgements and reflections overlap. What each has cost is in its own journal, so a
-training that goes on counts the journals of all that it did before.
+rollouts, judgements and reflections overlap. What each has cost is in its own journal, that of
+calls that brought nothing included, so a training that goes on counts the journals of all that it
+did before.
 
-What a collecting run has spent: every finished call in its journal, of this process and before.
-
-Calls that cost something and brought nothing are kept in the journal as well, so that a run which
-goes on knows all of its cost.
-
-A policy whose calls pass the gate of a collecting run.
-
-What rubrics of one's own ask of models of their own: once, and through the run's gate.
-
-An `LLMJudge` in a composed judge knows nothing of a run. Its replies are kept in the journal all
-the same, so that a run that goes on does not ask again; a server that is away is waited for.
-
-How a collecting run goes, in one line for people: rates, cost, and the time that is left.
-
-From settings to the gate of a collecting run, and how much of it goes on at the same time.
+What a rubric of one's own asks of a model of its own passes here as well, though an `LLMJudge`
+knows nothing of a run: its replies are kept, and a server that is away is waited for.
 """
 
 import asyncio
@@ -40,7 +26,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
-from rubricem.agent.models.policy import BesidePolicy, JournaledCalls, MakeCall, Policy
+from rubricem.agent.models.policy import (
+    BesidePolicy,
+    JournaledCalls,
+    MakeCall,
+    Policy,
+    journaled,
+)
 from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.interfaces import Completion, OnText, Sampling, StopPredicate
@@ -232,6 +224,10 @@ class Flow:
             for task in (doing, over, stopping):
                 task.cancel()
             await asyncio.gather(doing, over, stopping, return_exceptions=True)
+
+    def journaled(self, model: Any) -> Any:
+        """The same model, its finished calls in the journal and others through the gate."""
+        return journaled(model, JournaledCalls(self.journal, partial(self.call, model.name)))
 
     @contextmanager
     def rollout(self) -> Iterator[None]:

@@ -1,14 +1,11 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges.
 
-The bank of a collecting run, which changes between its steps only.
-
-The judge of a collecting run, by the name that `--judge` gives it.
-
-`stage` scores every stage, `relative-stages` holds a group's against one another stage by stage;
-`relative`, `pairwise` and `checklist` score whole answers, whose score stands at the last stage.
-`rubric:MODULE:NAME` is code of one's own: a `Rubric`, something that makes one, or a mapping from
-stages to either. A rubric is given a stage's text as action and its `StageView` as observation; a
-stage that a mapping leaves out is the stage judge's.
+The judge is called by the name that `--judge` gives it. `stage` scores every stage,
+`relative-stages` holds a group's against one another stage by stage; `relative`, `pairwise` and
+`checklist` score whole answers, whose score stands at the last stage. `rubric:MODULE:NAME` is code
+of one's own: a `Rubric`, something that makes one, or a mapping from stages to either. A rubric is
+given a stage's text as action and its `StageView` as observation; a stage that a mapping leaves out
+is the stage judge's.
 """
 
 import copy
@@ -29,9 +26,7 @@ from rubricem.agent.learning.reflect import CandidateJudge, accepted, reflect
 from rubricem.agent.learning.scoring import chain_of, open_judge_model
 from rubricem.agent.models.policy import (
     JournaledCalls,
-    JournaledChat,
     JournaledPolicy,
-    JournaledReader,
     Policy,
     TokenWriter,
 )
@@ -43,7 +38,6 @@ from rubricem.agent.settings import Settings
 from rubricem.judge.build import (
     JudgeModel,
     Kind,
-    LocalModel,
     Wanted,
     group_judge,
     reflection_judge,
@@ -73,7 +67,7 @@ from rubricem.training.collect.remote import RayOptions, ray_rollouts
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
-class StepMemory:
+class BankMemory:
     """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
 
     def __init__(
@@ -113,12 +107,12 @@ class StepMemory:
 
 def step_memory(
     settings: Settings, researcher: Researcher, listen: Callable[[Event], None]
-) -> StepMemory | None:
+) -> BankMemory | None:
     """What `--memory` says: None where it is off."""
     if settings.memory == "off":
         return None
     bank = open_bank(settings, listen)
-    return StepMemory(
+    return BankMemory(
         bank, researcher, listen, settings.similarity_floor, put=settings.memory == "on"
     )
 
@@ -165,19 +159,19 @@ def compositions_of(name: str) -> Compositions:
 
     Raises SettingsError where it cannot be imported or made, or is neither rubric nor mapping.
     """
-    found = _found(name)
-    made = _made(found, name) if _makes(found) else found
-    if isinstance(made, Mapping):
-        return {_stage(key, name): _factory(value, name) for key, value in made.items()}
-    return dict.fromkeys(Stage, _factory(found, name))
-
-
-def _found(name: str) -> Any:
     module, attribute = _module(name), name.rpartition(":")[2]
     try:
-        return getattr(module, attribute)
+        found = getattr(module, attribute)
     except AttributeError:
         raise SettingsError(f"{module.__name__} has no {attribute!r}.", _FORM) from None
+    made = _made(found, name) if _makes(found) else found
+    if isinstance(made, Mapping):
+        if unknown := [key for key in made if key not in tuple(Stage)]:
+            raise SettingsError(
+                f"{name} names a stage {unknown[0]!r}.", f"The stages are {', '.join(Stage)}."
+            )
+        return {Stage(key): _factory(value, name) for key, value in made.items()}
+    return dict.fromkeys(Stage, _factory(found, name))
 
 
 def _module(name: str) -> ModuleType:
@@ -218,15 +212,6 @@ def _factory(found: Any, name: str) -> Callable[[], Rubric]:
             "Derive it from Rubric, or give a mapping from stages to such rubrics.",
         )
     return factory
-
-
-def _stage(key: Any, name: str) -> Stage:
-    try:
-        return Stage(key)
-    except ValueError:
-        raise SettingsError(
-            f"{name} names a stage {key!r}.", f"The stages are {', '.join(Stage)}."
-        ) from None
 
 
 Tell = Callable[[str], None]
@@ -278,7 +263,13 @@ async def open_collector(
     known_judge(options.judge)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
         settings = settings.model_copy(update={"dialect": "auto"})
-    _check_windows(settings, options)
+    taught = settings.memory == "on" and options.judge != NONE and options.reflections
+    if options.windows and not taught:
+        # A question that comes again has learnt something only where its reflection was kept.
+        raise SettingsError(
+            "--windows asks questions again with what they taught, and nothing is to be kept.",
+            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
+        )
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     settings = await settled(settings, listener=listen)
     async with open_researcher(settings, listen) as opened:
@@ -330,16 +321,6 @@ async def _rollouts(
         return
     async with ray_rollouts(options.ray, settings, researcher, flow) as elsewhere:
         yield elsewhere
-
-
-def _check_windows(settings: Settings, options: CollectOptions) -> None:
-    """A question that comes again has learnt something only where its reflection was kept."""
-    taught = settings.memory == "on" and options.judge != NONE and options.reflections
-    if options.windows and not taught:
-        raise SettingsError(
-            "--windows asks questions again with what they taught, and nothing is to be kept.",
-            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
-        )
 
 
 def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Callable[[Event], None]:
@@ -425,12 +406,7 @@ def _judge_with(
 ) -> None:
     """Give the collector a judge whose calls are journaled and gated like all others."""
     flow = collector.flow
-    calls = JournaledCalls(flow.journal, partial(flow.call, model.name))
-    journaled: Any = (
-        JournaledReader(model, model, calls)
-        if isinstance(model, LocalModel)
-        else JournaledChat(model, calls)
-    )
+    journaled = flow.journaled(model)
     collector.judge = collecting_judge(
         options.judge, journaled, settings.seed, chain_of(judge_settings(settings, options))
     )

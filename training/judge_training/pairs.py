@@ -1,21 +1,17 @@
-"""Labelled pairs as a judge is shown them: in an order drawn from the seed, the right one known.
+"""Labelled pairs as a judge is shown them, what teachers and the judge write of them, and rows.
 
-What a judge wrote, or is to write, as rows: its prompt masked, reasoning and verdict trained.
+A pair is shown in an order drawn from the seed, the right one known. Imitation takes the trace of a
+first teacher, who compares a pair as any judge does. Where its verdict is wrong, or there is none,
+a second one is shown the right verdict and the wrong trace, and writes it anew; what is still not
+right is dropped (RM-R1, arXiv:2505.02387, section 3.2). The trace becomes a row in the ids of the
+judge's own tokeniser.
 
-Imitation takes a teacher's trace in the ids of the judge's own tokeniser. The policy gradient
-takes ids exactly as they were sampled: the samples of one pair are a group, whose rewards are
-normalised like the returns of one stage (GRPO, arXiv:2402.03300).
+The policy gradient takes ids exactly as they were sampled: the samples of one pair are a group,
+whose rewards are normalised like the returns of one stage (GRPO, arXiv:2402.03300). Prompts are
+masked, reasoning and verdict trained.
 
-Models whose calls are journaled in one file and pass one gate, as those of collecting do.
-
-What is finished is never asked again, a server that serves nobody is waited for, and money is
-kept to its limit. Every model of a run is wrapped here.
-
-Chains of rubrics written by teachers: the right ones are kept, the wrong ones redone once.
-
-A first teacher compares a pair as any judge does. Where its verdict is wrong, or there is none, a
-second one is shown the right verdict and the wrong trace, and writes it anew; what is still not
-right is dropped (RM-R1, arXiv:2505.02387, section 3.2).
+Calls are journaled in one file and pass one gate, as those of collecting do: what is finished is
+never asked again, a server that serves nobody is waited for, and money is kept to its limit.
 """
 
 import asyncio
@@ -31,13 +27,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rubricem.agent.models.policy import JournaledCalls, JournaledChat, JournaledReader
+from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.research.scaffold import fill
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.judge.base import CHARACTERS, fitted
 from rubricem.judge.build import JudgeModel, LocalModel
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
-from rubricem.judge.evaluation.run import Task, sample, tasks_of
+from rubricem.judge.evaluation.run import sample, tasks_of
 from rubricem.judge.pairwise import Side, reward, verdict_of, without_tags
 from rubricem.judge.pairwise_readers import (
     CHAIN_TOKENS,
@@ -95,7 +91,12 @@ def read_pairs(
 
 def shown_once(pairs: Iterable[LabelledPair], seed: int) -> list[ShownPair]:
     """Each pair in the order that the seed draws for it."""
-    return [_shown(task) for task in tasks_of(pairs, "one", seed)]
+    shown = []
+    for pair, swapped in tasks_of(pairs, "one", seed):
+        first, second = (pair.second, pair.first) if swapped else (pair.first, pair.second)
+        better: Side = "A" if (pair.better == "first") != swapped else "B"
+        shown.append(ShownPair(pair.id, pair.prompt, first, second, better))
+    return shown
 
 
 def apart_from(
@@ -116,7 +117,9 @@ def batch_of(
     size, chosen = min(size, len(pairs)), []
     for place in range(number * size, (number + 1) * size):
         epoch, at = divmod(place, len(pairs))
-        chosen.append(_shuffled(pairs, f"{seed}/{epoch}")[at])
+        order = list(pairs)
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        chosen.append(order[at])
     return list({pair.id: pair for pair in chosen}.values())
 
 
@@ -124,19 +127,6 @@ def digest(pairs: Sequence[LabelledPair]) -> str:
     """The SHA-256 of all that the pairs hold, in their order."""
     lines = "\n".join(pair.model_dump_json() for pair in pairs)
     return hashlib.sha256(lines.encode()).hexdigest()
-
-
-def _shuffled(pairs: Sequence[LabelledPair], seed: str) -> list[LabelledPair]:
-    order = list(pairs)
-    random.Random(seed).shuffle(order)
-    return order
-
-
-def _shown(task: Task) -> ShownPair:
-    pair, swapped = task
-    first, second = (pair.second, pair.first) if swapped else (pair.first, pair.second)
-    better: Side = "A" if (pair.better == "first") != swapped else "B"
-    return ShownPair(pair.id, pair.prompt, first, second, better)
 
 
 FAILED = "the teacher failed"
@@ -366,11 +356,8 @@ class Gated:
     """names whose calls are made, by `scope`"""
 
     def model(self, model: Any) -> Any:
-        """The same model behind the gate; one in token ids stays one."""
-        calls = JournaledCalls(self.flow.journal, partial(self.flow.call, model.name))
-        if isinstance(model, LocalModel) or hasattr(model, "complete"):
-            return JournaledReader(model, model, calls)
-        return JournaledChat(model, calls)
+        """The same model behind the gate."""
+        return self.flow.journaled(model)
 
 
 @contextmanager
