@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rubricem.memory.errors import StoreError
 
@@ -40,6 +40,15 @@ def identity(model: str) -> str:
     """
     name, served, _ = model.rpartition("@")
     return f"{name}{served}" or model
+
+
+class CallJournal(Protocol):
+    """Finished calls of runs: a `Journal`, or what asks for them elsewhere."""
+
+    def find(self, key: CallKey) -> Reply | None: ...
+    async def append(self, key: CallKey, reply: Reply) -> None: ...
+    def forget(self, thread: str) -> None: ...
+    def close(self) -> None: ...
 
 
 class Journal:

@@ -28,16 +28,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.journal import Journal, in_use
+from rubricem.memory.journal import CallJournal, Journal, in_use
 from rubricem.memory.schema import Trajectory, Value, read
 from rubricem.memory.text import storable
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+class Runs(Protocol):
+    """Where a run is kept: a `RunStore`, or nowhere here, as another process keeps it."""
+
+    def create(self, thread: str, request: Mapping[str, Any]) -> None: ...
+    def request(self, thread: str) -> dict[str, Any]: ...
+    def journal(self, thread: str) -> CallJournal: ...
+    def ended(self, thread: str) -> bool: ...
+    def running(self, thread: str) -> bool: ...
+    def load(self, thread: str) -> Trajectory: ...
+    def save(self, trajectory: Trajectory) -> None: ...
+    def discard(self, thread: str) -> None: ...
 
 
 class RunStore:

@@ -35,7 +35,7 @@ from rubricem.memory.interfaces import (
     StopPredicate,
     TokenPolicy,
 )
-from rubricem.memory.journal import CallKey, Journal, identity
+from rubricem.memory.journal import CallJournal, CallKey, identity
 from rubricem.memory.schema import Author, Segment
 from rubricem.memory.text import storable
 
@@ -198,7 +198,7 @@ class JournaledCalls:
     """
 
     def __init__(
-        self, journal: Journal, gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once
+        self, journal: CallJournal, gate: Callable[[MakeCall], Awaitable[dict[str, Any]]] = at_once
     ) -> None:
         self._journal = journal
         self._gate = gate

@@ -22,7 +22,7 @@ from rubricem.agent.research.events import Listener, SourceProgress, ignore
 from rubricem.agent.research.scaffold import neutralise, template
 from rubricem.memory.bank import FLOOR, NEAREST, RubricBank
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.journal import CallKey, Journal
+from rubricem.memory.journal import CallJournal, CallKey
 from rubricem.memory.schema import (
     Author,
     Judgement,
@@ -287,7 +287,9 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
     return _recalled_block(parts)
 
 
-async def journalled(recaller: Recaller, question: str, journal: Journal, key: CallKey) -> Recall:
+async def journalled(
+    recaller: Recaller, question: str, journal: CallJournal, key: CallKey
+) -> Recall:
     """What is recalled, or what was recalled when this run was first begun."""
     if (reply := journal.find(key)) is None:
         found = await recaller.recall(question)

@@ -37,8 +37,8 @@ from rubricem.agent.research.threads import NOTHING, background_of
 from rubricem.agent.verify.rules import Verifier, Verifying
 from rubricem.memory.errors import RubricemError, StoreError
 from rubricem.memory.interfaces import PageReader, SearchTool
-from rubricem.memory.journal import Journal
-from rubricem.memory.runs import RunStore
+from rubricem.memory.journal import CallJournal
+from rubricem.memory.runs import Runs, RunStore
 from rubricem.memory.schema import NO_USAGE, AnswerFormat, Decoding, Status, Trajectory
 
 # Runs that begin in step stay in step, and wait for one core together at every turn's end.
@@ -53,12 +53,12 @@ class Researcher:
     decoder: Decoder
     decoding: Decoding
     search_tool: SearchTool
-    store: RunStore
+    store: Runs
     template: Ask
     """the limits of every question asked without its own"""
     choices: Mapping[str, Any] = field(default_factory=dict)
     """the settings that shape an answer, kept with each run so that it can be resumed"""
-    journal: Journal | None = None
+    journal: CallJournal | None = None
     """one for all runs, where many run at once; None: each run has its own"""
     recaller: Recaller | None = None
     """None: nothing is put before a question"""
@@ -210,6 +210,7 @@ class Researcher:
             journal = await asyncio.to_thread(self.store.journal, thread)
         background = NOTHING
         if ask.earlier:
+            assert isinstance(self.store, RunStore), "what follows other runs is kept beside them"
             background = await asyncio.to_thread(background_of, self.store, thread, ask.earlier)
         for note in background.notes:
             listener(SourceProgress(note))

@@ -45,7 +45,7 @@ from rubricem.agent.research.question import (
 from rubricem.agent.research.recall import Recall, Recaller, journalled
 from rubricem.agent.verify.rules import Verifying
 from rubricem.memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
-from rubricem.memory.journal import CallKey, Journal, identity
+from rubricem.memory.journal import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
     Author,
     Decoding,
@@ -68,7 +68,7 @@ MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 class Calls:
     """The calls of one run."""
 
-    journal: Journal
+    journal: CallJournal
     spending: Spending
 
     async def write(
@@ -143,7 +143,7 @@ class Run:
     decoding: Decoding
     policy: Policy
     search_tool: SearchTool
-    journal: Journal
+    journal: CallJournal
     listener: Listener = ignore
     recaller: Recaller | None = None
     pages: PageReader | None = None

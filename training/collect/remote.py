@@ -1,26 +1,16 @@
-"""What a rollout in another process and its run say to each other.
+"""Rollouts written by workers in other processes, for a run in this one.
 
 The run's process holds what there is once: the journal, the gate, the bank. A rollout elsewhere
 asks it for each of these and waits, one question at a time, so that both are one walk through two
-processes. What a rollout has finished is in the run's journal before it goes on; another process
-can therefore go on with it at any time, and no file is shared.
+processes. What a rollout has finished is in the run's journal before it goes on; no file is shared,
+and of a worker that dies only the calls in flight are made again, by another one.
 
-Rollouts written by workers in other processes, for a run in this one.
-
-A worker that dies takes nothing finished with it: its rollouts go on on others from what the
-journal holds, and only calls that were in flight are made again.
-
-A process that writes rollouts for a run in another process.
-
-The workers of a run: lent out evenly, and replaced when they die.
-
-Workers as Ray actors: on this machine by default, or wherever a Ray cluster has room.
-
-A Ray that is started here listens on loopback alone, keeps its files in a folder of its own that
-goes with it, and lets in whoever knows a token that is nowhere on disk; left to itself, Ray
-writes one into the home directory. Settings, with their keys, reach a worker as an argument of a
-call between two processes: not in a runtime environment or an actor's constructor, which the
-cluster keeps and shows.
+Workers are Ray actors: on this machine by default, or wherever a Ray cluster has room. A Ray that
+is started here listens on loopback alone, keeps its files in a folder of its own that goes with it,
+and lets in whoever knows a token that is nowhere on disk; left to itself, Ray writes one into the
+home directory. Settings, with their keys, reach a worker as an argument of a call between two
+processes: not in a runtime environment or an actor's constructor, which the cluster keeps and
+shows.
 """
 
 import asyncio
@@ -42,10 +32,9 @@ from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import Settings
-from rubricem.memory.errors import PolicyError, RubricemError, SettingsError
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
 from rubricem.memory.interfaces import Completion
 from rubricem.memory.journal import CallKey, Journal, Reply
-from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
 from rubricem.training.collect.gate import GO_ON, Flow, GatedPolicy, at_once
 from rubricem.training.extras import needed
@@ -156,8 +145,8 @@ class LineGate:
                 return made
 
 
-class LineJournal(Journal):
-    """Finished calls of rollouts whose journal is the run's: nothing is written here."""
+class LineJournal:
+    """A `CallJournal` of rollouts whose journal is the run's: nothing is written here."""
 
     def __init__(self) -> None:
         self._replies: dict[str, dict[CallKey, Reply]] = {}
@@ -165,9 +154,18 @@ class LineJournal(Journal):
     def hold(self, thread: str, replies: Mapping[CallKey, Reply]) -> None:
         self._replies[thread] = dict(replies)
 
+    def find(self, key: CallKey) -> Reply | None:
+        return self._replies.get(key.thread, {}).get(key)
+
     async def append(self, key: CallKey, reply: Reply) -> None:
         await line.get().ask(Keep(key, reply))
         self._replies[key.thread][key] = reply
+
+    def forget(self, thread: str) -> None:
+        self._replies.pop(thread, None)
+
+    def close(self) -> None:
+        """Nothing is open here."""
 
 
 class LineRecaller:
@@ -181,20 +179,35 @@ class LineRecaller:
         """Noted by the run, which keeps the trajectory."""
 
 
-class Elsewhere(RunStore):
-    """The store of rollouts that the run keeps: nothing is written here."""
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """The `Runs` of rollouts that the run keeps: nothing is written here, and nothing is known."""
 
-    def __init__(self) -> None:
-        """It has no folder."""
+    calls: LineJournal
 
     def create(self, thread: str, request: Mapping[str, Any]) -> None:
-        pass
+        """The run has done so."""
+
+    def journal(self, thread: str) -> LineJournal:
+        return self.calls
 
     def ended(self, thread: str) -> bool:
         return False
 
+    def running(self, thread: str) -> bool:
+        return True
+
     def save(self, trajectory: Trajectory) -> None:
-        pass
+        """The run does so when it is told of the end."""
+
+    def discard(self, thread: str) -> None:
+        """There is nothing to discard."""
+
+    def request(self, thread: str) -> dict[str, Any]:
+        raise StoreError(f"The rollout {thread} is kept by its run.")
+
+    def load(self, thread: str) -> Trajectory:
+        raise StoreError(f"The rollout {thread} is kept by its run.")
 
 
 class WorkerLost(Exception):
@@ -379,7 +392,7 @@ class RolloutWorker:
             researcher,
             policy=GatedPolicy(researcher.policy, LineGate()),
             journal=self._journal,
-            store=Elsewhere(),
+            store=Elsewhere(self._journal),
             recaller=LineRecaller() if recalls else None,
             verifier=None,
         )

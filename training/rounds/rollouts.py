@@ -32,7 +32,7 @@ from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.setup import CollectOptions, StepMemory, open_collector
+from rubricem.training.collect.setup import BankMemory, CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import RoundsConfig
@@ -114,7 +114,7 @@ class Sampled:
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")
         async with open_collector(settings, options, run, chosen, tell, self.purse) as collector:
-            if isinstance(collector.memory, StepMemory):
+            if isinstance(collector.memory, BankMemory):
                 self.bank = collector.memory.bank = self.bank or collector.memory.bank
             yield collector
 

@@ -216,8 +216,8 @@ async def each_row(
         for found in policy_rows(group, judgements, rule, name=judged.record.id).each():
             yield found
     version = run.manifest().policy_version
-    for _, members in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
-        for found in reflection_rows(list(members), policy_version=version).each():
+    for _, written in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
+        for found in reflection_rows(list(written), policy_version=version).each():
             yield found
 
 
