@@ -12,14 +12,19 @@ Paths are relative to the file that names them. The defaults of `[grpo]` and of 
 those of RM-R1 (arXiv:2505.02387): 7 samples, clip 0.2, divergence 1e-3.
 """
 
-import tomllib
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rubricem.memory.errors import SettingsError
-from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
+from rubricem.training.local.local_config import (
+    EngineConfig,
+    TrainConfig,
+    checked_config,
+    checked_table,
+    read_toml,
+)
 
 RewardRule = Literal["answer", "answer+format"]
 """`answer`: +1 for the right verdict, -1 for the other one and for none; `answer+format`: 1 for
@@ -113,7 +118,7 @@ def read_distil(path: Path) -> tuple[TrainConfig, DistilConfig]:
 
     Raises SettingsError with every fault in a sentence.
     """
-    values = _values(path)
+    values = {"judge": "full", **read_toml(path)}
     told = _with_teachers(_taken(values, "distil", DistilConfig, path.parent), path.parent)
     if "rows" in values:
         raise SettingsError(
@@ -127,7 +132,7 @@ def read_distil(path: Path) -> tuple[TrainConfig, DistilConfig]:
 
 def read_grpo(path: Path) -> tuple[EngineConfig, GrpoConfig]:
     """A file's settings of the rounds. Raises SettingsError with every fault in a sentence."""
-    values = _values(path)
+    values = {"judge": "full", **read_toml(path)}
     told = _taken(values, "grpo", GrpoConfig, path.parent)
     if "save_every" in values:
         raise SettingsError(
@@ -158,30 +163,13 @@ def _weights(folder: Path, model: str | None) -> str | None:
     return str(path) if model.lower().endswith(".gguf") or path.is_dir() else model
 
 
-def _values(path: Path) -> dict[str, Any]:
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
-    return {"judge": "full", **values}
-
-
 def _taken(values: dict[str, Any], name: str, kind: type[Table], folder: Path) -> Table:
     """The table of that name, which is taken out of the values."""
     if (table := values.pop(name, None)) is None:
         raise SettingsError(
             f"there is no table [{name}].", f"It sets {', '.join(kind.model_fields)}."
         )
-    try:
-        told = kind.model_validate(table)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: "
-            f"{fault['msg'].removeprefix('Value error, ')}"
-            for fault in error.errors()
-        )
-        known = ", ".join(kind.model_fields)
-        raise SettingsError(f"[{name}] is wrong: {faults}.", f"It may set {known}.") from error
+    told = checked_table(table, kind, f"[{name}]")
     paths = {n: getattr(told, n, None) for n in ("pairs", "held_out")}
     found = {n: [folder / path.expanduser() for path in given or ()] for n, given in paths.items()}
     return told.model_copy(update={n: tuple(listed) for n, listed in found.items() if listed})

@@ -1,4 +1,4 @@
-"""What a training run is told, from a TOML file.
+"""What a training run is told, from a TOML file, and which rows make which of its steps.
 
     out = "runs/first"            # the run's folder; the same command goes on with it
     rows = ["collected/rows.jsonl"]
@@ -8,12 +8,9 @@
     [objective]                   # of the policy gradient: `training.objective.objective_config`
     clip = [0.2, 0.28]
 
-Paths are relative to the file that names them.
-
-Which rows make which step: files of rows to a plan that depends on nothing but the settings.
-
-A window is what one optimizer step sees. For imitation it is some rows in a shuffled order; for
-the policy gradient it is whole groups, because advantages were normalised within them.
+Paths are relative to the file that names them. The plan of steps depends on nothing but the
+settings. A window is what one optimizer step sees: for imitation some rows in a shuffled order,
+for the policy gradient whole groups, because advantages were normalised within them.
 """
 
 import math
@@ -118,7 +115,18 @@ class EngineConfig(BaseModel):
 
     @model_validator(mode="after")
     def _agrees_with_itself(self) -> Self:
-        if faults := contradictions(self):
+        given = self.model_fields_set
+        lora = sorted(given & {"rank", "alpha", "start_adapter"})
+        told = {
+            f"{' and '.join(lora)} go with the adaptation lora": self.adaptation == "full" and lora,
+            "pack_tokens and micro_batch are two ways to cut a window": (
+                self.pack_tokens and self.micro_batch > 1
+            ),
+            "min_rate is above learning_rate": self.min_rate > self.learning_rate,
+            "min_rate needs a schedule that falls": self.min_rate and self.schedule == "constant",
+            "best_is goes with best_by": "best_is" in given and not self.best_by,
+        }
+        if faults := [clause for clause, wrong in told.items() if wrong]:
             raise ValueError("; ".join(faults))
         return self
 
@@ -147,16 +155,29 @@ class TrainConfig(EngineConfig):
     """this project's own, or TRL's GRPOTrainer on the same rows (the extra `trl`)"""
 
 
-def read_config(path: Path) -> TrainConfig:
-    """The configuration in a TOML file. Raises SettingsError with every fault in a sentence."""
+def read_toml(path: Path) -> dict[str, Any]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
-    return build_config(values, path.parent)
 
 
+Table = TypeVar("Table", bound=BaseModel)
 Config = TypeVar("Config", bound=EngineConfig)
+
+
+def checked_table(values: Any, kind: type[Table], name: str) -> Table:
+    """Values as a model of a kind. Raises SettingsError with every fault in a sentence."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        faults = "; ".join(
+            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: "
+            f"{fault['msg'].removeprefix('Value error, ')}"
+            for fault in error.errors()
+        )
+        known = ", ".join(kind.model_fields)
+        raise SettingsError(f"{name} is wrong: {faults}.", f"It may set {known}.") from error
 
 
 def build_config(values: dict[str, Any], folder: Path) -> TrainConfig:
@@ -169,31 +190,15 @@ def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> 
 
     Raises SettingsError with every fault in a sentence.
     """
-    try:
-        config = kind.model_validate(values)
-    except ValidationError as error:
-        faults = "; ".join(_told(fault) for fault in error.errors())
-        known = ", ".join(kind.model_fields)
-        raise SettingsError(
-            f"the training configuration is wrong: {faults}.", f"It may set {known}."
-        ) from error
-    return config.model_copy(update=_found(config, folder))
-
-
-def contradictions(config: EngineConfig) -> list[str]:
-    """What cannot all be meant, a clause for each."""
-    given = config.model_fields_set
-    lora = sorted(given & {"rank", "alpha", "start_adapter"})
-    told = {
-        f"{' and '.join(lora)} go with the adaptation lora": config.adaptation == "full" and lora,
-        "pack_tokens and micro_batch are two ways to cut a window": (
-            config.pack_tokens and config.micro_batch > 1
-        ),
-        "min_rate is above learning_rate": config.min_rate > config.learning_rate,
-        "min_rate needs a schedule that falls": config.min_rate and config.schedule == "constant",
-        "best_is goes with best_by": "best_is" in given and not config.best_by,
-    }
-    return [clause for clause, wrong in told.items() if wrong]
+    config = checked_table(values, kind, "the training configuration")
+    paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}
+    found: dict[str, Any] = {n: p and folder / p.expanduser() for n, p in paths.items()}
+    if isinstance(config, TrainConfig):
+        found["rows"] = tuple(folder / rows.expanduser() for rows in config.rows)
+    model = folder / Path(config.model).expanduser()
+    if config.model.lower().endswith(".gguf") or (model / "config.json").is_file():
+        found["model"] = str(model.absolute())  # checkpoints keep it, and are used from elsewhere
+    return config.model_copy(update=found)
 
 
 def unread(config: EngineConfig, method: Method) -> list[str]:
@@ -204,23 +209,6 @@ def unread(config: EngineConfig, method: Method) -> list[str]:
     return sorted(
         (config.model_fields_set & {"passes", "novelty"}) | {f"objective.{n}" for n in objective}
     )
-
-
-def _found(config: EngineConfig, folder: Path) -> dict[str, Any]:
-    """The paths of a configuration, from a folder; a model's name only where it is one."""
-    paths = {name: getattr(config, name) for name in ("out", "start_adapter", "bank")}
-    found: dict[str, Any] = {n: p and folder / p.expanduser() for n, p in paths.items()}
-    if isinstance(config, TrainConfig):
-        found["rows"] = tuple(folder / rows.expanduser() for rows in config.rows)
-    model = folder / Path(config.model).expanduser()
-    if config.model.lower().endswith(".gguf") or (model / "config.json").is_file():
-        found["model"] = str(model.absolute())  # checkpoints keep it, and are used from elsewhere
-    return found
-
-
-def _told(fault: Any) -> str:
-    name = ".".join(str(part) for part in fault["loc"]) or "the whole"
-    return f"{name}: {fault['msg'].removeprefix('Value error, ')}"
 
 
 Window = tuple[TrainRow, ...]
@@ -264,9 +252,13 @@ def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Win
 
 def windows(rows: Sequence[TrainRow], method: Method, config: TrainConfig) -> list[Window]:
     """The windows of a whole training run, in order."""
+    groups: dict[str, list[TrainRow]] = {}
+    for row in rows:
+        # What is never divided between windows.
+        groups.setdefault(row.id if method == "sft" else row.group, []).append(row)
     found: list[Window] = []
     for epoch in range(config.epochs):
-        units = _units(rows, method)
+        units = list(groups.values())
         random.Random(f"{config.seed}/{epoch}").shuffle(units)
         size = config.batch or len(units)
         for start in range(0, len(units), size):
@@ -288,16 +280,6 @@ def rate_at(step: int, steps: int, config: EngineConfig) -> float:
     return config.min_rate + (config.learning_rate - config.min_rate) * left
 
 
-def _units(rows: Sequence[TrainRow], method: Method) -> list[list[TrainRow]]:
-    """What is never divided between windows."""
-    if method == "sft":
-        return [[row] for row in rows]
-    groups: dict[str, list[TrainRow]] = {}
-    for row in rows:
-        groups.setdefault(row.group, []).append(row)
-    return list(groups.values())
-
-
 def _unfit(row: TrainRow, method: Method, max_row_tokens: int) -> str:
     if (row.objective == "sft") != (method == "sft"):
         return f"{row.objective} rows"
@@ -307,15 +289,11 @@ def _unfit(row: TrainRow, method: Method, max_row_tokens: int) -> str:
         return "without a trained token"
     if len(row.ids) > max_row_tokens:
         return f"longer than {max_row_tokens} tokens"
-    if not _finite(row):
+    # What stands at tokens that are not trained is never looked at.
+    values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
+    if not all(math.isfinite(number) for on, *numbers in values if on for number in numbers):
         return "with an advantage or a log-probability that is not finite"
     return ""
-
-
-def _finite(row: TrainRow) -> bool:
-    """Whether all numbers of the trained tokens are; what stands elsewhere is never looked at."""
-    values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
-    return all(math.isfinite(number) for on, *numbers in values if on for number in numbers)
 
 
 def _rows_of(path: Path) -> list[TrainRow]:

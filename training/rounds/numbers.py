@@ -1,25 +1,20 @@
 """One round in numbers: rewards, spread, advantages, lengths, form, staleness and time.
 
-All are floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean is over what has a
-value; a name without any value is left out, so a missing score is never a 0. Scores and shares
-are in [0, 1], lengths in tokens, times in seconds.
-
-The form of a round's rollouts: lengths by author and stage, turns, tools, what broke off.
-
-What the judge gave a round: rewards by stage and criterion, what it left unscored, its cost.
-
-How unlike one another the answers of a round's groups are, where that can be measured.
+What the judge gave by stage and criterion, what it left unscored and what it cost; the form of the
+rollouts; how unlike one another the answers of a group are, where that can be measured. All are
+floats under flat names: `reward/answer/mean`, `seconds/judge`. A mean is over what has a value; a
+name without any value is left out, so a missing score is never a 0. Scores and shares are in
+[0, 1], lengths in tokens, times in seconds.
 """
 
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 
 from rubricem.agent.research.scaffold import rejected, tool_error
 from rubricem.judge.base import without_criteria
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError
 from rubricem.memory.interfaces import Embedder
 from rubricem.memory.schema import NO_USAGE, Author, Segment, Stage, StageScore, Status, Trajectory
 from rubricem.training.collect.groups import member_of
@@ -48,15 +43,13 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
             lengths = _lengths(runs, author, stage)
             numbers |= spread(f"tokens/{author}/{stage}", lengths, ("mean",))
     turns = [float(max((s.turn for s in run.segments if s.kept), default=0)) for run in runs]
-    written = [s for run in runs for s in _of(run, Author.POLICY)]
-    outputs = (s.text for run in runs for s in _of(run, Author.TOOL))
+    written = (s for run in runs for s in _of(run, Author.POLICY))
+    outputs = (s.text.strip() for run in runs for s in _of(run, Author.TOOL))
     return {
         **numbers,
         **spread("turns", turns, ("mean",)),
         **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
-        **share_interval(
-            "tool_error_share", (tool_error(text.strip()) is not None for text in outputs)
-        ),
+        **share_interval("tool_error_share", (tool_error(text) is not None for text in outputs)),
         **share_interval("cut_off_share", (run.status is not Status.FINISHED for run in runs)),
         **share_interval("malformed_share", (rejected(run) is not None for run in runs)),
         **share_interval("retokenised_share", (segment.retokenised for segment in written)),
@@ -93,15 +86,14 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _known(every))
     asked = [score for score in every if not without_criteria(score)]
+    seconds = [one.judging_seconds for one in groups if one.judging_seconds is not None]
     return {
         **numbers,
-        **share_interval(
-            "unscored_share", (score is None or score.score is None for score in asked)
-        ),
+        **share_interval("unscored_share", (s is None or s.score is None for s in asked)),
         **share_interval("no_criteria_share", map(without_criteria, every)),
         **share_interval("judge/failed_share", (s.score is None for s in asked if s is not None)),
         **_spent(groups),
-        **spread("seconds/judge_group", _seconds(groups), ("mean", "max")),
+        **spread("seconds/judge_group", seconds, ("mean", "max")),
     }
 
 
@@ -117,13 +109,13 @@ def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
 
 def stage_scores(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:
     """Of each run; None: it was not judged."""
-    found: list[StageScore | None] = []
-    for one in groups:
-        judged = {judgement.trajectory_id: judgement for judgement in one.judgements}
-        for run in one.group.trajectories:
-            stages = judged[run.id].stages if run.id in judged else ()
-            found.append(next((score for score in stages if score.stage is stage), None))
-    return found
+    judged = (judgement for one in groups for judgement in one.judged)
+    return [
+        next((score for score in judgement.stages if score.stage is stage), None)
+        if judgement
+        else None
+        for judgement in judged
+    ]
 
 
 def _known(scores: Iterable[StageScore | None]) -> list[float]:
@@ -138,10 +130,6 @@ def _criteria(scores: Iterable[StageScore | None]) -> list[float]:
         held = part if verdict.criterion.positive else 1 - part
         points.setdefault(verdict.criterion.key, []).append(held)
     return [sum(held) / len(held) for held in points.values()]
-
-
-def _seconds(groups: Sequence[RoundGroup]) -> list[float]:
-    return [one.judging_seconds for one in groups if one.judging_seconds is not None]
 
 
 def _spent(groups: Sequence[RoundGroup]) -> Numbers:
@@ -229,21 +217,16 @@ def _positions(groups: Sequence[RoundGroup]) -> Numbers:
 
 def _answers(one: RoundGroup) -> list[tuple[Trajectory, float | None]]:
     """Each run of a group with the score of its answer."""
-    judged = {judgement.trajectory_id: judgement for judgement in one.judgements}
-    return [
-        (run, judged[run.id].score(Stage.ANSWER) if run.id in judged else None)
-        for run in one.group.trajectories
-    ]
+    scores = (judged.score(Stage.ANSWER) if judged else None for judged in one.judged)
+    return list(zip(one.group.trajectories, scores, strict=True))
 
 
 def _flat(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
     """The share of groups whose members' returns are too alike, or too few, to teach a stage."""
     flat: dict[Stage, list[bool]] = {stage: [] for stage in Stage}
     for one in groups:
-        found = {judgement.trajectory_id: judgement for judgement in one.judgements}
-        judged = [found.get(run.id) for run in one.group.trajectories]
-        if judged:
-            values, _ = group_advantages(judged, rule)
+        if one.judged:
+            values, _ = group_advantages(one.judged, rule)
             for number, stage in enumerate(Stage):
                 flat[stage].append(not values[:, number].any())
     numbers: Numbers = {}
@@ -286,27 +269,23 @@ class Variety:
         answers = [group for group in answers if len(group) > 1]
         if not answers:
             return {}
-        return await self._words(answers) | await self._meaning(answers)
+        found: Numbers = {}
+        for name, measure in ((WORDS, self._words), (MEANING, self._meaning)):
+            try:
+                values = await measure(answers)
+            except RubricemError as error:
+                values = []
+                if name not in self._told:
+                    self._told.add(name)
+                    self.tell(f"{name} is not measured: {error.told()}")
+            found |= spread(name, [value for value in values if value is not None], ("mean",))
+        return {name.removesuffix("/mean"): value for name, value in found.items()}
 
-    async def _words(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
-        try:
-            found = await asyncio.to_thread(lambda: list(map(words_apart, answers)))
-        except SettingsError as error:
-            return self._unmeasured(WORDS, error)
-        return {WORDS: fmean(value for value in found if value is not None)}
+    async def _words(self, answers: Sequence[Sequence[str]]) -> list[float | None]:
+        return await asyncio.to_thread(lambda: list(map(words_apart, answers)))
 
-    async def _meaning(self, answers: Sequence[Sequence[str]]) -> dict[str, float]:
-        try:
-            embedder = await self.embedder()
-        except RubricemError as error:
-            return self._unmeasured(MEANING, error)
+    async def _meaning(self, answers: Sequence[Sequence[str]]) -> list[float | None]:
+        embedder = await self.embedder()
         if embedder is None:
-            return {}
-        found = await asyncio.to_thread(lambda: [meaning_apart(a, embedder) for a in answers])
-        return {MEANING: fmean(value for value in found if value is not None)}
-
-    def _unmeasured(self, name: str, error: RubricemError) -> dict[str, float]:
-        if name not in self._told:
-            self._told.add(name)
-            self.tell(f"{name} is not measured: {error.told()}")
-        return {}
+            return []
+        return await asyncio.to_thread(lambda: [meaning_apart(a, embedder) for a in answers])

@@ -12,7 +12,7 @@ from rubricem.training.collect.directory import hash_of
 from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import Selected, normal, select_questions
 from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.session import Canary, TrainingSession, compare_once, open_session
+from rubricem.training.local.session import Canary, compare_once, open_session
 from rubricem.training.rounds.engine import SessionUpdates
 from rubricem.training.rounds.numbers import Variety
 from rubricem.training.rounds.rollouts import HeldOut, Sampled, not_asked
@@ -62,8 +62,16 @@ async def run_rounds(
     config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
     record = _record(rounds, rule, asked, held_out)
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
-        _check_alone(session)
-        session.trained_on = _trained_on(asked, held_out)
+        if session.ranks.world > 1:
+            raise SettingsError(
+                "Rounds are collected by one process, and torchrun started several.",
+                "Start it without torchrun, or train on rows of `rubricem collect`.",
+            )
+        session.trained_on = {
+            "questions": len(asked.questions),
+            "questions SHA-256": hash_of(asked.questions),
+            "questions held out": len(held_out.questions) if held_out else 0,
+        }
         shown = watch or PlainTraining(tell)
         updates = SessionUpdates(session, folders, rounds.rounds, shown)
         purse = await asyncio.to_thread(_purse, rounds, folders, tell)
@@ -116,29 +124,18 @@ def _record(
     """
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE | {"questions", "held_out"})
     record = {f"rounds.{name}": value for name, value in claimed.items()}
-    record |= {name: _whole(record[name]) for name in ("rounds.source", "rounds.judge_model")}
+
+    def whole(named: str) -> str:
+        return str(Path(named).absolute()) if Path(named).is_dir() else named
+
+    record["rounds.source"] = [whole(name) for name in record["rounds.source"]]
+    record["rounds.judge_model"] = rounds.judge_model and whole(rounds.judge_model)
     if rounds.scaffold is not None:
         record["rounds.rounds"] = rounds.rounds  # by which the scaffold fades
     return record | {
         "rounds.asked": hash_of(asked.questions),
         "rounds.asked_held_out": held_out and hash_of(held_out.questions),
         "rule": rule.model_dump(mode="json"),
-    }
-
-
-def _whole(named: Any) -> Any:
-    """A name, or each of several, with the whole path where it is one of a folder."""
-    if isinstance(named, list):
-        return [_whole(name) for name in named]
-    return str(Path(named).absolute()) if named and Path(named).is_dir() else named
-
-
-def _trained_on(asked: Selected, held_out: Selected | None) -> dict[str, Any]:
-    """What a checkpoint's card tells of its data."""
-    return {
-        "questions": len(asked.questions),
-        "questions SHA-256": hash_of(asked.questions),
-        "questions held out": len(held_out.questions) if held_out else 0,
     }
 
 
@@ -157,11 +154,3 @@ def _questions(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | N
     if len(left) < len(asked.questions):
         tell(f"{len(asked.questions) - len(left)} questions are held out, and not trained on")
     return replace(asked, questions=left), held_out
-
-
-def _check_alone(session: TrainingSession) -> None:
-    if session.ranks.world > 1:
-        raise SettingsError(
-            "Rounds are collected by one process, and torchrun started several.",
-            "Start it without torchrun, or train on rows of `rubricem collect`.",
-        )

@@ -1,15 +1,11 @@
-"""One round's collecting: the settings, the policy it samples from, and its collector.
+"""What is sampled for a round: its collecting run, and the held-out questions between rounds.
 
 A round is a collecting run of one step, in a folder of its own, because a run has one policy. It
 goes on after a kill like any other: what is finished, rollouts, judgements and reflections, is
-not repeated.
-
-The held-out questions: asked of a checkpoint by the same seeds, judged, and never learnt from.
-
-Their rubrics are made at the first asking and kept, no memory is recalled, and nothing is put
-into the bank: askings differ by the checkpoint alone.
-
-A server that is given each new checkpoint by a command of the user's own.
+not repeated. The held-out questions are asked of a checkpoint by the same seeds, judged, and never
+learnt from: their rubrics are made at the first asking and kept, no memory is recalled, and nothing
+is put into the bank, so that askings differ by the checkpoint alone. A server that samples is given
+each new checkpoint by a command of the user's own.
 """
 
 import asyncio
@@ -232,12 +228,16 @@ class HeldOut:
 
     def _is_best(self, updates: int) -> bool:
         """Whether `best_by` chooses by this asking, and none of those before was as good."""
-        training, folders = self.sampled.training, self.sampled.folders
-        name = of_held_out(training.best_by)
+        name = of_held_out(self.sampled.training.best_by)
         if name is None:
             return False
-        better, now = training.better(name), _numbers(folders.held_out(updates))
-        return all(better(now, _numbers(folders.held_out(n))) for n in range(1, updates))
+        better, now = self.sampled.training.better(name), self._numbers(updates)
+        return all(better(now, self._numbers(n)) for n in range(1, updates))
+
+    def _numbers(self, updates: int) -> dict[str, float]:
+        """What an asking gave; {} where there was none."""
+        path = self.sampled.folders.held_out(updates).folder / NUMBERS
+        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
     def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:
         """The asking's numbers, its rewards with the 95% intervals of their means."""
@@ -246,12 +246,6 @@ class HeldOut:
         found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
         write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
         return found
-
-
-def _numbers(run: RunDirectory) -> dict[str, float]:
-    """What an asking gave; {} where there was none."""
-    path = run.folder / NUMBERS
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
 
 
 async def not_asked(updates: int) -> None:

@@ -11,14 +11,10 @@ them (RubricEM, arXiv:2605.10899, section 3.4 and appendix D). Which checkpoint 
 from and which state of the bank it sees follow from its number alone. Every finished part is on
 disk before the next begins, and the same call goes on after a kill.
 
-The order in which rounds that overlap reach what they share.
-
 A round passes three milestones: its rollouts have ended, its groups are judged, and it is kept,
 its reflections included. Rounds overlap, but the bank takes what they teach in their order, and
 each recalls from it as it stood after a round that follows from the numbers alone: so results do
 not depend on which round was faster, or on where a run was killed.
-
-Work that goes on at the same time: until all of it is done, or one part ends it all.
 """
 
 import asyncio
@@ -72,12 +68,12 @@ class Milestones:
     """How far a round of so many groups is, and when it came there."""
 
     groups: int
+    on_phase: OnPhase = lambda phase, running: None
     rolled: asyncio.Event = field(default_factory=asyncio.Event)
     judged: asyncio.Event = field(default_factory=asyncio.Event)
     kept: asyncio.Event = field(default_factory=asyncio.Event)
     seconds: dict[str, float] = field(default_factory=dict)
     """of each part; of a round that went on after a kill, from there"""
-    on_phase: OnPhase = lambda phase, running: None
 
     def __post_init__(self) -> None:
         self._reached: dict[Milestone, set[str]] = {"rolled": set(), "judged": set()}
@@ -141,17 +137,13 @@ def recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
     as two rounds; one that asked the same questions it does wait for: what it taught of them has
     to be there. It never sees less than the round before saw.
     """
-    return max(_recalls_after(curriculum, n, ahead) for n in range(number + 1))
+    asked = [{q.question for q in curriculum.batch(n).questions} for n in range(number + 1)]
 
+    def of_round(n: int) -> int:
+        over = max(n - 1 - 2 * ahead, -1)
+        return next((m for m in range(n - 1, over, -1) if asked[n] & asked[m]), over)
 
-def _recalls_after(curriculum: Curriculum, number: int, ahead: int) -> int:
-    own, over = _asked(curriculum, number), max(number - 1 - 2 * ahead, -1)
-    shares = (n for n in range(number - 1, over, -1) if own & _asked(curriculum, n))
-    return next(shares, over)
-
-
-def _asked(curriculum: Curriculum, number: int) -> set[str]:
-    return {question.question for question in curriculum.batch(number).questions}
+    return max(map(of_round, range(number + 1)))
 
 
 async def all_of(
@@ -164,7 +156,15 @@ async def all_of(
     `stop`, once set, is a RunStopped by a person; spent money is one too. Everybody was told then:
     whoever is to set an event of `ending` is let finish and keep the calls in flight.
     """
-    stopped, left = asyncio.ensure_future(_stopped(stop)), set(tasks)
+
+    async def heard() -> None:
+        if stop is None:
+            await asyncio.get_running_loop().create_future()
+        else:
+            await stop.wait()
+        raise RunStopped.by_a_person("The training was interrupted.")
+
+    stopped, left = asyncio.ensure_future(heard()), set(tasks)
     try:
         while left:
             over, _ = await asyncio.wait({*left, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -177,14 +177,6 @@ async def all_of(
         for task in (*tasks, stopped):
             task.cancel()
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
-
-
-async def _stopped(stop: asyncio.Event | None) -> None:
-    if stop is None:
-        await asyncio.get_running_loop().create_future()
-    else:
-        await stop.wait()
-    raise RunStopped.by_a_person("The training was interrupted.")
 
 
 OpenRound = Callable[[int, QuestionBatch], AbstractAsyncContextManager[Collector]]
@@ -224,7 +216,10 @@ class Rounds:
     async def run(self) -> None:
         """Do every round that is not done. Raises what ended it: RunStopped at `stop`."""
         done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.rules.rounds)
-        self._at = {n: self._milestones(n) for n in rounds}
+        self._at = {
+            n: Milestones(len(self.curriculum.batch(n).questions), partial(self._changed, n))
+            for n in rounds
+        }
         self._trained = [asyncio.Event() for _ in range(max(done, self.rules.rounds) + 1)]
         for updates in range(done):
             self._trained[updates].set()
@@ -232,11 +227,6 @@ class Rounds:
         tasks = [asyncio.ensure_future(self._train())]
         tasks += [asyncio.ensure_future(self._collect(number)) for number in rounds]
         await all_of(tasks, self.stop, self._collecting)
-
-    def _milestones(self, number: int) -> Milestones:
-        return Milestones(
-            len(self.curriculum.batch(number).questions), on_phase=partial(self._changed, number)
-        )
 
     def _changed(self, number: int, phase: Phase, running: bool) -> None:
         self.watch(PhaseChanged(phase, number + 1, running))

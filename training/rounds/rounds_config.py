@@ -1,16 +1,4 @@
-"""What on-policy rounds are told: the table `[rounds]` of a training configuration.
-
-    [rounds]
-    questions = "questions.jsonl"
-    rounds = 6
-    questions_per_round = 8
-    group_size = 4
-    judge_base_url = "http://localhost:8001/v1"
-    scaffold = "linear"           # RuscaRL: members are shown less and less of the rubric
-
-Paths are relative to the file that names them. Everything outside the table is the engine's.
-
-What `rubricem train` is told: rows of files, of collected runs, or rounds that make their own.
+"""What `rubricem train` is told: rows of files, of collected runs, or rounds that make their own.
 
     out = "runs/first"
     rows = ["collected/monday", "collected/tuesday", "more/rows.jsonl"]
@@ -18,18 +6,26 @@ What `rubricem train` is told: rows of files, of collected runs, or rounds that 
     scaffold_ratio = "unscaffolded"
     rules = ["citation"]                  # sft: rejection rules beyond the first four
 
-A folder that `rubricem collect` wrote is compiled here; with a table `[rounds]` the policy
-collects by itself. What is compiled is kept in OUT/rows, so that a run that goes on, or is looked
-into, finds what it was trained on.
+A folder that `rubricem collect` wrote is compiled here, into OUT/rows, so that a run that goes on,
+or is looked into, finds what it was trained on. In place of `rows` a table makes on-policy rounds:
+
+    [rounds]
+    questions = "questions.jsonl"
+    rounds = 6
+    questions_per_round = 8
+    group_size = 4
+    judge_base_url = "http://localhost:8001/v1"
+    scaffold = "linear"                   # RuscaRL: members are shown less and less of the rubric
+
+Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
 
-import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rubricem.agent.research.scaffold import Rule
 from rubricem.memory.errors import SettingsError
@@ -44,6 +40,8 @@ from rubricem.training.local.local_config import (
     TrainConfig,
     build_config,
     checked_config,
+    checked_table,
+    read_toml,
 )
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.compile import Compiled
@@ -121,9 +119,25 @@ class RoundsConfig(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        for wrong, told in _contradictions(self):
+        given = self.model_fields_set
+        told = {
+            "without a judge there is nothing to learn from": self.judge == NONE,
+            f"max_staleness {self.max_staleness} would drop what lags by {self.lag} updates: "
+            "reflections lag one more than rollouts, which lag by `ahead`": (
+                self.max_staleness < self.lag
+            ),
+            "scaffold_decay needs a scaffold": self.scaffold is None and "scaffold_decay" in given,
+            "held_out_every needs held_out": self.held_out is None and "held_out_every" in given,
+            "least_reflection_score is about reflections, and there are none": (
+                self.least_reflection_score is not None and not self.reflections
+            ),
+            "windows replay what reflections taught": self.windows and not self.reflections,
+            "a server needs base_url, model and refresh: without the last it would go on sampling "
+            "the first policy": len({*map(bool, (self.base_url, self.model, self.refresh))}) > 1,
+        }
+        for clause, wrong in told.items():
             if wrong:
-                raise ValueError(told)
+                raise ValueError(clause)
         return self
 
     def scaffold_of(self, number: int) -> ScaffoldRule | None:
@@ -139,64 +153,25 @@ class RoundsConfig(BaseModel):
 
 def build_rounds(values: Any, folder: Path) -> RoundsConfig:
     """The table's configuration. Raises SettingsError with every fault in a sentence."""
-    try:
-        config = RoundsConfig.model_validate(values)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc'])) or 'the whole'}: "
-            f"{fault['msg'].removeprefix('Value error, ')}"
-            for fault in error.errors()
-        )
-        known = ", ".join(RoundsConfig.model_fields)
-        raise SettingsError(f"[{TABLE}] is wrong: {faults}.", f"It may set {known}.") from error
+    config = checked_table(values, RoundsConfig, f"[{TABLE}]")
     config.scaffold_of(0)
+
+    def beside(name: str) -> str:
+        return name if name.startswith(HUB) else str(folder / Path(name).expanduser())
+
+    def source(name: str) -> str:
+        """A folder, of documents or of a checkpoint, is beside the file; other names stay."""
+        path = folder / Path(name).expanduser()
+        return str(path) if path.is_dir() else name
+
     return config.model_copy(
         update={
-            "questions": _beside(folder, config.questions),
-            "held_out": config.held_out and _beside(folder, config.held_out),
-            "judge_model": config.judge_model and _source(folder, config.judge_model),
-            "source": tuple(_source(folder, name) for name in config.source),
+            "questions": beside(config.questions),
+            "held_out": config.held_out and beside(config.held_out),
+            "judge_model": config.judge_model and source(config.judge_model),
+            "source": tuple(source(name) for name in config.source),
         }
     )
-
-
-def _contradictions(config: RoundsConfig) -> tuple[tuple[bool, str], ...]:
-    return (
-        (config.judge == NONE, "without a judge there is nothing to learn from"),
-        (
-            config.max_staleness < config.lag,
-            f"max_staleness {config.max_staleness} would drop what lags by {config.lag} updates: "
-            "reflections lag one more than rollouts, which lag by `ahead`",
-        ),
-        (
-            config.scaffold is None and "scaffold_decay" in config.model_fields_set,
-            "scaffold_decay needs a scaffold",
-        ),
-        (
-            config.held_out is None and "held_out_every" in config.model_fields_set,
-            "held_out_every needs held_out",
-        ),
-        (
-            config.least_reflection_score is not None and not config.reflections,
-            "least_reflection_score is about reflections, and there are none",
-        ),
-        (bool(config.windows) and not config.reflections, "windows replay what reflections taught"),
-        (
-            len({bool(config.base_url), bool(config.model), bool(config.refresh)}) > 1,
-            "a server needs base_url, model and refresh: without the last it would go on sampling "
-            "the first policy",
-        ),
-    )
-
-
-def _beside(folder: Path, name: str) -> str:
-    return name if name.startswith(HUB) else str(folder / Path(name).expanduser())
-
-
-def _source(folder: Path, name: str) -> str:
-    """A folder, of documents or of a checkpoint, is beside the file; other names are their own."""
-    path = folder / Path(name).expanduser()
-    return str(path) if path.is_dir() else name
 
 
 Tell = Callable[[str], None]
@@ -219,11 +194,7 @@ class RoundsJob:
 
 def read_job(path: Path, method: Method) -> RoundsJob:
     """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}.", "Name a TOML file.") from error
-    return build_job(values, path.parent, method)
+    return build_job(read_toml(path), path.parent, method)
 
 
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob:
@@ -231,7 +202,15 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob
     values = dict(values)
     if RULES in values:
         rules = rules_named(values.pop(RULES))
-        return replace(_imitating(build_job(values, folder, method), method), rules=rules)
+        job = build_job(values, folder, method)
+        rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
+        if method != "sft" or not any(map(_is_run, rows)):
+            raise SettingsError(
+                f"{RULES}: this chooses among the runs that are imitated; the policy gradient has "
+                "none, and exported rows were made with theirs.",
+                f"Leave out {RULES}, or name the runs' folders under sft.",
+            )
+        return replace(job, rules=rules)
     table = values.pop(TABLE, None)
     told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
     rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
@@ -246,22 +225,10 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob
         raise SettingsError(
             f"[{TABLE}] saves a checkpoint after every round.", "Leave out `save_every`."
         )
-    config = _settled(checked_config(values, folder, EngineConfig), rule, told)
+    config = _settle_objective(checked_config(values, folder, EngineConfig), rule, told)
     rounds = build_rounds(table, folder)
     _check_scaffold(config, rounds, rule)
     return RoundsJob(config, rounds, rule)
-
-
-def _imitating(job: RoundsJob, method: Method) -> RoundsJob:
-    """The same, of a training that `rules` can shape. Raises SettingsError for another one."""
-    rows = job.config.rows if isinstance(job.config, TrainConfig) else ()
-    if method != "sft" or not any(map(_is_run, rows)):
-        raise SettingsError(
-            f"{RULES}: this chooses among the runs that are imitated; the policy gradient has "
-            "none, and exported rows were made with theirs.",
-            f"Leave out {RULES}, or name the runs' folders under sft.",
-        )
-    return job
 
 
 def _of_rows(
@@ -274,10 +241,10 @@ def _of_rows(
             "none, and exported rows were made with theirs.",
             f"Leave out {names}, or name the runs' folders under ss-grpo.",
         )
-    return RoundsJob(_settled(config, rule, told), None, rule)
+    return RoundsJob(_settle_objective(config, rule, told), None, rule)
 
 
-def _settled(config: Config, rule: RowRule, told: Mapping[str, Any]) -> Config:
+def _settle_objective(config: Config, rule: RowRule, told: Mapping[str, Any]) -> Config:
     """The configuration with the objective that the rule is defined by.
 
     Raises SettingsError where another one is set.
@@ -338,10 +305,13 @@ async def with_rows(
             found = await compiled_traces(path, config.model, rules)
         else:
             found = await compiled_run(path, rule, config.model)
-        tell(_told(path, found))
+        tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found)))))
         every += found
+        rows: Sequence[Any] = found.rows
+        if len(config.rows) > 1:  # groups of several runs are called alike
+            rows = [r.model_copy(update={"group": f"{number}:{r.group}"}) for r in rows]
         files.append(config.out / "rows" / f"{number}.jsonl")
-        write_rows(files[-1], _apart(found, number, len(config.rows)))
+        write_rows(files[-1], rows)
     if not every.rows and all(map(_is_run, config.rows)):
         why = _left_out(every) or "no step is finished, or none has a rollout"
         raise SettingsError(
@@ -354,17 +324,6 @@ async def with_rows(
 def _is_run(path: Path) -> bool:
     """A collected run that was not exported, which is then taken as it stands."""
     return RunDirectory(path).exists and not (path / "rows.jsonl").exists()
-
-
-def _apart(found: Compiled, number: int, runs: int) -> Sequence[Any]:
-    """The rows, their groups told from those of the other runs, which are called alike."""
-    if runs == 1:
-        return found.rows
-    return [row.model_copy(update={"group": f"{number}:{row.group}"}) for row in found.rows]
-
-
-def _told(path: Path, found: Compiled) -> str:
-    return "; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found))))
 
 
 def _left_out(found: Compiled) -> str:

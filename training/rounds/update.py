@@ -1,19 +1,17 @@
-"""The rows of a round, read from its finished parts: as soon as all of it is judged, and reflected.
+"""What a round keeps on disk, the rows that are read from it, and what it needs of an engine.
 
-A round's rollouts are trained in its own update, its reflections in the next one, because they
-are written while that update goes on (RubricEM, arXiv:2605.10899, appendix D).
+The folders of a training run in rounds, beside its checkpoints:
 
-What rounds need of an engine: updates of rows as they come, kept round by round.
-
-Where the rounds of a training run keep what they collected, beside its checkpoints.
-
-OUT/rounds.json             what shapes the rounds; going on with others is refused
-OUT/rounds/NNN/             one round: a collecting run of one step
-OUT/rounds/NNN/policy/      the checkpoint that its rollouts and reflections are sampled from
-OUT/held_out/NNN/           the held-out questions after NNN updates, a collecting run too
-OUT/data/                   the bank and the rubrics that the rounds share
+    OUT/rounds.json             what shapes the rounds; going on with others is refused
+    OUT/rounds/NNN/             one round: a collecting run of one step
+    OUT/rounds/NNN/policy/      the checkpoint that its rollouts and reflections are sampled from
+    OUT/held_out/NNN/           the held-out questions after NNN updates, a collecting run too
+    OUT/data/                   the bank and the rubrics that the rounds share
 
 A round's policy is a copy, since the training removes its older checkpoints while rollouts go on.
+Its rows are read from its finished parts. A round's rollouts are trained in its own update, its
+reflections in the next one, because they are written while that update goes on (RubricEM,
+arXiv:2605.10899, appendix D).
 """
 
 import hashlib
@@ -58,6 +56,12 @@ class RoundGroup:
     """of scoring and of proposing criteria"""
     judging_seconds: float | None = None
     """None: it was not judged, or by a version that did not note it"""
+
+    @property
+    def judged(self) -> list[Judgement | None]:
+        """Of each run of the group; None: it was not judged."""
+        found = {judgement.trajectory_id: judgement for judgement in self.judgements}
+        return [found.get(run.id) for run in self.group.trajectories]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +129,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     name = group_name(0, place)
     runs = [run.store.load(thread_of(name, member)) for member in range(size)]
     judged = run.part(0, judged_part(name), GroupJudgement)
+    judging = sum((one.usage for one in judged.judgements), judged.usage) if judged else NO_USAGE
     return RoundGroup(
         name=f"r{number:03d}-{name}",
         group=TrajectoryGroup(
@@ -134,13 +139,9 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
         ),
         judgements=judged.judgements if judged else (),
         reflected=run.part(0, reflected_part(name), Reflected),
-        judging=_judging(judged) if judged else NO_USAGE,
+        judging=judging,
         judging_seconds=judged.seconds if judged else None,
     )
-
-
-def _judging(judged: GroupJudgement) -> Usage:
-    return sum((one.usage for one in judged.judgements), judged.usage)
 
 
 Metrics = Mapping[str, Any]
@@ -214,7 +215,10 @@ class RoundFolders:
             temporary.mkdir(parents=True)
             for file in checkpoint.resolve().iterdir():
                 if file.is_file():
-                    _share(file, temporary / file.name)
+                    try:  # the same file under another name where the disk can
+                        os.link(file, temporary / file.name)
+                    except OSError:
+                        shutil.copy2(file, temporary / file.name)
             temporary.rename(place)
 
     def release_policy(self, number: int) -> None:
@@ -225,11 +229,3 @@ class RoundFolders:
 def round_seed(seed: int, number: int) -> int:
     """A seed of 32 bits for each round, so that no two sample alike."""
     return int(hashlib.sha256(f"{seed}\0round {number}".encode()).hexdigest()[:8], 16)
-
-
-def _share(source: Path, target: Path) -> None:
-    """The same file under another name where the disk can, else a copy."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)

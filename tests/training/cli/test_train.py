@@ -30,12 +30,12 @@ from rubricem.training.local.local_config import (
     TrainConfig,
     build_config,
     rate_at,
-    read_config,
     read_rows,
     select,
     windows,
 )
 from rubricem.training.rounds.fit import train
+from rubricem.training.rounds.rounds_config import read_job
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.events import Event, StepTaken, Watch
@@ -57,7 +57,8 @@ def build(tmp_path: Path) -> Build:
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "t.toml").write_text('out = "run"\nrows = ["a", "/b"]\nmodel = "m.gguf"\n')
-    config = read_config(tmp_path / "t.toml")
+    config = read_job(tmp_path / "t.toml", "ss-grpo").config
+    assert isinstance(config, TrainConfig)
     assert config.out == tmp_path / "run"
     assert config.rows == (tmp_path / "a", Path("/b"))
     assert config.model == str(tmp_path / "m.gguf")
@@ -83,7 +84,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
 def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault: str) -> None:
     (tmp_path / "t.toml").write_text(text)
     with pytest.raises(SettingsError, match=fault):
-        read_config(tmp_path / "t.toml")
+        read_job(tmp_path / "t.toml", "ss-grpo")
 
 
 def test_the_command_tells_a_wrong_configuration_in_a_sentence(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ from tests.support.tiny import vocabulary, write_tokenizer
 from tests.support.values import run_of
 from tests.training.local.test_base import folder_of
 from tests.training.rounds.test_trained import metrics, on_server, server
-from tests.training.rounds.test_trained import train as test_trained_train
+from tests.training.rounds.test_trained import train as run_train
 from tests.training.rows.test_imitate import traced
 
 ROUNDS = {"questions": "q.jsonl", "rounds": 2}
@@ -408,7 +408,7 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
              "scaffold": "linear", "scaffold_decay": "linear"}  # fmt: skip
     path = on_server(tmp_path, server, **{n: v for n, v in shape.items() if v is not None})
     path.write_text(f'scaffold_ratio = "behaviour"\ncredit = "answer-only"\n{path.read_text()}')
-    done = test_trained_train(path)
+    done = run_train(path)
     assert done.exit_code == 0, done.output
     out = tmp_path / "out"
     rules = [RoundFolders(out, out).round(n).manifest().scaffold for n in range(2)]
@@ -422,5 +422,5 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
     assert first["best_of/1"] == pytest.approx(first["reward/answer/mean"])
     assert first["best_of/1"] <= first["best_of/4"] <= first["reward/answer/max"]
     path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
-    longer = test_trained_train(path)
+    longer = run_train(path)
     assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"
