@@ -1,31 +1,27 @@
-"""Some values as named numbers; of no value there is no number, so that nothing missing is a 0.
+"""Values as named numbers, how unlike the answers of a group are, the best of n, and intervals.
 
-How unlike one another the answers of a group are: in their words, and in their meaning.
+Of no value there is no number, so that nothing missing is a 0.
+
+How unlike one another answers are, 0 where all are the same (RuscaRL, arXiv:2508.16949, section 5):
 
 - by words, 1 - Self-BLEU: the BLEU of each answer with all others as its references (Texygen,
   arXiv:1802.01886), averaged; sacrebleu's, of up to four words running, smoothed;
 - by meaning: the mean cosine distance of the answers' embeddings, over all pairs.
 
-Both are 0 where all answers are the same (RuscaRL, arXiv:2508.16949, section 5).
-
-Best of n: the score that the best of n answers is expected to have, for every n at once.
-
-Of N scored answers in ascending order s_1 ... s_N, n drawn without replacement have s_k for their
-best in C(k - 1, n - 1) of C(N, n) equally likely draws, so
+Best of n is the score that the best of n answers is expected to have, for every n at once. Of N
+scored answers in ascending order s_1 ... s_N, n drawn without replacement have s_k for their best
+in C(k - 1, n - 1) of C(N, n) equally likely draws, so
 
     best(n) = sum over k >= n of s_k * C(k - 1, n - 1) / C(N, n)
 
 is exact and, as an estimate of the best of n new answers, unbiased; n = 1 is the mean, n = N the
 maximum (the estimator of pass@k, arXiv:2107.03374, for scores).
-
-How sure a mean over few questions is.
 """
 
 import re
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, pstdev
 
 import numpy as np
 
@@ -44,8 +40,8 @@ def spread(
     if not values:
         return {}
     found: Mapping[str, float] = {
-        "mean": statistics.fmean(values),
-        "std": statistics.pstdev(values),
+        "mean": fmean(values),
+        "std": pstdev(values),
         "min": float(min(values)),
         "max": float(max(values)),
     }

@@ -3,22 +3,18 @@
 Shapes: B = sequences of the tensor, T = tokens of each. Position t of every tensor belongs to
 ids[t], as in `TrainRow`; what predicts ids[t] is the model's output at t - 1. No attention mask
 is needed, and none may be given: with causal attention the padding on the right is seen by no
-real token, and of rows one after the other (below) the position ids, which begin
-anew with each row, tell a model that can be packed for where one ends; a mask of ones beside them
-mixes the rows silently.
+real token.
 
-Several rows in one sequence: no padding, and as few forward passes as the memory allows.
+Packed rows stand one after the other in a batch of shape (1, T): no padding, and as few forward
+passes as the memory allows. Their position ids begin anew with each, by which transformers, given
+no attention mask, tells where one ends; a mask of ones beside them mixes the rows silently, and
+models that know no positions are refused when they are loaded (`training.local.load`). The last
+token of a row would predict the first of the next one; that one is never trained, so nothing is
+learnt across a border.
 
-Rows stand one after the other in a batch of shape (1, T), and their position ids begin anew with
-each. That keeps them apart where a model's attention is by position: transformers reads the borders
-from the position ids where it is given no attention mask. Other models mix the rows, and are
-refused when they are loaded (`training.local.base`). The last token of a row would predict the
-first of the next one; that one is never trained, so nothing is learnt across a border.
-
-What each token counts in a window's loss, known before the window is cut into batches.
-
-A window is all the rows of one optimizer step, over all micro-batches and ranks. With o an
-objective, w_o its weight, W a row's own, and `size` what the aggregation divides by,
+What each token counts in a window's loss is known before the window is cut into batches. A window
+is all the rows of one optimizer step, over all micro-batches and ranks. With o an objective, w_o
+its weight, W a row's own, and `size` what the aggregation divides by,
 
     token-mean     size = N_o             trained tokens of o
     stage-mean     size = S_o * N_o,s     stages of o that have a trained token, tokens of this one
@@ -195,10 +191,14 @@ def collate(rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: 
     ratio though its tokens are not those that were sampled, and for a trained token whose
     advantage or log-probability is not finite.
     """
-    lines = row_tensors(rows, window)
+    lines = _lines_of(rows, window)
     width = max(len(row.ids) for row in rows)
-    fills = {"ids": pad, "stages": -1, "objectives": -1}
-    padded = {name: _padded(parts, width, fills.get(name, 0)) for name, parts in lines.items()}
+    padded = {}
+    for name, parts in lines.items():
+        fill = {"ids": pad, "stages": -1, "objectives": -1}.get(name, 0)
+        padded[name] = torch.full((len(rows), width), fill, dtype=parts[0].dtype)
+        for line, part in zip(padded[name], parts, strict=True):
+            line[: len(part)] = part
     return Batch(
         **padded,
         position=torch.arange(width).repeat(len(rows), 1),
@@ -206,9 +206,40 @@ def collate(rows: Sequence[TrainRow], window: WindowWeights | None = None, pad: 
     )
 
 
-def row_tensors(
-    rows: Sequence[TrainRow], window: WindowWeights | None = None
-) -> dict[str, list[Tensor]]:
+def pack(rows: Sequence[TrainRow], window: WindowWeights | None = None) -> Batch:
+    """Lay rows one after the other; `window` is that of the whole step, None: these are all of it.
+
+    Raises SettingsError as `collate` does.
+    """
+    lines = _lines_of(rows, window)
+    lengths = [len(row.ids) for row in rows]
+    return Batch(
+        **{name: torch.cat(parts).unsqueeze(0) for name, parts in lines.items()},
+        position=torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0),
+        lengths=torch.tensor(lengths),
+    )
+
+
+def bins(rows: Sequence[TrainRow], tokens: int) -> list[list[TrainRow]]:
+    """Rows divided into bins of at most so many tokens, by first fit, longest rows first.
+
+    First-fit decreasing needs at most 11/9 of the fewest possible bins, and one more (Dosa, 2007).
+    A row that is longer by itself has a bin of its own. Rows of one length keep their order.
+    """
+    found: list[list[TrainRow]] = []
+    room: list[int] = []
+    for row in sorted(rows, key=lambda row: -len(row.ids)):
+        length = len(row.ids)
+        place = next((i for i, left in enumerate(room) if left >= length), len(room))
+        if place == len(room):
+            found.append([])
+            room.append(tokens)
+        found[place].append(row)
+        room[place] -= length
+    return found
+
+
+def _lines_of(rows: Sequence[TrainRow], window: WindowWeights | None) -> dict[str, list[Tensor]]:
     """By the name of a `Batch`'s field, what each row has for it, (len(ids),).
 
     Of all fields but `position` and `lengths`. Raises SettingsError as `collate` does.
@@ -264,44 +295,3 @@ def _check(rows: Sequence[TrainRow]) -> None:
             f"the tokens of row {barred.id} are not those that were sampled, so it has no ratio.",
             "Collect with a model that returns token ids, in free decoding, or train by sft.",
         )
-
-
-def _padded(lines: Sequence[Tensor], width: int, fill: int) -> Tensor:
-    """(B, width), of the lines' dtype."""
-    padded = torch.full((len(lines), width), fill, dtype=lines[0].dtype)
-    for row, line in zip(padded, lines, strict=True):
-        row[: len(line)] = line
-    return padded
-
-
-def pack(rows: Sequence[TrainRow], window: WindowWeights | None = None) -> Batch:
-    """Lay rows one after the other; `window` is that of the whole step, None: these are all of it.
-
-    Raises SettingsError as `collate` does.
-    """
-    lines = row_tensors(rows, window)
-    lengths = [len(row.ids) for row in rows]
-    return Batch(
-        **{name: torch.cat(parts).unsqueeze(0) for name, parts in lines.items()},
-        position=torch.cat([torch.arange(length) for length in lengths]).unsqueeze(0),
-        lengths=torch.tensor(lengths),
-    )
-
-
-def bins(rows: Sequence[TrainRow], tokens: int) -> list[list[TrainRow]]:
-    """Rows divided into bins of at most so many tokens, by first fit, longest rows first.
-
-    First-fit decreasing needs at most 11/9 of the fewest possible bins, and one more (Dosa, 2007).
-    A row that is longer by itself has a bin of its own. Rows of one length keep their order.
-    """
-    found: list[list[TrainRow]] = []
-    room: list[int] = []
-    for row in sorted(rows, key=lambda row: -len(row.ids)):
-        length = len(row.ids)
-        place = next((i for i, left in enumerate(room) if left >= length), len(room))
-        if place == len(room):
-            found.append([])
-            room.append(tokens)
-        found[place].append(row)
-        room[place] -= length
-    return found

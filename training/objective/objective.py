@@ -15,17 +15,13 @@ are natural. On trained tokens only, with c the weight and s the share of a toke
 - bypass: r = exp(logprobs - behaviour), the ratio to the sampler, and w = 1;
 - k3 = exp(ref - logprobs) - (ref - logprobs) - 1 estimates the divergence from a reference.
 
-What stands at positions that are not trained reaches neither the loss nor its gradient.
+Positions that are not trained are filled with 0 before any arithmetic, so nothing that stands
+there (padding, tool output, NaN) reaches the loss or its gradient.
 
-The clipped objective token by token; `training.objective.objective` has the equation and the sums.
-
-All tensors are (B, T), aligned as in `Batch`. Positions that are not trained are filled with 0
-before any arithmetic, so nothing that stands there (padding, tool output, NaN) reaches the loss or
-its gradient.
-
-What is told of each step's loss, by the names of `metrics.jsonl`.
-
-Of all trained tokens, as means where nothing else is said; divergences and gaps in nats:
+What is told of each step's loss, by the names of `metrics.jsonl`, adds up over micro-batches and
+ranks: a mean is kept as its total and the tokens it is over, so that the numbers of a window do
+not depend on how it was cut. Of all trained tokens, as means where nothing else is said;
+divergences and gaps in nats:
 
 - `tokens`: how many are trained; `surprise`: -logprobs, one sample of the entropy;
 - `ratio`, `ratio_max`; `clipped_low`, `clipped_high`, `clipped_dual`: shares without a gradient;
@@ -46,18 +42,12 @@ Of each policy row, as the median and the counts above 2, 10 and 100:
 Of each objective that has a token, `{objective}_loss`: what its clipped terms add to the loss (a
 sum), and its own shares clipped and k3. Of each stage, `{stage}_loss` and `{stage}_advantage_size`:
 means of the unweighted term and of |A| over the stage's tokens.
-
-What a loss was made of, in numbers that add up over micro-batches and ranks.
-
-A mean is kept as its total and the tokens it is over, so that the numbers of a window do not
-depend on how it was cut.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -67,6 +57,144 @@ from rubricem.memory.schema import Stage
 from rubricem.training.objective.batch import Batch
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import OBJECTIVES
+
+BOUNDS = (2, 10, 100)
+"""ratios of sequences beyond each are counted (RuscaRL, arXiv:2508.16949, section 5)"""
+LARGEST = 700.0
+"""nats whose exponential is a float still"""
+
+
+@dataclass(frozen=True, slots=True)
+class LossMetrics:
+    """Numbers of some rows' trained tokens; `+` gives those of all of them."""
+
+    totals: Mapping[str, float] = field(default_factory=dict)
+    tokens: Mapping[str, float] = field(default_factory=dict)
+    """of a mean, how many tokens its total is over; a total whose name is missing is a sum"""
+    peaks: Mapping[str, float] = field(default_factory=dict)
+    """the largest value of any token"""
+    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """of each row the log of a ratio of its whole sequence"""
+
+    def __add__(self, other: "LossMetrics") -> "LossMetrics":
+        peaks = dict(self.peaks)
+        for name, peak in other.peaks.items():
+            peaks[name] = max(peak, peaks.get(name, peak))
+        return LossMetrics(
+            _add(self.totals, other.totals),
+            _add(self.tokens, other.tokens),
+            peaks,
+            {
+                n: (*self.rows.get(n, ()), *other.rows.get(n, ()))
+                for n in {**self.rows, **other.rows}
+            },
+        )
+
+    def report(self) -> dict[str, float]:
+        """Sums, means and, ending in `_max`, peaks; what no token was measured for is left out.
+
+        Of ratios of sequences the median and, ending in `_above_N`, how many are larger than N.
+
+        `ess` is the effective sample size of the importance weights w over n tokens, as a share
+        of them: (sum of w)^2 / (n * sum of w^2), 1 where all are alike (Kish, 1965).
+        """
+        means = {n: self.totals[n] / count for n, count in self.tokens.items() if count}
+        square = means.pop("importance_square", None)
+        if square is not None:
+            means["ess"] = means["importance"] ** 2 / square if square else 0.0
+        sums = {name: total for name, total in self.totals.items() if name not in self.tokens}
+        return (
+            {"tokens": 0.0}
+            | sums
+            | means
+            | {f"{name}_max": peak for name, peak in self.peaks.items()}
+            | _ratio_numbers(self.rows)
+        )
+
+
+def _ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
+    """Of the logs of the rows' ratios, by name: the ratios' median, and counts above each bound.
+
+    A median beyond what a float holds is told as the largest one.
+    """
+    found: dict[str, float] = {}
+    for name, logs in rows.items():
+        if logs:
+            found[f"{name}_median"] = math.exp(min(statistics.median(logs), LARGEST))
+            for bound in BOUNDS:
+                above = sum(one > math.log(bound) for one in logs)
+                found[f"{name}_above_{bound}"] = float(above)
+    return found
+
+
+def _add(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
+
+
+@dataclass(frozen=True)
+class ObjectiveResult:
+    """The loss of a batch, and what it was made of."""
+
+    loss: Tensor
+    """a scalar to call backward() on; those of a window's batches add up to the window's loss"""
+    metrics: LossMetrics
+    """by the names that `training.objective.objective` explains"""
+
+
+def clipped_objective(
+    batch: Batch,
+    logprobs: Tensor,
+    old: Tensor | None = None,
+    reference: Tensor | None = None,
+    config: ObjectiveConfig | None = None,
+) -> ObjectiveResult:
+    """The clipped objective of a batch of policy, reflection and judge rows.
+
+    `logprobs`, `old` and `reference` are (B, T); only the first gets a gradient. `old` is of the
+    policy before the window's first update, recomputed by the trainer; None in the pass before
+    that update, when `logprobs` are they. What the window weights of the batch were made with is
+    the configuration to give. Raises SettingsError for a beta without a reference.
+    """
+    settings = config or ObjectiveConfig()
+    if settings.beta and reference is None:
+        raise SettingsError(
+            "beta is set and there is no reference to diverge from.",
+            "Give the log-probabilities of the reference, or set beta to 0.",
+        )
+    terms = clipped_terms(batch, logprobs, old, reference, settings)
+    loss = (batch.weights * terms.policy).sum()
+    if settings.beta and terms.divergence is not None:
+        loss = loss + settings.beta * (batch.shares * terms.divergence).sum()
+    return ObjectiveResult(loss, _measure_clipped(batch, terms, settings))
+
+
+def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
+    """The weighted negative log-likelihood (nats) of a batch's trained tokens.
+
+    loss = sum of -c * logprobs; by token-mean, and with rows that weigh 1, the mean over the
+    window's tokens. `logprobs` is (B, T).
+    """
+    surprise = -_trained(logprobs, batch.mask)
+    loss = (batch.weights * surprise).sum()
+    return ObjectiveResult(loss, _measure_imitation(batch, surprise))
+
+
+def token_logprobs(logits: Tensor, ids: Tensor, rows: int = 256) -> Tensor:
+    """The log-probability of each id under the logits that predict it, float32.
+
+    `logits` is (..., V) and `ids` (...): they are aligned already, so for a whole sequence pass
+    logits[:, :-1] and ids[:, 1:]. Works through `rows` positions at a time and keeps, of
+    float32 logits that lie in one piece, no second copy for the backward pass. Of no position
+    the result is empty and still hangs on the logits.
+    """
+    flat, wanted = logits.reshape(-1, logits.shape[-1]), ids.reshape(-1, 1)
+    parts = []
+    for start in range(0, max(len(flat), 1), rows):
+        part, index = flat[start : start + rows], wanted[start : start + rows]
+        chosen = part.gather(1, index).squeeze(1).float()
+        parts.append(chosen - torch.logsumexp(part.float(), dim=1))
+    return torch.cat(parts).reshape(ids.shape)
+
 
 EXPONENT_BOUND = 20.0
 """log-ratios are held within it: exp stays finite, and a token so far off is clipped anyway"""
@@ -100,12 +228,12 @@ def clipped_terms(
 
     `old` is of the policy before the window's first update; None: `logprobs` are they.
     """
-    new = trained(logprobs, batch.mask)
-    before = new.detach() if old is None else trained(old, batch.mask).detach()
+    new = _trained(logprobs, batch.mask)
+    before = new.detach() if old is None else _trained(old, batch.mask).detach()
     behaviour = torch.where(batch.sampled | batch.across, batch.behaviour, before)
-    ratio = bounded_exp(new - (behaviour if config.correction == "bypass" else before))
+    ratio = _bounded_exp(new - (behaviour if config.correction == "bypass" else before))
     importance = _importance(before - behaviour, config)
-    start = None if reference is None else trained(reference, batch.mask).detach()
+    start = None if reference is None else _trained(reference, batch.mask).detach()
     return ClippedTerms(
         new=new.detach(),
         old=before,
@@ -114,7 +242,7 @@ def clipped_terms(
         importance=importance,
         policy=-importance * _clipped(ratio, batch.advantages, config),
         reference=start,
-        divergence=None if start is None else k3(start - new),
+        divergence=None if start is None else _k3(start - new),
     )
 
 
@@ -130,92 +258,38 @@ def _clipped(ratio: Tensor, advantages: Tensor, config: ObjectiveConfig) -> Tens
 
 def _importance(gap: Tensor, config: ObjectiveConfig) -> Tensor:
     """W of the module's equation, of log-probabilities that are `gap` apart."""
-    weight = bounded_exp(gap)
+    weight = _bounded_exp(gap)
     match config.importance:
         case "truncate":
             return weight.clamp(max=config.cap)
         case "mask":
-            return torch.where(outside_band(weight, config), 0.0, weight)
+            return torch.where(_outside_band(weight, config), 0.0, weight)
         case "none":
             return torch.ones_like(weight)
 
 
-def outside_band(weight: Tensor, config: ObjectiveConfig) -> Tensor:
+def _outside_band(weight: Tensor, config: ObjectiveConfig) -> Tensor:
     """Where an importance weight is one that `mask` turns to 0."""
     return (weight < config.band[0]) | (weight > config.band[1])
 
 
-def trained(values: Tensor, mask: Tensor) -> Tensor:
+def _trained(values: Tensor, mask: Tensor) -> Tensor:
     """Values where a token is trained, and 0 elsewhere, whatever stood there."""
     return values.masked_fill(~mask, 0.0)
 
 
-def bounded_exp(logarithm: Tensor) -> Tensor:
+def _bounded_exp(logarithm: Tensor) -> Tensor:
     """Finite, and its gradient too."""
     return logarithm.clamp(-EXPONENT_BOUND, EXPONENT_BOUND).exp()
 
 
-def k3(away: Tensor) -> Tensor:
+def _k3(away: Tensor) -> Tensor:
     """exp(away) - away - 1, of how far the other log-probability is away (nats).
 
     An estimate of the divergence; never negative, 0 where they are equal.
     """
     held = away.clamp(-EXPONENT_BOUND, EXPONENT_BOUND)
     return held.exp() - held - 1
-
-
-BOUNDS = (2, 10, 100)
-"""ratios of sequences beyond each are counted (RuscaRL, arXiv:2508.16949, section 5)"""
-LARGEST = 700.0
-"""nats whose exponential is a float still"""
-
-
-@dataclass(frozen=True, slots=True)
-class LossMetrics:
-    """Numbers of some rows' trained tokens; `+` gives those of all of them."""
-
-    totals: Mapping[str, float] = field(default_factory=dict)
-    tokens: Mapping[str, float] = field(default_factory=dict)
-    """of a mean, how many tokens its total is over; a total whose name is missing is a sum"""
-    peaks: Mapping[str, float] = field(default_factory=dict)
-    """the largest value of any token"""
-    rows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    """of each row the log of a ratio of its whole sequence"""
-
-    def __add__(self, other: "LossMetrics") -> "LossMetrics":
-        peaks = dict(self.peaks)
-        for name, peak in other.peaks.items():
-            peaks[name] = max(peak, peaks.get(name, peak))
-        return LossMetrics(
-            _added(self.totals, other.totals),
-            _added(self.tokens, other.tokens),
-            peaks,
-            {
-                n: (*self.rows.get(n, ()), *other.rows.get(n, ()))
-                for n in {**self.rows, **other.rows}
-            },
-        )
-
-    def report(self) -> dict[str, float]:
-        """Sums, means and, ending in `_max`, peaks; what no token was measured for is left out.
-
-        Of ratios of sequences the median and, ending in `_above_N`, how many are larger than N.
-
-        `ess` is the effective sample size of the importance weights w over n tokens, as a share
-        of them: (sum of w)^2 / (n * sum of w^2), 1 where all are alike (Kish, 1965).
-        """
-        means = {n: self.totals[n] / count for n, count in self.tokens.items() if count}
-        square = means.pop("importance_square", None)
-        if square is not None:
-            means["ess"] = means["importance"] ** 2 / square if square else 0.0
-        sums = {name: total for name, total in self.totals.items() if name not in self.tokens}
-        return (
-            {"tokens": 0.0}
-            | sums
-            | means
-            | {f"{name}_max": peak for name, peak in self.peaks.items()}
-            | ratio_numbers(self.rows)
-        )
 
 
 class Ledger:
@@ -261,36 +335,17 @@ class Ledger:
         )
 
 
-def ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
-    """Of the logs of the rows' ratios, by name: the ratios' median, and counts above each bound.
-
-    A median beyond what a float holds is told as the largest one.
-    """
-    found: dict[str, float] = {}
-    for name, logs in rows.items():
-        if logs:
-            found[f"{name}_median"] = math.exp(min(statistics.median(logs), LARGEST))
-            for bound in BOUNDS:
-                above = sum(one > math.log(bound) for one in logs)
-                found[f"{name}_above_{bound}"] = float(above)
-    return found
-
-
-def _added(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
-
-
 def _kept(values: Tensor, where: Tensor) -> Tensor:
     return values.detach().masked_fill(~where, 0.0)
 
 
-def measured_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig) -> LossMetrics:
+def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig) -> LossMetrics:
     """The numbers of a batch: of all trained tokens, of each objective, and of each stage."""
     ledger, mask = Ledger(), batch.mask
     signals = {
         "clipped_low": (terms.ratio < 1 - config.clip[0]) & (batch.advantages < 0),
         "clipped_high": (terms.ratio > 1 + config.clip[1]) & (batch.advantages > 0),
-        "kl_old": k3(terms.old - terms.new),
+        "kl_old": _k3(terms.old - terms.new),
     }
     if config.dual_clip is not None:
         signals["clipped_dual"] = (terms.ratio > config.dual_clip) & (batch.advantages < 0)
@@ -309,7 +364,7 @@ def measured_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
     return ledger.closed()
 
 
-def measured_imitation(batch: Batch, surprise: Tensor) -> LossMetrics:
+def _measure_imitation(batch: Batch, surprise: Tensor) -> LossMetrics:
     """The numbers of a batch that is imitated, from its negative log-likelihoods (B, T)."""
     ledger = Ledger()
     ledger.sum("tokens", torch.ones_like(surprise), batch.mask)
@@ -325,11 +380,11 @@ def _importance_signals(terms: ClippedTerms, config: ObjectiveConfig) -> dict[st
         "importance": terms.importance,
         "importance_square": terms.importance**2,
     }
-    weight = bounded_exp(terms.old - terms.behaviour)
+    weight = _bounded_exp(terms.old - terms.behaviour)
     if config.importance == "truncate":
         found["importance_truncated"] = weight > config.cap
     if config.importance == "mask":
-        found["importance_masked"] = outside_band(weight, config)
+        found["importance_masked"] = _outside_band(weight, config)
     return found
 
 
@@ -339,12 +394,15 @@ def _measure_sampler(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
     ledger.mean("scaffold_gap", gap, batch.mask & ~batch.sampled)
     ledger.mean("sampler_gap", gap, batch.sampled)
     ledger.peak("sampler_gap", gap, batch.sampled)
-    ledger.mean("kl_behaviour", k3(terms.behaviour - terms.new), batch.sampled)
+    ledger.mean("kl_behaviour", _k3(terms.behaviour - terms.new), batch.sampled)
 
 
 def _measure_sequences(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
     policy = batch.objectives == OBJECTIVES.index("policy")
-    sums = partial(_row_sums, batch)
+
+    def sums(values: Tensor) -> Tensor:
+        return torch.stack([line.sum() for line in batch.split(values)])
+
     logs = sequence_logs(sums, terms.new, batch.behaviour, policy, terms.reference)
     for name, values in logs.items():
         ledger.rows(name, values)
@@ -364,20 +422,14 @@ def sequence_logs(
     """
     counts = sums(policy.double())
     some = counts > 0
-    found = {"sequence_ratio": sums(_policys(new - behaviour, policy))[some]}
+
+    def moved_from(other: Tensor) -> Tensor:
+        return sums((new - other).double().masked_fill(~policy, 0.0))
+
+    found = {"sequence_ratio": moved_from(behaviour)[some]}
     if reference is not None:
-        moved = sums(_policys(new - reference, policy))
-        found["novelty"] = (moved / counts.clamp(min=1))[some]
+        found["novelty"] = (moved_from(reference) / counts.clamp(min=1))[some]
     return found
-
-
-def _policys(values: Tensor, policy: Tensor) -> Tensor:
-    return values.double().masked_fill(~policy, 0.0)
-
-
-def _row_sums(batch: Batch, values: Tensor) -> Tensor:
-    """(rows,) from (B, T)."""
-    return torch.stack([line.sum() for line in batch.split(values)])
 
 
 def _measure_objectives(
@@ -397,68 +449,3 @@ def _measure_stages(ledger: Ledger, batch: Batch, values: dict[str, Tensor]) -> 
         where = batch.mask & (batch.stages == number)
         for name, tensor in values.items():
             ledger.mean(f"{stage}_{name}", tensor, where)
-
-
-@dataclass(frozen=True)
-class ObjectiveResult:
-    """The loss of a batch, and what it was made of."""
-
-    loss: Tensor
-    """a scalar to call backward() on; those of a window's batches add up to the window's loss"""
-    metrics: LossMetrics
-    """by the names that `training.objective.objective` explains"""
-
-
-def token_logprobs(logits: Tensor, ids: Tensor, rows: int = 256) -> Tensor:
-    """The log-probability of each id under the logits that predict it, float32.
-
-    `logits` is (..., V) and `ids` (...): they are aligned already, so for a whole sequence pass
-    logits[:, :-1] and ids[:, 1:]. Works through `rows` positions at a time and keeps, of
-    float32 logits that lie in one piece, no second copy for the backward pass. Of no position
-    the result is empty and still hangs on the logits.
-    """
-    flat, wanted = logits.reshape(-1, logits.shape[-1]), ids.reshape(-1, 1)
-    parts = []
-    for start in range(0, max(len(flat), 1), rows):
-        part, index = flat[start : start + rows], wanted[start : start + rows]
-        chosen = part.gather(1, index).squeeze(1).float()
-        parts.append(chosen - torch.logsumexp(part.float(), dim=1))
-    return torch.cat(parts).reshape(ids.shape)
-
-
-def clipped_objective(
-    batch: Batch,
-    logprobs: Tensor,
-    old: Tensor | None = None,
-    reference: Tensor | None = None,
-    config: ObjectiveConfig | None = None,
-) -> ObjectiveResult:
-    """The clipped objective of a batch of policy, reflection and judge rows.
-
-    `logprobs`, `old` and `reference` are (B, T); only the first gets a gradient. `old` is of the
-    policy before the window's first update, recomputed by the trainer; None in the pass before
-    that update, when `logprobs` are they. What the window weights of the batch were made with is
-    the configuration to give. Raises SettingsError for a beta without a reference.
-    """
-    settings = config or ObjectiveConfig()
-    if settings.beta and reference is None:
-        raise SettingsError(
-            "beta is set and there is no reference to diverge from.",
-            "Give the log-probabilities of the reference, or set beta to 0.",
-        )
-    terms = clipped_terms(batch, logprobs, old, reference, settings)
-    loss = (batch.weights * terms.policy).sum()
-    if settings.beta and terms.divergence is not None:
-        loss = loss + settings.beta * (batch.shares * terms.divergence).sum()
-    return ObjectiveResult(loss, measured_clipped(batch, terms, settings))
-
-
-def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
-    """The weighted negative log-likelihood (nats) of a batch's trained tokens.
-
-    loss = sum of -c * logprobs; by token-mean, and with rows that weigh 1, the mean over the
-    window's tokens. `logprobs` is (B, T).
-    """
-    surprise = -trained(logprobs, batch.mask)
-    loss = (batch.weights * surprise).sum()
-    return ObjectiveResult(loss, measured_imitation(batch, surprise))

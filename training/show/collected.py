@@ -1,22 +1,17 @@
 """A collected run in numbers: step by step, stage by stage, with the reasons of what went wrong.
 
 Everything is read once, group by group. Means are over what has a value: an unscored stage is in
-no mean, and is counted instead.
-
-What is shown of each rollout of a collected run: a few numbers, and no text of its own.
-
-How the answers of a collected run differ within their groups, and what that is worth.
-
-The best of n counts what sampling again would bring; the reward by place in the group tells
-whether a rubric scaffold helped whoever saw it (RuscaRL, arXiv:2508.16949, section 5).
-
-A collected run as one JSON object: what its page shows, without the texts of stages.
+no mean, and is counted instead. Of each rollout a few numbers are kept and no text of its own; of
+the groups that are farthest apart, the best and the worst with their texts. How answers differ
+within their groups is told with what that is worth: the best of n counts what sampling again would
+bring; the reward by place in the group, whether a rubric scaffold helped whoever saw it (RuscaRL,
+arXiv:2508.16949, section 5).
 """
 
 import re
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -31,7 +26,6 @@ from rubricem.memory.rubrics import RubricChange
 from rubricem.memory.schema import NO_USAGE, Stage, Status, Trajectory, Usage
 from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.collect.groups import Reflected, judged_part, member_of, reflected_part
-from rubricem.training.rows.credit import Floats
 from rubricem.training.rows.forms import (
     By,
     JudgedGroup,
@@ -52,6 +46,7 @@ TOLD = {
     Rule.TOOL_ERRORS: "two failed tool calls running",
 }
 """the rules that are tried, in words"""
+_PLACES = range(len(Stage))
 SAME = 1e-3
 """standard deviation of a score below which the members of a group are taken for equal"""
 
@@ -149,12 +144,8 @@ def extremes_of(group: JudgedGroup) -> Extremes | None:
 
 def spreads(rollouts: Sequence[RolloutNumbers]) -> list[float | None]:
     """The population standard deviation of each stage's scores; None where fewer than two are."""
-    return [_spread([r.scores[place] for r in rollouts]) for place in range(len(Stage))]
-
-
-def _spread(scores: Sequence[float | None]) -> float | None:
-    known: Floats = np.array([score for score in scores if score is not None])
-    return float(known.std()) if len(known) > 1 else None
+    each = ([s for r in rollouts if (s := r.scores[stage]) is not None] for stage in _PLACES)
+    return [float(np.std(known)) if len(known) > 1 else None for known in each]
 
 
 MOST = 8
@@ -201,7 +192,12 @@ class RunVariety:
         """Empty where no rollout was shown anything."""
         if not any(shown for found in self.places.values() for shown, _ in found):
             return []
-        return [_place(place, found) for place, found in sorted(self.places.items())]
+        each = []
+        for place, found in sorted(self.places.items()):
+            scores = [score for _, score in found if score is not None]
+            shown = fmean(shown for shown, _ in found)
+            each.append(ScaffoldPlace(place, shown, fmean(scores) if scores else None))
+        return each
 
     @cached_property
     def words(self) -> tuple[float | None, str]:
@@ -234,18 +230,8 @@ class RunVariety:
             "best_of_groups": self.best_of.groups,
             "words_apart": apart,
             "words_apart_unknown": why,
-            "by_place": [
-                {"place": one.place, "shown": one.shown, "reward": one.reward}
-                for one in self.by_place
-            ],
+            "by_place": [asdict(one) for one in self.by_place],
         }
-
-
-def _place(place: int, found: Sequence[tuple[int, float | None]]) -> ScaffoldPlace:
-    scores = [score for _, score in found if score is not None]
-    return ScaffoldPlace(
-        place, fmean(shown for shown, _ in found), fmean(scores) if scores else None
-    )
 
 
 _PLACE = re.compile(r" at character \d+")

@@ -1,11 +1,8 @@
-"""What a training tells while it goes on, to whoever watches: a terminal, a log, event files.
+"""What a training tells while it goes on, and which names its numbers can have.
 
-A listener is called from the threads that work, so it must return at once.
-
-Which names the numbers of a training can have, before there is any.
-
-In names, {stage}, {author}, {objective} and {n} stand for what there is of each, {reason} for any
-words; docs/training_numbers.md explains them all.
+A listener (a terminal, a log, event files) is called from the threads that work, so it must return
+at once. In names, {stage}, {author}, {objective} and {n} stand for what there is of each, {reason}
+for any words; docs/training_numbers.md explains them all.
 """
 
 import re

@@ -1,12 +1,9 @@
 """`/api/collected` and `/api/trained`: what was collected and trained, in numbers.
 
 What `rubricem runs show` tells of a collected run, as JSON; of a training the metrics of its
-steps and the rounds between them. The numbers of a run are read once for each state of it.
-
-Where collected and trained runs lie, found by what they hold, each under a name of its own.
-
-Folders are looked for under the data directory and under those that somebody named; a name from
-outside is only ever compared with the names that were found.
+steps and the rounds between them. The numbers of a run are read once for each state of it. Folders
+of runs are found by what they hold, under the data directory and under those that somebody named,
+each under a name of its own; a name from outside is only ever compared with those that were found.
 """
 
 import asyncio
@@ -58,7 +55,7 @@ def results(kind: Kind, roots: Sequence[Path]) -> list[Result]:
     """Those of a kind, the latest changed first; of equal names the later ones are numbered."""
     paths = dict.fromkeys(path for root in roots for path in _found(kind, root))
     named: dict[str, Path] = {}
-    for path in sorted(paths, key=_changed, reverse=True):
+    for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
         name = name_of(path)
         number = next(n for n in range(1, len(paths) + 1) if _numbered(name, n) not in named)
         named[_numbered(name, number)] = path
@@ -105,10 +102,6 @@ def _is(kind: Kind, path: Path) -> bool:
     return all(having) if kind == "collected" else any(having)
 
 
-def _changed(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
 def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name} ({number})"
 
@@ -131,9 +124,13 @@ def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
     async def collected(name: str) -> Numbers:
         return await asyncio.to_thread(shelf.collected, name)
 
+    def in_short(path: Path) -> Numbers:
+        facts = _facts(training_record(path))
+        return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
+
     @routes.get("/api/trained")
     async def every_trained() -> Numbers:
-        return {"trained": await asyncio.to_thread(shelf.listed, "trained", _trained)}
+        return {"trained": await asyncio.to_thread(shelf.listed, "trained", in_short)}
 
     @routes.get("/api/trained/{name}")
     async def trained(name: str) -> Numbers:
@@ -188,7 +185,6 @@ class _Shelf:
             held = finite(run_json(run_numbers(run)))
             # The settings name this machine's folders and servers.
             del held["manifest"]["settings"]
-            self._numbers[state] = held
         # Another thread may have let go of it.
         self._numbers[state] = held
         while len(self._numbers) > KEPT:
@@ -229,11 +225,6 @@ def _collected(path: Path) -> Numbers:
         "questions": len(run.questions()),
         "steps": run.finished_steps(),
     }
-
-
-def _trained(path: Path) -> Numbers:
-    facts = _facts(training_record(path))
-    return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
 
 
 def _facts(record: Numbers) -> Numbers:

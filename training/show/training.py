@@ -7,13 +7,9 @@
     held_out/NNN.json               of a judge: the held-out pairs after NNN rounds
     canary.json                     how far llama.cpp's log-probabilities are from the trainer's
 
-A training in rounds is counted in rounds, since those are what is collected, judged and kept.
-
-Which numbers of a step are shown to people, and how they are written.
-
-A training in a few facts, for its page, the terminal and JSON alike.
-
-A training run in numbers, read from its folder without loading torch.
+A training in rounds is counted in rounds, since those are what is collected, judged and kept. How
+its numbers are written for people, and its few facts, are the same for its page, the terminal, the
+card of a checkpoint and JSON.
 """
 
 import json
@@ -123,26 +119,18 @@ def is_training(folder: Path) -> bool:
 def kept_numbers(folder: Path) -> KeptNumbers:
     """Read a training; what it has not kept yet is empty. Raises StoreError for damaged files."""
     unit = "round" if (folder / ROUNDS).exists() else "step"
+    asked = sorted((folder / HELD_OUT).glob(f"[0-9]*/{NUMBERS}"))
+    judged = sorted((folder / HELD_OUT).glob("[0-9]*.json"))
     lines = objects_of(folder / (ROUNDS if unit == "round" else STEPS))
     return KeptNumbers(
         record=training_record(folder),
         unit=unit,
         steps=[(int(line.get(unit, place)), line) for place, line in enumerate(lines, start=1)],
-        held_out=_held_out(folder / HELD_OUT),
-        pairs=_pairs(folder / HELD_OUT),
+        held_out=[(int(path.parent.name), object_of(path)) for path in asked],
+        # The measures of `judge.evaluation.report.PairReport`, by their names.
+        pairs=[(int(p.stem), dict(object_of(p).get("measures", {}))) for p in judged],
         canary=object_of(folder / CANARY),
     )
-
-
-def _held_out(folder: Path) -> Numbered:
-    paths = sorted(folder.glob(f"[0-9]*/{NUMBERS}"))
-    return [(int(path.parent.name), object_of(path)) for path in paths]
-
-
-def _pairs(folder: Path) -> Numbered:
-    """The measures of `judge.evaluation.report.PairReport`, by their names."""
-    paths = sorted(folder.glob("[0-9]*.json"))
-    return [(int(path.stem), dict(object_of(path).get("measures", {}))) for path in paths]
 
 
 Metrics = Mapping[str, Any]
@@ -247,7 +235,9 @@ def facts(kept: KeptNumbers) -> list[Fact]:
         ("Right verdicts", "right", ".0%"),
     ):
         if (value := number(last, metric)) is not None:
-            found.append((name, format(value, form), _since(kept, metric, form)))
+            first = next(v for _, m in kept.steps if (v := number(m, metric)) is not None)
+            since = f"{format(first, form)} at first" if count > 1 else ""
+            found.append((name, format(value, form), since))
     if kept.held_out:
         updates, asked = kept.held_out[-1]
         mean = shown(number(asked, "reward/answer/mean"), ".2f")
@@ -257,8 +247,7 @@ def facts(kept: KeptNumbers) -> list[Fact]:
     if kept.pairs:
         after, right, _, _ = pair_rows(kept)[-1]
         found.append(("Held-out pairs right", right, f"after {after} rounds"))
-    tokens = _total(kept, "tokens")
-    if tokens:
+    if tokens := _total(kept, "tokens"):
         found.append(("Tokens trained", f"{tokens:,.0f}", ""))
     if seconds := _total(kept, "seconds"):
         found.append(("Time in updates", duration(seconds), ""))
@@ -289,21 +278,19 @@ PAIR_HEADS = ("after rounds", "right", "the same in both orders", "without a ver
 
 def pair_rows(kept: KeptNumbers) -> list[list[str]]:
     """A line for each judging of a judge's held-out pairs, in the order of `PAIR_HEADS`."""
+
+    def share(found: Any) -> str:
+        """A share of so many, with the ends of its interval."""
+        if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
+            return "none"
+        low, high = (number(found, end) or 0.0 for end in ("low", "high"))
+        return f"{value:.2f} of {found.get('n')} ({low:.2f} to {high:.2f})"
+
+    measures = ("accuracy", "consistent", "unparsed")
     return [
-        [
-            f"{updates}",
-            *(_share(found.get(name)) for name in ("accuracy", "consistent", "unparsed")),
-        ]
+        [f"{updates}", *(share(found.get(name)) for name in measures)]
         for updates, found in kept.pairs
     ]
-
-
-def _share(found: Any) -> str:
-    """A share of so many, with the ends of its interval."""
-    if not isinstance(found, Mapping) or (value := number(found, "value")) is None:
-        return "none"
-    low, high = (number(found, end) or 0.0 for end in ("low", "high"))
-    return f"{value:.2f} of {found.get('n')} ({low:.2f} to {high:.2f})"
 
 
 def with_interval(found: Mapping[str, Any], name: str) -> str:
@@ -331,16 +318,15 @@ def shown(value: float | None, form: str) -> str:
 
 
 def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Every number of a step by its name, in order."""
-    known = ((name, number(metrics, name)) for name in sorted(metrics) if name != SAVED_AT)
-    return [(name, _figure(value)) for name, value in known if value is not None]
+    """Every number of a step by its name, in order.
 
-
-def _figure(value: float) -> str:
-    """Sums that come to nothing but rounding are 0, and large numbers have all their digits."""
-    if abs(value) < ROUNDING:
-        return "0"
-    return f"{value:,.0f}" if abs(value) >= 1e6 else f"{value:.6g}"
+    Sums that come to nothing but rounding are 0, and large numbers have all their digits.
+    """
+    found = []
+    for name, value in sorted(_finite(metrics).items()):
+        told = "0" if abs(value) < ROUNDING else f"{value:.6g}"
+        found.append((name, f"{value:,.0f}" if abs(value) >= 1e6 else told))
+    return [one for one in found if one[0] != SAVED_AT]
 
 
 def training_json(kept: KeptNumbers) -> dict[str, Any]:
@@ -357,11 +343,6 @@ def training_json(kept: KeptNumbers) -> dict[str, Any]:
 
 def _finite(metrics: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name in metrics if (value := number(metrics, name)) is not None}
-
-
-def _since(kept: KeptNumbers, metric: str, form: str) -> str:
-    first = next((v for _, m in kept.steps if (v := number(m, metric)) is not None), None)
-    return f"{format(first, form)} at first" if first is not None and len(kept.steps) > 1 else ""
 
 
 def _total(kept: KeptNumbers, metric: str) -> float:

@@ -13,7 +13,7 @@ TRL lays a prompt, padded on its left, before a completion. Here both are padded
 every row is divided at the same place, before the first token that any of them trains, so that
 position ids count from each row's beginning whatever the model makes of them.
 
-The model that TRL trains: the same base and, to the last bit, the same adapter as `local`'s.
+The model that TRL trains has the same base and, to the last bit, the same adapter as `local`'s.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,10 +109,9 @@ class WindowRows:
         batch, split, tail = self.batch, self.split, slice(self.split, self.width)
         scale = batch.weights * self.tokens
         if old is not None:
-            scale = (
-                scale
-                * clipped_terms(batch, self._whole(old), None, None, self._objective).importance
-            )
+            before = old.new_zeros(batch.ids.shape)
+            before[:, tail] = old
+            scale = scale * clipped_terms(batch, before, None, None, self._objective).importance
         found = {
             "prompt_ids": self.ids[:, :split],
             "prompt_mask": self.attended[:, :split],
@@ -128,12 +127,6 @@ class WindowRows:
         if self._objective.correction == "bypass":
             old = batch.behaviour[:, tail]
         return found if old is None else found | {"old_per_token_logps": old}
-
-    def _whole(self, values: Tensor) -> Tensor:
-        """Values of the positions from `split` to `width`, as of all positions of the batch."""
-        found = values.new_zeros(self.batch.ids.shape)
-        found[:, self.split : self.width] = values
-        return found
 
 
 def sampler_gap(inputs: Inputs, new: Tensor) -> LossMetrics:

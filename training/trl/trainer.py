@@ -1,37 +1,26 @@
-"""TRL's GRPOTrainer on rows that are there already: one method is another one, and one is silent.
+"""A training run's steps by TRL: its loop, our rows, and our folder of checkpoints.
 
 Where TRL would generate, score and normalise, the window's rows are laid out with their own
 advantages. TRL 1.16 takes (B, T) advantages from subclasses by intent; the method is not public,
 so the version is pinned to its minor. Two more are listened to, for the ratios of whole rows
-(`training.objective.objective`).
+(`training.objective.objective`), and one is silent. TRL repeats one prompt `num_generations` times
+over all ranks. Its data set has one entry for each window here, and one group is the whole
+generation batch, so that each rank learns which window it is at from any of its entries.
 
-TRL repeats one prompt `num_generations` times over all ranks. Its data set has one entry for each
-window here, and one group is the whole generation batch, so that each rank learns which window it
-is at from any of its entries.
-
-A training run's steps by TRL: its loop, our rows, and our folder of checkpoints.
+TRL counts updates; a step of our plan is one window, with `passes` updates or, where no row has a
+gradient, none. Rates, numbers, and when to save are by our own plan.
 
 TRL keeps what it needs to go on in OUT/trl/checkpoint-N, N the updates so far; beside it the
-session writes the checkpoint that everything else reads (`training.local.checkpoints`), and
-in it what those files have to be (`training.trl.trainer`).
-
-What happens around TRL's updates: rates, numbers, and when to save, by our own plan.
-
-TRL counts updates; a step of the plan is one window, with `passes` updates or, where no row has a
-gradient, none.
-
-What TRL goes on from, known to be whole: its files are listed in the session's checkpoint.
-
-TRL keeps two of its folders by itself, and reads what it finds there: without its moments it would
-take other steps and not say so.
+session writes the checkpoint that everything else reads (`training.local.checkpoints`), in which
+those files are listed: TRL keeps two of its folders by itself, and reads what it finds there;
+without its moments it would take other steps and not say so.
 """
 
 import gc
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +79,12 @@ class RowsTrainer(GRPOTrainer):
         """`more`: what GRPOTrainer takes; every window has a row with a gradient."""
         self._windows, self._objective, self._ranks = windows, objective, ranks
         self._measured = LossMetrics()
-        super().__init__(reward_funcs=_unasked, **more)
+
+        def unasked(**columns: Any) -> list[float | None]:
+            """TRL asks for a reward function; rows have been scored."""
+            raise AssertionError("no completion is generated, so none is scored")
+
+        super().__init__(reward_funcs=unasked, **more)
 
     def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> Inputs:
         rows = self._windows[inputs[0][WINDOW]]
@@ -102,7 +96,9 @@ class RowsTrainer(GRPOTrainer):
                 old = self._logprobs_of(window)
             found = window.inputs(old)
             if self.beta:
-                found["ref_per_token_logps"] = self._reference_of(window)
+                # By the adapter that training began with, which TRL has put aside as `ref`.
+                with use_adapter(self.accelerator.unwrap_model(self.model), "ref"):
+                    found["ref_per_token_logps"] = self._logprobs_of(window)
         return found
 
     def _get_per_token_logps_and_entropies(self, *model_inputs: Any, **more: Any) -> Any:
@@ -134,23 +130,12 @@ class RowsTrainer(GRPOTrainer):
         )[0]
         return found
 
-    def _reference_of(self, window: WindowRows) -> Tensor:
-        """By the adapter that the training began with, which TRL has put aside as `ref`."""
-        model = self.accelerator.unwrap_model(self.model)
-        with use_adapter(model, "ref"):
-            return self._logprobs_of(window)
-
-
-def _unasked(**columns: Any) -> list[float | None]:
-    """TRL asks for a reward function; rows have been scored."""
-    raise AssertionError("no completion is generated, so none is scored")
-
 
 OnStep = Callable[[Metrics], None]
 """Called with a finished step's metrics, before it is saved."""
 
 
-class Watch(TrainerCallback):
+class TrlWatch(TrainerCallback):
     """Follows one training; `write` is set before it begins."""
 
     def __init__(
@@ -238,11 +223,7 @@ class Watch(TrainerCallback):
 
 
 FILES = "trl"
-
-
-def as_kept(run: Path, folder: Path) -> dict[str, Any]:
-    """What the session's checkpoint keeps in the place of a trainer's state: sizes and hashes."""
-    return {FILES: listed(folder, run)}
+"""in the place of a trainer's state, the list of TRL's files: their sizes and hashes"""
 
 
 def stand(session: TrainingSession) -> None:
@@ -260,8 +241,10 @@ def stand(session: TrainingSession) -> None:
 def _gone_back(run: TrainingFolder) -> str:
     told: list[str] = []
     for place in reversed(run.so_far()):
-        # The newest itself has been found whole as the session was opened.
-        if not (wrong := (fault(place) if told else "") or _missed(run, place)):
+        # The newest itself was found whole as the session was opened; nothing is known of files
+        # of TRL that have no list.
+        wrong = fault(place) if told else ""
+        if not (wrong := wrong or unlike(run.folder, read_trainer(place).get(FILES, {}))):
             run.stand_at(place)
             return f"{' and '.join(told)}: going on from step {run.step()}" if told else ""
         told.append(f"TRL cannot go on from step {int(place.name)} ({wrong})")
@@ -269,11 +252,6 @@ def _gone_back(run: TrainingFolder) -> str:
         " and ".join(told),
         f"Put the files back, or begin anew in another folder than {run.folder}.",
     )
-
-
-def _missed(run: TrainingFolder, place: Path) -> str:
-    """What is wrong with TRL's files of a step; nothing is known of those that have no list."""
-    return unlike(run.folder, read_trainer(place).get(FILES, {}))
 
 
 def take_steps(
@@ -296,7 +274,9 @@ def take_steps(
         torch.set_num_threads(config.threads)
     session.tell(f"reading {session.base.path.name} as {session.config.dtype}, for TRL")
     place = session.ranks.device
-    with boundary(PolicyError, "training by TRL"), memory_told(place), _hushed():
+    with boundary(PolicyError, "training by TRL"), memory_told(place), warnings.catch_warnings():
+        # What the packages say of each other's old names.
+        warnings.filterwarnings("ignore", category=FutureWarning)
         model = load_policy(session.config, session.base.path)
         check_rows([row for window in plan for row in window], model)
         _train(session, config, plan, on_step, stopped, model)
@@ -314,7 +294,7 @@ def _train(
     moving = [n for n, rows in enumerate(plan) if with_gradient(rows, config.objective)]
     beside = describe(model, config, session.base.name)
     most_gap = math.log(model.get_input_embeddings().num_embeddings)
-    watch = Watch(session, config, plan, moving, on_step, stopped, most_gap)
+    watch = TrlWatch(session, config, plan, moving, on_step, stopped, most_gap)
     trainer = build_trainer(session, config, [plan[number] for number in moving], model)
     watch.write = lambda serve: _write(session, config, trainer, beside, serve)
     trainer.add_callback(watch)
@@ -388,14 +368,6 @@ def _options(
     }
 
 
-@contextmanager
-def _hushed() -> Iterator[None]:
-    """Without what the packages say of each other's old names."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", category=FutureWarning)
-        yield
-
-
 def _write(
     session: TrainingSession,
     config: TrainConfig,
@@ -409,7 +381,7 @@ def _write(
     state = trained_state(model, whole, config.adaptation) if session.ranks.first else {}
     session.ranks.wait()  # each has files of its own among those of TRL
     updates = _folder(config) / f"checkpoint-{trainer.state.global_step}"
-    kept = as_kept(config.out, updates) if session.ranks.first else {}
+    kept = {FILES: listed(updates, config.out)} if session.ranks.first else {}
     session.write(state, beside, kept, serve)
 
 
