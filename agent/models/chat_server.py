@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import httpx2
 from openai import APIStatusError
 
-from rubricem.agent.models.client import EventStream, ModelServer, complaint_of
+from rubricem.agent.models.client import ModelServer, complaint_of
 from rubricem.agent.models.limits import AttemptError, Endpoint, Limiter, Retry, Server, Tries
 from rubricem.agent.models.prices import Prices, cost
 from rubricem.agent.models.reading import Delta, ReplyReading
@@ -204,7 +205,7 @@ class OpenAIChat:
         reading, spent = await self._tries.call(attempt)
         return reading.completion(spent + self._usage(reading, messages))
 
-    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> EventStream:
+    async def _stream(self, messages: Sequence[Message], sampling: Sampling) -> httpx2.Response:
         """The reply's events, asked for without what the server turns out to refuse."""
         while True:
             body = self._dialect.body(messages, sampling)

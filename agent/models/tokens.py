@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar, get_args
 
+import httpx2
 from openai import APIStatusError
 
-from rubricem.agent.models.client import UNREADABLE, EventStream, Json, ModelServer
+from rubricem.agent.models.client import UNREADABLE, Json, ModelServer
 from rubricem.agent.models.dialects import (
     VLLM,
     LlamaServer,
@@ -116,7 +117,7 @@ class TokenServer:
         reading, spent = await self._tries.call(attempt)
         return await self._checked(reading, spent + self._usage(len(prefix), reading))
 
-    async def _stream(self, body: Json) -> EventStream:
+    async def _stream(self, body: Json) -> httpx2.Response:
         try:
             return await self._http.stream(self._dialect.path, body)
         except APIStatusError as refused:

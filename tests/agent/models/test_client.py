@@ -104,11 +104,11 @@ async def test_a_reader_that_fails_leaves_no_connection_open():
 
     async with sending([WHOLE, None]) as http:
         with pytest.raises(ZeroDivisionError):
-            stream = await http.stream("/chat/completions", {})
+            response = await http.stream("/chat/completions", {})
             opened = asyncio.get_running_loop().create_future()
-            opened.set_result(stream)
+            opened.set_result(response)
             await http.hear(Values(), opened, fails, PATIENCE)
-        assert stream.response.is_closed
+        assert response.is_closed
 
 
 async def test_calls_that_end_share_one_connection():
