@@ -1,40 +1,30 @@
-"""From verdicts to a stage's score, and what a stage without verdicts is: 0, or unscored.
+"""What all judges share: scores of stages, of answers and of groups, and how a model is asked.
 
     R = (sum over positive items w * s / 2 + sum over negative items w * (2 - s) / 2) / sum of w
 
 with weights w > 0 and points s in [0, 2], so R is in [0, 1] (RubricEM, arXiv:2605.10899,
 appendix C). A stage that the policy left out scores 0 and counts as missing. One that was cut
-off by others, that has no criterion, or that the judge failed on is unscored: that is no 0.
+off by others, that has no criterion, or that the judge failed on is unscored: that is no 0. A
+judge of whole answers reads a run's answer and nothing else; the other stages have no criteria
+then, and are left out of every sum.
 
-What a judge says of a whole trajectory: a number with its explanation, or why there is none.
-
-Scores as models write them, whatever scale they chose, brought to [0, 1] for a whole group.
-
-Numbers, texts of numbers, fractions such as "8/10" and percentages are read. Plain numbers share
-one scale, told from the largest: to 1.5 it is 1, to 10 it is 10, to 100 it is 100.
-
-What judges of whole answers have in common: which answers there are, and where scores go.
-
-Such a judge reads a run's answer and nothing else, so it scores the answer stage; the other
-stages have no criteria and are left out of every sum.
-
-The judge's prompts, one Markdown file each.
-
-What of a text fits the context of a local model.
+Models write scores on whatever scale they choose. Numbers, texts of numbers, fractions such as
+"8/10" and percentages are read, and brought to [0, 1] for a whole group: plain numbers share one
+scale, told from the largest: to 1.5 it is 1, to 10 it is 10, to 100 it is 100.
 """
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
-from typing import Annotated, Any, Protocol
+from functools import partial
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from rubricem.judge.transcripts import cut_off, stage_text, written
-from rubricem.memory.errors import JudgeError
+from rubricem.memory import text
+from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.interfaces import ChoiceReader, Message, TokenPolicy
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
@@ -48,6 +38,8 @@ from rubricem.memory.schema import (
     Value,
     Verdict,
 )
+
+Done = TypeVar("Done")
 
 
 class TrajectoryScore(Value):
@@ -145,7 +137,7 @@ def stage_scores(
 def _read(stage: Stage, scored: Scored | None, failure: str) -> StageScore:
     verdicts = scored.verdicts.get(stage, ()) if scored else ()
     if not verdicts:
-        return StageScore(stage=stage, unscored_reason=f"the judge failed: {failure}")
+        return StageScore(stage=stage, unscored_reason=f"{FAILED}: {failure}")
     spread = scored.spread.get(stage) if scored else None
     return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts, spread=spread)
 
@@ -278,41 +270,66 @@ def answer_judgement(
     )
 
 
-_PLACE = re.compile(r"\{\{(\w+)\}\}")
+FAILED = "the judge failed"
+"""how the reason of a stage begins that the judge was to score and did not"""
 
 
-@cache
-def prompt(name: str) -> str:
-    """The text of `judge/prompts/NAME.md`."""
-    return (files("rubricem.judge") / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip()
+def failure_notes(judgements: Iterable[Judgement]) -> list[str]:
+    """A sentence for each trajectory that the judge failed on."""
+    reasons = ((j.trajectory_id, [s.unscored_reason for s in j.stages]) for j in judgements)
+    failed = ((name, [r for r in said if r.startswith(FAILED)]) for name, said in reasons)
+    return [f"{name}: {said[0]}" for name, said in failed if said]
 
 
-def filled(name: str, **texts: str) -> str:
-    """The prompt with each `{{place}}` replaced in one pass: nothing is filled in a text."""
-    return _PLACE.sub(lambda match: texts[match.group(1)], prompt(name))
+async def outcome(work: Awaitable[Done]) -> Done | JudgeError | PolicyError:
+    """What comes of asking a model, or the error that it ended in."""
+    try:
+        return await work
+    except (JudgeError, PolicyError) as error:
+        return error
 
 
-CHARACTERS_PER_TOKEN = 4
-LEAST_CHARACTERS = 200
-SHRINK = 0.85
+prompt = partial(text.prompt, "judge")
+"""the text of a prompt in `judge/prompts`, by its name"""
 
 
-async def fitted(
-    reader: ChoiceReader | TokenPolicy, messages_of: Callable[[int], Sequence[Message]], spare: int
+def instructed(name: str, asked: str) -> list[Message]:
+    """What is asked, under the prompt of a name."""
+    return [Message("system", prompt(name)), Message("user", asked)]
+
+
+async def fit_messages(
+    reader: ChoiceReader | TokenPolicy,
+    messages_of: Callable[[int], Sequence[Message]],
+    spare: int,
+    what: str = "the question alone fills",
 ) -> tuple[int, tuple[int, ...]]:
     """The most characters for which the messages leave `spare` tokens, and the messages' ids.
 
     `messages_of` makes messages that hold so many characters of what may be cut. Raises
-    JudgeError where what may not be cut does not fit.
+    JudgeError where `what` may not be cut does not fit.
     """
     most = reader.context_tokens - spare
-    characters = most * CHARACTERS_PER_TOKEN
-    while characters > LEAST_CHARACTERS:
-        prefix = await reader.render(messages_of(characters))
-        if len(prefix) <= most:
-            return characters, prefix
-        characters = int(characters * min(SHRINK, most / len(prefix)))
-    raise JudgeError(
-        "the question alone fills the judge's context",
-        "Raise context_tokens, or judge with a server's model.",
+    return await text.fit(
+        lambda characters: reader.render(messages_of(characters)),
+        most,
+        most * 4,
+        JudgeError(
+            f"{what} the judge's context",
+            "Raise context_tokens, or judge with a server's model.",
+        ),
     )
+
+
+async def chance_of_yes(
+    reader: ChoiceReader, messages: Sequence[Message]
+) -> tuple[float, tuple[int, ...]]:
+    """How likely the reader goes on with Yes rather than No, in [0, 1]; and what it read."""
+    prefix = await reader.render(messages)
+    upper, lower, *_ = await reader.weigh(prefix, ("Yes", "yes", "No", "no"))
+    return upper + lower, prefix
+
+
+def read_usage(prefix: Sequence[int]) -> Usage:
+    """Of one read by a model of this machine."""
+    return Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)

@@ -14,15 +14,24 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from rubricem.judge.checklist import (
     ChatChecklistMaker,
+    ChatItemChecker,
     ChecklistJudge,
     ChecklistMaker,
+    ChoiceItemChecker,
     ItemChecker,
     ProposedChecklist,
 )
-from rubricem.judge.checklist_readers import ChatItemChecker, ChoiceItemChecker
 from rubricem.judge.composed import InnerJudge
-from rubricem.judge.pairwise import Comparer, GroupwisePairs, Order, PairwiseJudge
-from rubricem.judge.pairwise_readers import ChainComparer, ChainForm, ChatComparer, ChoiceComparer
+from rubricem.judge.pairwise import (
+    ChainComparer,
+    ChainForm,
+    ChatComparer,
+    ChoiceComparer,
+    Comparer,
+    GroupwisePairs,
+    Order,
+    PairwiseJudge,
+)
 from rubricem.judge.reflection import ChatReflectionReader, ChoiceReflectionReader, ReflectionJudge
 from rubricem.judge.relative import (
     ChatAttemptReader,

@@ -4,49 +4,71 @@
 
 with points from -10 to 10, those below 0 for flaws; so a score is at most 1, and may be below 0.
 An item of which no verdict could be had is unparsed: it is in neither sum, since "not met" would
-excuse flaws. Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
-
-A group of runs judged by a checklist: each answer by itself, all on the same items.
+excuse flaws. Over many answers the mean is clipped to [0, 1], not the scores in it; its error is
+the standard deviation of the clipped means of resampled answers. Sources: RuscaRL
+(arXiv:2508.16949), HealthBench (arXiv:2505.08775).
 
 The items are the answer criteria of the question's buffer: imported ones, those of other judges,
-or else a checklist made from the question, which then stands in the buffer as persistent. So
-whatever scored an answer can be looked up there.
+or else a checklist made from the question, which then stands in the buffer as persistent; so
+whatever scored an answer can be looked up there. A model that has seen one good answer writes
+criteria that fit it, where the request alone leaves it guessing (RuscaRL, appendix E.3): the
+answer is written if need be.
 
-Checklists over many answers: the mean score with its error, as a whole and for each tag.
+Each answer is checked by itself. On a chat server one call checks many items, and only those
+without a usable verdict are asked for again. On a local model an item is met where "Yes" is
+likelier than "No": request and answer are one prefix that stays in the model's cache, each item
+one short read after it, beside the sentence of the answer that shares most words with it.
 
-The mean is clipped to [0, 1], not the scores in it. Its error is the standard deviation of the
-clipped means of resampled answers. Source: HealthBench (arXiv:2505.08775).
-
-Where a checklist comes from: the request and a good answer to it, which is written if need be.
-
-Source: RuscaRL (arXiv:2508.16949), appendix E.3: a model that has seen one good answer writes
-criteria that fit it, where the request alone leaves it guessing.
+All of it is one module, as seam, judge, makers and checkers change together.
 """
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from functools import partial
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from rubricem.judge.base import (
     CHARACTERS,
+    FAILED,
     QUESTION_CHARACTERS,
     answer_judgement,
     answer_text,
-    prompt,
+    chance_of_yes,
+    failure_notes,
+    fit_messages,
+    instructed,
+    read_usage,
     scored,
     settled_answer,
     unscored,
 )
 from rubricem.judge.buffers import add, bring_in
 from rubricem.judge.stage import GroupJudgement, Proposer
-from rubricem.memory.asking import MOST_TOKENS, TRIES, ask_json, counted, spent
+from rubricem.judge.transcripts import closest_span
+from rubricem.memory.asking import (
+    TRIES,
+    ask_json,
+    ask_until,
+    first_fault,
+    parsed,
+    spent,
+    written_schema,
+)
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
-from rubricem.memory.interfaces import ChatModel, Message, Sampling
+from rubricem.memory.interfaces import ChatModel, ChoiceReader, Completion, Message, Sampling
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -60,7 +82,7 @@ from rubricem.memory.schema import (
     Value,
     Verdict,
 )
-from rubricem.memory.text import cut, fenced
+from rubricem.memory.text import cut, fenced, without_markers
 
 TITLE_CHARACTERS = 60
 Outcome = Literal["met", "not met", "unparsed"]
@@ -236,29 +258,34 @@ class ChatChecklistMaker:
         if not answer.strip():
             answer, used = await self._answered(request)
         shown = fenced({"request": request, "a good reply": cut(answer, CHARACTERS)})
-        messages = [Message("system", prompt("checklist_make")), Message("user", shown)]
+        messages = instructed("checklist_make", shown)
         try:
             made, usage = await ask_json(self._model, messages, MadeChecklist, self._tries)
         except RubricemError as error:
-            error.usage = used + (error.usage or NO_USAGE)
+            error.usage = used + spent(error)
             raise
         items = (ChecklistItem(criterion=i.criterion, points=i.points) for i in made.rubrics)
         return Made(tuple(items), used + usage)
 
     async def _answered(self, request: str) -> tuple[str, Usage]:
         """An answer of the model's own."""
-        system, asked = prompt("checklist_answer"), fenced({"request": request})
-        messages, used = [Message("system", system), Message("user", asked)], NO_USAGE
-        for attempt in range(self._tries):
-            sampling = Sampling(max_tokens=MOST_TOKENS, temperature=0.0, seed=attempt)
-            reply, used = await counted(self._model, messages, sampling, used)
-            if reply.text.strip():
-                return reply.text, used
-        raise JudgeError(
-            f"{self._model.name} wrote no answer in {self._tries} tries",
-            "Give a reference answer, or use a stronger judge model.",
-            used,
+        messages = instructed("checklist_answer", fenced({"request": request}))
+        answer, _, used = await ask_until(
+            self._model, messages, _some_text, lambda *_: messages, self._tries
         )
+        if answer is None:
+            raise JudgeError(
+                f"{self._model.name} wrote no answer in {self._tries} tries",
+                "Give a reference answer, or use a stronger judge model.",
+                used,
+            )
+        return answer, used
+
+
+def _some_text(reply: Completion) -> str:
+    if not reply.text.strip():
+        raise ValueError("there is no text in it")
+    return reply.text
 
 
 class ProposedChecklist:
@@ -308,7 +335,7 @@ class ChecklistJudge:
         judgements = await asyncio.gather(
             *(self._judgement(t, buffer, fault) for t in group.trajectories)
         )
-        notes = [f"No checklist: {fault}"] if fault else _unread(judgements)
+        notes = [f"No checklist: {fault}"] if fault else failure_notes(judgements)
         return GroupJudgement(
             judgements=tuple(judgements), buffer=buffer, notes=tuple(notes), usage=usage
         )
@@ -331,7 +358,7 @@ class ChecklistJudge:
     ) -> Judgement:
         answer, usage = settled_answer(trajectory), NO_USAGE
         if answer is None and fault:
-            answer = unscored(f"the judge failed: {fault}")
+            answer = unscored(f"{FAILED}: {fault}")
         if answer is None:
             criteria = buffer.criteria(Stage.ANSWER)
             items = [item_of(criterion) for criterion in criteria]
@@ -357,7 +384,7 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
     """What a checked list makes of the answer, no less than 0; the explanation has it whole."""
     score = checklist_score(checked.findings)
     if score is None:
-        return unscored(f"the judge failed: {checked.fault or 'no item has a verdict'}")
+        return unscored(f"{FAILED}: {checked.fault or 'no item has a verdict'}")
     pairs = zip(checked.findings, criteria, strict=True)
     verdicts = [v for found, criterion in pairs if (v := found.as_verdict(criterion))]
     return scored(max(score, 0.0), _told(checked.findings, score), verdicts)
@@ -370,14 +397,203 @@ def _told(findings: Sequence[ItemFinding], score: float) -> str:
     return f"Of {len(findings)} items {listed}: {met:g} points, a score of {score:.3g}."
 
 
-def _unread(judgements: Sequence[Judgement]) -> list[str]:
-    """A sentence for each answer that the judge failed on."""
-    return [
-        f"{judgement.trajectory_id}: {answer.unscored_reason}"
-        for judgement in judgements
-        for answer in judgement.stages
-        if answer.unscored_reason.startswith("the judge failed")
-    ]
+BATCH = 12
+"""items in one call"""
+_TRUTHS = {"true": True, "yes": True, "met": True, "false": False, "no": False, "not met": False}
+
+
+def _truth(value: object) -> object:
+    """Words for true and false; a number is neither, whatever Python makes of it."""
+    if isinstance(value, bool):
+        return value
+    known = _TRUTHS.get(value.strip().casefold()) if isinstance(value, str) else None
+    if known is None:
+        raise ValueError("it must be true or false")
+    return known
+
+
+class GivenMark(BaseModel):
+    number: int
+    explanation: str = ""
+    criteria_met: Annotated[bool, BeforeValidator(_truth)] = Field(
+        validation_alias=AliasChoices("criteria_met", "criteria met", "met")
+    )
+
+
+class GivenMarks(BaseModel):
+    """The reply that is asked for."""
+
+    verdicts: list[GivenMark]
+
+
+class AnyMarks(BaseModel):
+    """The reply as it is read: each entry is then looked at by itself."""
+
+    verdicts: list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    given: Mapping[int, GivenMark]
+    fault: str
+    usage: Usage
+
+
+class ChatItemChecker:
+    """An `ItemChecker` over a chat server."""
+
+    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+        self._model = model
+        self._tries = tries
+        self._characters = characters
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
+        numbered = list(enumerate(items, start=1))
+        shown = fenced(
+            {"request": cut(question, QUESTION_CHARACTERS), "reply": cut(answer, self._characters)}
+        )
+        batches = await asyncio.gather(
+            *(
+                self._batch(shown, dict(numbered[at : at + BATCH]))
+                for at in range(0, len(numbered), BATCH)
+            )
+        )
+        given = {number: mark for batch in batches for number, mark in batch.given.items()}
+        return Checked(
+            findings=tuple(_finding(item, given.get(number)) for number, item in numbered),
+            fault=next((batch.fault for batch in batches if batch.fault), ""),
+            usage=sum((batch.usage for batch in batches), NO_USAGE),
+        )
+
+    async def _batch(self, shown: str, items: Mapping[int, ChecklistItem]) -> _Batch:
+        """Ask until each item has a verdict, or the tries are used up, or the server is down."""
+        given, missing = dict[int, GivenMark](), dict(items)
+
+        def take(reply: Completion) -> bool:
+            new, fault = _marks(reply, missing)
+            given.update(new)
+            for number in new:
+                del missing[number]
+            if fault:
+                raise ValueError(fault)
+            return True
+
+        try:
+            _, fault, used = await ask_until(
+                self._model,
+                _messages(shown, missing, ""),
+                take,
+                lambda _, fault: _messages(shown, missing, fault),
+                self._tries,
+                Sampling(temperature=0.0, json_schema=written_schema(GivenMarks)),
+            )
+        except RubricemError as error:
+            fault, used = error.told(), spent(error)
+        return _Batch(given, fault, used)
+
+
+def _messages(shown: str, items: Mapping[int, ChecklistItem], fault: str) -> list[Message]:
+    listed = "\n".join(f"{n}. {' '.join(item.criterion.split())}" for n, item in items.items())
+    again = (
+        f"\n\nAn earlier reply could not be used ({fault}). These items are left." if fault else ""
+    )
+    asked = f"{shown}\n\nItems:\n{without_markers(listed)}{again}"
+    return instructed("checklist_check", asked)
+
+
+def _marks(
+    reply: Completion, items: Mapping[int, ChecklistItem]
+) -> tuple[dict[int, GivenMark], str]:
+    """The usable verdicts on the items, and what is wrong with the rest, or ""."""
+    try:
+        entries = parsed(reply, AnyMarks).verdicts
+    except ValueError as error:
+        return {}, str(error)
+    given, fault, torn = dict[int, GivenMark](), "", set[int]()
+    for entry in entries:
+        try:
+            mark = GivenMark.model_validate(entry)
+        except ValidationError as error:
+            fault = fault or first_fault(error)
+            continue
+        before = given.setdefault(mark.number, mark)
+        if before.criteria_met != mark.criteria_met:
+            torn.add(mark.number)
+    usable = {n: mark for n, mark in given.items() if n in items and n not in torn}
+    missing = [str(n) for n in items if n not in usable]
+    lacking = f"it has no single usable verdict for {', '.join(missing)}"
+    return usable, "; ".join(filter(None, (lacking, fault))) if missing else ""
+
+
+def _finding(item: ChecklistItem, mark: GivenMark | None) -> ItemFinding:
+    if mark is None:
+        return ItemFinding(item=item, met=None)
+    return ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
+
+
+ITEM_TOKENS = 400
+"""left free for the longest item and the answer"""
+ITEM_CHARACTERS = 600
+QUESTION_SHARE = 4
+"""the request gets one part in so many"""
+
+
+class ChoiceItemChecker:
+    """An `ItemChecker` over a `ChoiceReader`."""
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+        # Items of two answers in turns would have each prefix read again for every item.
+        self._place = asyncio.Semaphore(1)
+
+    @property
+    def name(self) -> str:
+        return self._reader.name
+
+    async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
+        findings, used, fault, characters = list[ItemFinding](), NO_USAGE, "", 0
+        async with self._place:
+            for item in items:
+                try:
+                    characters = characters or await self._fitted(question, answer)
+                    finding, usage = await self._read(question, answer, item, characters)
+                except RubricemError as error:
+                    fault = fault or error.told()
+                    finding, usage = ItemFinding(item=item, met=None), spent(error)
+                findings.append(finding)
+                used += usage
+        return Checked(tuple(findings), fault, used)
+
+    async def _fitted(self, question: str, answer: str) -> int:
+        """Characters of both that leave room for an item."""
+        messages_of = partial(_choice_messages, question, answer, "")
+        return (await fit_messages(self._reader, messages_of, ITEM_TOKENS))[0]
+
+    async def _read(
+        self, question: str, answer: str, item: ChecklistItem, characters: int
+    ) -> tuple[ItemFinding, Usage]:
+        span = closest_span(item.criterion, answer)
+        closest = f'"{span}"' if span else "(no sentence speaks of it)"
+        asked = without_markers(
+            f"Statement: {cut(item.criterion, ITEM_CHARACTERS)}\n"
+            f"The closest sentence of the reply: {closest}\n"
+            "Does the statement hold of the reply? Yes or No?"
+        )
+        messages = _choice_messages(question, answer, asked, characters)
+        yes, prefix = await chance_of_yes(self._reader, messages)
+        met = None if yes == 0.5 else yes > 0.5
+        return ItemFinding(item=item, met=met, explanation=span, by="code"), read_usage(prefix)
+
+
+def _choice_messages(question: str, answer: str, asked: str, characters: int) -> list[Message]:
+    request = cut(question, characters // QUESTION_SHARE)
+    reply = cut(answer, max(characters - len(request), 1))
+    text = f"{fenced({'request': request, 'reply': reply})}\n\n{asked}"
+    return instructed("checklist_choice", text)
 
 
 RESAMPLES = 1000

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Protocol
 
-from rubricem.judge.base import unread
+from rubricem.judge.base import FAILED, failure_notes, unread
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import noted
 from rubricem.judge.stage import GroupJudgement
@@ -136,7 +136,7 @@ class ComposedJudge:
                 view = StageView(trajectory, stage, asking.judged)
                 reward = float(await rubric(stage_text(trajectory, stage), view))
         except RubricemError as error:
-            reason = f"the judge failed: {error.told()}"
+            reason = f"{FAILED}: {error.told()}"
             return StageScore(stage=stage, unscored_reason=reason)
         return _scored(reward, rubric, asking.replied)
 
@@ -166,7 +166,7 @@ class ComposedJudge:
             usage = sum((used for asking in row for used in asking.used), plain.usage)
             update = {"judge": self.name, "stages": stages, "usage": usage}
             judgements.append(plain.model_copy(update=update))
-        failed = _failures(judgements, set(judged.notes))
+        failed = (note for note in failure_notes(judgements) if note not in judged.notes)
         return judged.model_copy(
             update={"judgements": tuple(judgements), "notes": (*judged.notes, *failed)}
         )
@@ -222,15 +222,3 @@ def components(rubric: Rubric) -> dict[str, float]:
         for name, child in rubric.named_rubrics()
         if child.last_score is not None and not math.isnan(child.last_score)
     }
-
-
-def _failures(judgements: Sequence[Judgement], known: set[str]) -> list[str]:
-    """A sentence for each trajectory that a rubric failed on, without those told already."""
-    notes = []
-    for judgement in judgements:
-        reasons = (score.unscored_reason for score in judgement.stages)
-        failed = next((r for r in reasons if r.startswith("the judge failed")), "")
-        note = f"{judgement.trajectory_id}: {failed}"
-        if failed and note not in known:
-            notes.append(note)
-    return notes

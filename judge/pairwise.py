@@ -4,15 +4,14 @@ Judges prefer a place as well as a reply. So each pair is read twice by default,
 order, and the consistency of the readings is reported; or once, in an order drawn from a seed.
 A reading that names no winner is unknown: it is neither a win nor a loss.
 
-A group of runs judged in pairs: an answer's score is the share of its comparisons it won.
+In a group of runs an answer's score is the share of its comparisons it won. Each reading of a
+pair counts once, so a pair whose orders contradict each other gives both answers one win of two;
+where a probability was read it counts as that part of a win, the expected one. A reading that
+says nothing counts for nobody. An answer that the policy never wrote loses to each that it did
+write, unread; one that others cut off is not compared. Answers of the same words are read once
+and share their score.
 
-Each reading of a pair counts once, so a pair whose orders contradict each other gives both
-answers one win of two; where a probability was read it counts as that part of a win, the
-expected one. A reading that says nothing counts for nobody. An answer that the policy
-never wrote loses to each that it did write, unread; one that others cut off is not compared.
-Answers of the same words are read once and share their score.
-
-The chain of rubrics that a pairwise judge writes: its parts, and the reply that wins by it.
+A chat server's model, and a local one that was trained to, write a chain of rubrics:
 
     chat      = <type>Chat</type> <rubric> items, <justify> </rubric> <eval> <answer>
     reasoning = <type>Reasoning</type> <solution> <eval> <answer>
@@ -20,7 +19,15 @@ The chain of rubrics that a pairwise judge writes: its parts, and the reply that
 with `<quote_A>`, `<summary_A>`, `<quote_B>`, `<summary_B>` inside `<eval>` and `[[A]]` or `[[B]]`
 inside `<answer>`. Only the verdict is required; the other parts are read where they stand. One
 parser serves training and evaluation; the two rules of the published code, which differ, are
-here for comparison. Source: RM-R1 (arXiv:2505.02387).
+here for comparison. Of the forms `full` is this one, `no-types` leaves out the kind and always
+writes a rubric, `no-rubric` compares at once: the ablations of RM-R1 (arXiv:2505.02387). A judge
+is trained to write one of them, and is asked in that one, as it was in training.
+
+Of a local model that was not trained the probability is read that it goes on with A, or with B.
+A small model may prefer a place to any reply, so that one order says little: over both orders the
+mean of the two probabilities, `Comparison.first_share`, is what ranks replies.
+
+It is one module since chain, comparers and judge share their words.
 """
 
 import asyncio
@@ -28,13 +35,37 @@ import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Literal, Protocol
 
-from rubricem.judge.base import answer_judgement, answer_text, scored, settled_answer, unscored
+from rubricem.judge.base import (
+    CHARACTERS,
+    FAILED,
+    QUESTION_CHARACTERS,
+    answer_judgement,
+    answer_text,
+    fit_messages,
+    instructed,
+    read_usage,
+    scored,
+    settled_answer,
+    unscored,
+)
 from rubricem.judge.stage import GroupJudgement
+from rubricem.memory.asking import TRIES, ask_until, correction, spent
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.interfaces import (
+    ChatModel,
+    ChoiceReader,
+    Completion,
+    Message,
+    Sampling,
+    TokenPolicy,
+)
 from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import NO_USAGE, StageScore, Trajectory, TrajectoryGroup, Usage
+from rubricem.memory.schema import NO_USAGE, StageScore, TrajectoryGroup, Usage
+from rubricem.memory.text import cut, fenced, without_markers
 
 Side = Literal["A", "B"]
 Kind = Literal["chat", "reasoning"]
@@ -87,19 +118,20 @@ def parse_chain(text: str) -> Chain:
     """The parts of a judge's text. Any text is read; one without a verdict has verdict None."""
     said = _THOUGHT.sub("", text)
     rubric, evaluation = _inside(said, "rubric"), _inside(said, "eval")
-    cited = [(what.lower(), side.upper(), words.strip()) for what, side, words in _found(said)]
+    kind = _inside(said, "type").casefold()
     return Chain(
         verdict=verdict_of(text),
-        kind=_kind(_inside(said, "type")),
+        kind="chat" if kind == "chat" else "reasoning" if kind == "reasoning" else None,
         rubric=_items(re.sub(r"<justify>.*?(?:</justify>|\Z)", "", rubric, flags=re.S | re.I)),
         justification=_inside(rubric, "justify"),
         solution=_inside(said, "solution"),
         evaluation=evaluation,
         quotes=tuple(
-            Quote("A" if side == "A" else "B", words) for what, side, words in cited
-            if what == "quote" and words
+            Quote("A" if cited[2].upper() == "A" else "B", words)
+            for cited in _CITED.finditer(said)
+            if cited[1].lower() == "quote" and (words := cited[3].strip())
         ),
-    )  # fmt: skip
+    )
 
 
 def verdict_of(text: str) -> Side | None:
@@ -126,8 +158,8 @@ def published_reward(text: str, better: Side) -> float:
     White space, case and a verdict further from the end count as wrong there.
     """
     tail = text[-TAIL:]
-    right, wrong = (f"<answer>[[{s}]]</answer>" in tail for s in _both(better))
-    return 1.0 if right and not wrong else -1.0
+    said = {side for side in "AB" if f"<answer>[[{side}]]</answer>" in tail}
+    return 1.0 if said == {better} else -1.0
 
 
 def published_verdict(text: str) -> Side | None:
@@ -152,25 +184,10 @@ def without_tags(text: str) -> str:
     return _TAGS.sub("\u2039", text)
 
 
-def _both(better: Side) -> tuple[Side, Side]:
-    return ("A", "B") if better == "A" else ("B", "A")
-
-
-def _found(text: str) -> list[tuple[str, str, str]]:
-    return [(found[1], found[2], found[3]) for found in _CITED.finditer(text)]
-
-
 def _inside(text: str, tag: str) -> str:
     """What the first such tag holds; to the end of the text where it is never closed."""
     found = re.search(rf"<{tag}>(.*?)(?:</{tag}>|\Z)", text, re.S | re.I)
     return found[1].strip() if found else ""
-
-
-def _kind(word: str) -> Kind | None:
-    plain = word.casefold()
-    if plain == "chat":
-        return "chat"
-    return "reasoning" if plain == "reasoning" else None
 
 
 def _items(rubric: str) -> tuple[WeightedItem, ...]:
@@ -287,18 +304,12 @@ class PairwiseJudge:
 
     async def compare(self, question: str, first: str, second: str) -> Comparison:
         """Which reply to the question is better. Raises nothing that the judge's model causes."""
-        orders = [False, True] if self._order == "both" else [self._swap(question, first, second)]
-        return Comparison(
-            tuple(await asyncio.gather(*(self._read(question, first, second, o) for o in orders)))
-        )
-
-    async def _read(self, question: str, first: str, second: str, swapped: bool) -> Reading:
-        shown = (second, first) if swapped else (first, second)
-        return Reading(swapped, await self._comparer.prefer(question, *shown))
-
-    def _swap(self, question: str, first: str, second: str) -> bool:
-        """Drawn for each pair by itself, so that it does not depend on what else is judged."""
-        return random.Random(f"{self._seed}\0{question}\0{first}\0{second}").random() < 0.5
+        # Drawn for each pair by itself, so that it does not depend on what else is judged.
+        drawn = random.Random(f"{self._seed}\0{question}\0{first}\0{second}").random() < 0.5
+        orders = [False, True] if self._order == "both" else [drawn]
+        shown = {False: (first, second), True: (second, first)}
+        read = await asyncio.gather(*(self._comparer.prefer(question, *shown[o]) for o in orders))
+        return Comparison(tuple(Reading(o, said) for o, said in zip(orders, read, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +381,7 @@ class PairTally:
             )
             return scored(self.won / self.read, why)
         fault = self.faults[0] if self.faults else ""
-        return unscored(f"the judge failed: {fault}" if fault else "no other answer to compare")
+        return unscored(f"{FAILED}: {fault}" if fault else "no other answer to compare")
 
 
 class GroupwisePairs:
@@ -392,10 +403,13 @@ class GroupwisePairs:
         since a comparison belongs to two runs.
         """
         settled = [settled_answer(trajectory) for trajectory in group.trajectories]
-        texts = _texts(group.trajectories, settled)
-        compared = await self._compare(group.question, list(dict.fromkeys(texts.values())))
+        texts = {i: answer_text(t) for i, t in enumerate(group.trajectories) if settled[i] is None}
+        answers = list(dict.fromkeys(texts.values()))
+        pairs = list(combinations(answers, 2))
+        read = await asyncio.gather(*(self._judge.compare(group.question, *p) for p in pairs))
+        compared = dict(zip(pairs, read, strict=True))
         absent = sum(score is not None and score.missing for score in settled)
-        tallies = _tallies(list(dict.fromkeys(texts.values())), compared, absent)
+        tallies = _tallies(answers, compared, absent)
         scores = [known or tallies[texts[place]].score() for place, known in enumerate(settled)]
         return GroupJudgement(
             judgements=tuple(
@@ -406,24 +420,6 @@ class GroupwisePairs:
             notes=tuple(_notes(compared)),
             usage=sum((comparison.usage for comparison in compared.values()), NO_USAGE),
         )
-
-    async def _compare(
-        self, question: str, answers: Sequence[str]
-    ) -> dict[tuple[str, str], Comparison]:
-        pairs = list(combinations(answers, 2))
-        read = await asyncio.gather(*(self._judge.compare(question, *pair) for pair in pairs))
-        return dict(zip(pairs, read, strict=True))
-
-
-def _texts(
-    trajectories: Sequence[Trajectory], settled: Sequence[StageScore | None]
-) -> dict[int, str]:
-    """The answers to be read, by the place of their run."""
-    return {
-        place: answer_text(trajectory)
-        for place, trajectory in enumerate(trajectories)
-        if settled[place] is None
-    }
 
 
 def _tallies(
@@ -451,3 +447,193 @@ def _notes(compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
         yield f"{len(failed)} of {len(readings)} readings named no winner: {failed[0]}"
     if len(failed) < len(readings):
         yield consistency(list(compared.values())).sentence()
+
+
+SHOWN_CHARACTERS = 4_000
+"""of a text without a verdict that is shown to the model again"""
+REASON_CHARACTERS = 600
+
+
+class ChatComparer:
+    """A `Comparer` over a chat server."""
+
+    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+        self._model = model
+        self._tries = tries
+        self._characters = characters
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def prefer(self, question: str, first: str, second: str) -> Preference:
+        """The model's verdict; asked for again, with what was wrong, while there is none."""
+        messages = chain_messages("full", question, first, second, self._characters)
+        last = ""
+
+        def again(reply: str, fault: str) -> list[Message]:
+            nonlocal last
+            last = reply
+            told = f"That reply cannot be used: {fault}. Write the whole comparison again."
+            return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
+
+        try:
+            text, fault, used = await ask_until(self._model, messages, _decided, again, self._tries)
+        except RubricemError as error:
+            return Preference(None, error.told(), usage=spent(error))
+        if text is None:
+            said = f"{self.name} named no winner in {self._tries} tries: {fault}"
+            return Preference(None, said, text=last, usage=used)
+        return _preference(text, first, second, used)
+
+
+def _decided(reply: Completion) -> str:
+    """The reply's text, if it names a winner."""
+    if verdict_of(reply.text) is not None:
+        return reply.text
+    if reply.stop_reason == "length":
+        raise ValueError("it was cut off before its verdict; write less")
+    raise ValueError("it does not end in <answer>[[A]]</answer> or <answer>[[B]]</answer>")
+
+
+def _preference(text: str, first: str, second: str, usage: Usage) -> Preference:
+    """Of a text that names a winner."""
+    chain = parse_chain(text)
+    reason = reason_of(chain, first, second)
+    return Preference(chain.verdict, reason, chain=chain, text=text, usage=usage)
+
+
+def shown_pair(question: str, first: str, second: str, characters: int) -> str:
+    """Question and replies, fenced, with the judge's own tags disarmed; long replies are cut."""
+    room = max(characters // 2, characters - min(len(first), len(second)))
+    return fenced(
+        {
+            "request": cut(question, QUESTION_CHARACTERS),
+            "reply A": cut(without_tags(first), room),
+            "reply B": cut(without_tags(second), room),
+        }
+    )
+
+
+def reason_of(chain: Chain, first: str, second: str) -> str:
+    """Its rubric and evaluation, or what comes closest; and whether its quotes are real."""
+    why = " ".join((chain.evaluation or chain.solution).split())
+    shown = (without_markers(without_tags(reply)) for reply in (first, second))
+    invented = len(chain.quotes) - len(real_quotes(chain, *shown))
+    told = f"({invented} of its {len(chain.quotes)} quotes do not stand there.)"
+    items = [
+        item.text if item.percent is None else f"{item.text} ({item.percent:g}%)"
+        for item in chain.rubric
+    ]
+    standard = f"By {cut('; '.join(items), REASON_CHARACTERS)}:" if items else ""
+    parts = (standard, cut(why, REASON_CHARACTERS), told if invented else "")
+    return " ".join(filter(None, parts))
+
+
+ChainForm = Literal["full", "no-types", "no-rubric"]
+
+_PROMPTS: Mapping[ChainForm, str] = {
+    "full": "pairwise",
+    "no-types": "pairwise_no_types",
+    "no-rubric": "pairwise_no_rubric",
+}
+_END = r"\s*<eval>.+</eval>\s*<answer>\[\[[AB]\]\]</answer>\s*"
+_RUBRIC = r"\s*<rubric>.+</rubric>"
+_WHOLE: Mapping[ChainForm, re.Pattern[str]] = {
+    "full": re.compile(
+        rf"\s*<type>(?:Chat</type>{_RUBRIC}|Reasoning</type>\s*<solution>.+</solution>){_END}", re.S
+    ),
+    "no-types": re.compile(_RUBRIC + _END, re.S),
+    "no-rubric": re.compile(_END, re.S),
+}
+
+
+def chain_messages(
+    form: ChainForm, question: str, first: str, second: str, characters: int
+) -> list[Message]:
+    """What a judge of that form is asked; replies are cut to so many characters together."""
+    return instructed(_PROMPTS[form], shown_pair(question, first, second, characters))
+
+
+def well_formed(text: str, form: ChainForm) -> bool:
+    """Whether the text is the form's parts in their order, and nothing beside them."""
+    return _WHOLE[form].fullmatch(text) is not None
+
+
+def verdict_end(text: str) -> int | None:
+    """Where a judge's text ends, once it names a winner; None while it does not."""
+    end = text.lower().rfind("</answer>")
+    if end < 0 or verdict_of(text) is None:
+        return None
+    return end + len("</answer>")
+
+
+OPTIONS = ("A", "B")
+SPARE_TOKENS = 16
+ASK = "Which reply is better, A or B?"
+
+
+class ChoiceComparer:
+    """A `Comparer` over a `ChoiceReader`."""
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+
+    @property
+    def name(self) -> str:
+        return self._reader.name
+
+    async def prefer(self, question: str, first: str, second: str) -> Preference:
+        try:
+            _, prefix = await fit_messages(
+                self._reader, partial(_messages, question, first, second), SPARE_TOKENS
+            )
+            share, _ = await self._reader.weigh(prefix, OPTIONS)
+        except RubricemError as error:
+            return Preference(None, error.told(), usage=spent(error))
+        reason = f"The model gives what it was shown first a probability of {share:.2f}."
+        winner: Side | None = None if share == 0.5 else "A" if share > 0.5 else "B"
+        return Preference(winner, reason, first_share=share, usage=read_usage(prefix))
+
+
+def _messages(question: str, first: str, second: str, characters: int) -> list[Message]:
+    """The pair in so many characters, and what is asked of it."""
+    asked = f"{shown_pair(question, first, second, characters)}\n\n{ASK}"
+    return instructed("pairwise_choice", asked)
+
+
+CHAIN_TOKENS = 2048
+"""that a judge may write of one pair"""
+
+
+class ChainComparer:
+    """A `Comparer` over a model that continues token ids."""
+
+    def __init__(
+        self, model: TokenPolicy, form: ChainForm = "full", max_tokens: int = CHAIN_TOKENS
+    ) -> None:
+        self._model = model
+        self._form = form
+        self._max_tokens = max_tokens
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def prefer(self, question: str, first: str, second: str) -> Preference:
+        """What the model writes at temperature 0; the same pair is always read alike."""
+        try:
+            _, prefix = await fit_messages(
+                self._model,
+                partial(chain_messages, self._form, question, first, second),
+                self._max_tokens,
+            )
+            sampling = Sampling(max_tokens=self._max_tokens, temperature=0.0, seed=0)
+            reply = await self._model.complete(prefix, sampling, verdict_end)
+        except RubricemError as error:
+            return Preference(None, error.told(), usage=spent(error))
+        if verdict_of(reply.text) is None:
+            ended = "it was cut off" if reply.stop_reason == "length" else "it ended"
+            reason = f"{self.name} named no winner: {ended} without a verdict."
+            return Preference(None, reason, text=reply.text, usage=reply.usage)
+        return _preference(reply.text, first, second, reply.usage)

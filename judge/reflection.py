@@ -15,8 +15,7 @@ from typing import Protocol
 
 from pydantic import BaseModel, Field, model_validator
 
-from rubricem.judge.base import prompt
-from rubricem.judge.stage_readers import OPTIONS
+from rubricem.judge.base import FAILED, chance_of_yes, fit_messages, instructed
 from rubricem.judge.transcripts import shown, shown_stage
 from rubricem.memory.asking import TRIES, ask_json
 from rubricem.memory.errors import JudgeError, PolicyError
@@ -41,8 +40,6 @@ SUSPICION = 200
 """characters of what it finds suspicious that are kept"""
 QUOTED_SHARE = 0.8
 """of its words that must be the review's: judges also write "none" there"""
-CHARACTERS_A_TOKEN = 4
-SHRINK = 0.85
 STATEMENTS: Mapping[str, str] = {
     "diagnostic_accuracy": "The review says what was wrong or right with this very answer.",
     "specificity": "Somebody could act on this review, as it says what to look up and what to "
@@ -116,7 +113,7 @@ class ReflectionJudge:
                 known = Known(trajectory, judgement, rating)
                 scores += await self._reader.read(known, readable, seed)
             except (JudgeError, PolicyError) as error:
-                failure = f"the judge failed: {error}"
+                failure = f"{FAILED}: {error}"
         given = iter(scores)
         return tuple(_with_score(c, given, failure) for c in candidates)
 
@@ -169,7 +166,7 @@ class ChatReflectionReader:
 
         parts = [material(known, self._characters)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
-        messages = [Message("system", prompt("reflection")), Message("user", "\n\n".join(parts))]
+        messages = instructed("reflection", "\n\n".join(parts))
         reply, _ = await ask_json(self._model, messages, Reviews, self._tries)
         by_name = {given.id: given for given in reply.reviews}
         shown_as = {i: name for name, i in zip(names, order, strict=True)}
@@ -197,26 +194,20 @@ class ChoiceReflectionReader:
     async def _score(self, text: str) -> ReflectionScore:
         parts = {}
         for name, statement in STATEMENTS.items():
-            prefix = await self._reader.render(_messages(text, statement))
-            upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
-            parts[name] = min(upper + lower, 1.0)
+            yes, _ = await chance_of_yes(self._reader, _messages(text, statement))
+            parts[name] = min(yes, 1.0)
         return ReflectionScore.model_validate(parts)
 
     async def _fitted(self, known: Known, longest: str) -> str:
         """The material, cut so that the longest candidate and a question fit behind it."""
-        most = self._reader.context_tokens - 8
-        characters = most * CHARACTERS_A_TOKEN
-        while characters > 200:
+
+        def messages_of(characters: int) -> list[Message]:
             text = short_material(known, characters)
-            asked = _messages(f"{text}\n\n{longest}", STATEMENTS["specificity"])
-            tokens = len(await self._reader.render(asked))
-            if tokens <= most:
-                return text
-            characters = int(characters * min(SHRINK, most / tokens))
-        raise JudgeError(
-            "the reflection and the scores alone fill the judge's context",
-            "Raise context_tokens, or judge with a server's model.",
-        )
+            return _messages(f"{text}\n\n{longest}", STATEMENTS["specificity"])
+
+        what = "the reflection and the scores alone fill"
+        characters, _ = await fit_messages(self._reader, messages_of, 8, what)
+        return short_material(known, characters)
 
 
 def material(known: Known, characters: int) -> str:
@@ -265,7 +256,7 @@ def review(candidate: ReflectionCandidate, name: str = "") -> str:
 
 def _messages(text: str, statement: str) -> list[Message]:
     asked = f"{text}\n\nStatement: {statement}\nDoes this hold of the review? Yes or No?"
-    return [Message("system", prompt("reflection_choice")), Message("user", asked)]
+    return instructed("reflection_choice", asked)
 
 
 def _name(place: int) -> str:

@@ -3,22 +3,20 @@
 The attempts share one prompt: what they have in common is sent once, and each is shown under a
 number that a recorded seed has shuffled; scores return by that number. A second pass shows them
 in the opposite order, and the mean of both is the score. The idea is that of RULER (OpenPipe,
-2025). A judge that fails leaves the group unscored with the reason, never at 0.
+2025). A model scores by writing JSON, or by its probabilities. A judge that fails leaves the
+group unscored with the reason, never at 0.
 
-The relative judge where other judges stand: its lists of scores as judgements of stages.
-
-A list is what the attempts of a group come to against one another, and stands for one stage of
-them. Either one list is of whole runs, and stands for the answer, whose score training spreads
-over the other stages; or each stage has a list of its own, made of what the runs wrote in it and
-read in a call of its own.
-
-How a model scores attempts against one another: by writing JSON, or by its probabilities.
+Where other judges stand its lists of scores become judgements of stages. A list is what the
+attempts of a group come to against one another, and stands for one stage of them. Either one list
+is of whole runs, and stands for the answer, whose score training spreads over the other stages;
+or each stage has a list of its own, made of what the runs wrote in it and read in a call of its
+own.
 """
 
 import asyncio
 import hashlib
 import random
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Protocol
@@ -26,21 +24,24 @@ from typing import Protocol
 from pydantic import BaseModel, model_validator
 
 from rubricem.judge.base import (
+    FAILED,
     NO_CRITERIA,
     GivenScore,
     GroupScores,
     TrajectoryScore,
-    filled,
     id_fault,
     in_unit_range,
+    instructed,
+    outcome,
     prompt,
+    read_usage,
     unread,
 )
 from rubricem.judge.stage import GroupJudgement
 from rubricem.judge.stage_readers import expected
 from rubricem.judge.transcripts import group_text, stage_segments, unreadable
 from rubricem.memory.asking import TRIES, ask_json, spent
-from rubricem.memory.errors import JudgeError, PolicyError
+from rubricem.memory.errors import JudgeError
 from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
@@ -53,7 +54,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Usage,
 )
-from rubricem.memory.text import cut, fenced
+from rubricem.memory.text import cut, fenced, fill, fit
 
 CHARACTERS = 60_000
 """of attempts shown in one call, some 15,000 tokens"""
@@ -141,7 +142,7 @@ class RelativeJudge:
         read, faults, usage = await self._read(group.question, text.shared, text.attempts, seed)
         by_place = [_everyones(order, given, twins) for order, given in read]
         for place in places:
-            reasons[place] = "" if by_place else f"the judge failed: {faults[0]}"
+            reasons[place] = "" if by_place else f"{FAILED}: {faults[0]}"
         notes = _limits(len(places), len(twins)) if by_place else []
         return self._scores(group, reasons, by_place, [*notes, *faults], usage, seed)
 
@@ -155,7 +156,7 @@ class RelativeJudge:
             for order in orders
         ]
         passes, faults, usage = list[Pass](), list[str](), NO_USAGE
-        for order, found in zip(orders, await asyncio.gather(*map(_settled, tasks)), strict=True):
+        for order, found in zip(orders, await asyncio.gather(*map(outcome, tasks)), strict=True):
             if isinstance(found, Read):
                 passes.append((order, found))
                 usage += found.usage
@@ -196,13 +197,6 @@ def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
     """A shuffled order, and its opposite for a second pass; one attempt has one order."""
     order = tuple(random.Random(seed).sample(range(count), count))
     return [order, order[::-1]][: passes if count > 1 else 1]
-
-
-async def _settled(read: Awaitable[Read]) -> Read | JudgeError | PolicyError:
-    try:
-        return await read
-    except (JudgeError, PolicyError) as error:
-        return error
 
 
 def _twins(trajectories: Sequence[Trajectory], places: Sequence[int]) -> list[list[int]]:
@@ -289,7 +283,8 @@ class RelativeGroups:
         one call is about all runs.
         """
         seed = self._seed + step
-        lists = [_stage_of(group, stage) for stage in Stage] if self._by_stage else [_whole(group)]
+        whole = Attempted(Stage.ANSWER, group)
+        lists = [_stage_of(group, stage) for stage in Stage] if self._by_stage else [whole]
         found = await asyncio.gather(*(self._listed(one, seed) for one in lists))
         version = f"{self._judge.rubric_version} seed {seed}"
         return GroupJudgement(
@@ -303,7 +298,11 @@ class RelativeGroups:
                 for trajectory in group.trajectories
             ),
             buffer=buffer,
-            notes=tuple(self._note(one.stage, note) for one in found for note in one.notes),
+            notes=tuple(
+                f"{one.stage}: {note}" if self._by_stage else note
+                for one in found
+                for note in one.notes
+            ),
             usage=sum((one.usage for one in found), NO_USAGE),
         )
 
@@ -318,28 +317,19 @@ class RelativeGroups:
             one.stage, {**one.settled, **read}, (*result.notes, *notes), result.usage
         )
 
-    def _note(self, stage: Stage, note: str) -> str:
-        return f"{stage}: {note}" if self._by_stage else note
-
-
-def _whole(group: TrajectoryGroup) -> Attempted:
-    return Attempted(Stage.ANSWER, group)
-
 
 def _stage_of(group: TrajectoryGroup, stage: Stage) -> Attempted:
+    """What the runs wrote in the stage, as if it were all of them and had come to its end."""
     known = {trajectory.id: unread(trajectory, stage) for trajectory in group.trajectories}
-    alone = tuple(_alone(t, stage) for t in group.trajectories if known[t.id] is None)
+    ended = {"status": Status.FINISHED, "reason": "", "cut_in": None}
+    alone = tuple(
+        t.model_copy(update={"segments": tuple(stage_segments(t, stage)), **ended})
+        for t in group.trajectories
+        if known[t.id] is None
+    )
     question = _TASK.format(stage=stage.value, question=group.question)
     settled = {name: score for name, score in known.items() if score is not None}
     return Attempted(stage, TrajectoryGroup(question=question, trajectories=alone), settled)
-
-
-def _alone(trajectory: Trajectory, stage: Stage) -> Trajectory:
-    """The trajectory as if this stage were all of it, and had come to its end."""
-    segments = tuple(stage_segments(trajectory, stage))
-    return trajectory.model_copy(
-        update={"segments": segments, "status": Status.FINISHED, "reason": "", "cut_in": None}
-    )
 
 
 def _stages(lists: Sequence[ListedAttempt], name: str) -> tuple[StageScore, ...]:
@@ -362,7 +352,6 @@ DIGITS = tuple("0123456789")
 CHARACTERS_A_TOKEN = 3
 ASKED_TOKENS = 200
 """left free for the question about one attempt"""
-SHRINK = 0.85
 
 
 class ChatAttemptReader:
@@ -403,10 +392,8 @@ class ChatAttemptReader:
                 in_unit_range([given.score for given in self.scores])
                 return self
 
-        messages = [
-            Message("system", filled("relative", rubric=self._rubric)),
-            Message("user", shown(attempts)),
-        ]
+        system = fill(prompt("relative"), {"rubric": self._rubric})
+        messages = [Message("system", system), Message("user", shown(attempts))]
         reply, usage = await ask_json(self._model, messages, Scores, self._tries, seed=seed)
         ordered = sorted(reply.scores, key=lambda given: int(given.id))
         values = in_unit_range([given.score for given in ordered])
@@ -437,27 +424,30 @@ class ChoiceAttemptReader:
         scores, usage = list[tuple[float, str]](), NO_USAGE
         for number in range(1, len(attempts.texts) + 1):
             text = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
-            prefix = await self._reader.render(_messages(text))
+            prefix = await self._reader.render(instructed("relative_choice", text))
             chances = await self._reader.weigh(prefix, DIGITS)
             scores.append((expected(chances) / (len(DIGITS) - 1), ""))
-            usage += Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+            usage += read_usage(prefix)
         return Read(tuple(scores), usage)
 
     async def _fitted(self, attempts: Attempts) -> str:
         """All attempts, cut alike until they leave room. Raises JudgeError if they never do."""
-        most = self._reader.context_tokens - ASKED_TOKENS
-        longest = max(map(len, (attempts.shared, *attempts.texts)))
-        while longest > 60:
+
+        def text(longest: int) -> str:
             texts = tuple(cut(text, longest) for text in attempts.texts)
-            short = Attempts(attempts.question, cut(attempts.shared, longest), texts)
-            tokens = len(await self._reader.render(_messages(shown(short))))
-            if tokens <= most:
-                return shown(short)
-            longest = int(longest * min(SHRINK, most / tokens))
-        raise JudgeError(
-            "so many attempts do not fit the judge's context",
-            "Raise context_tokens, judge smaller groups, or judge with a server's model.",
+            return shown(Attempts(attempts.question, cut(attempts.shared, longest), texts))
+
+        longest, _ = await fit(
+            lambda longest: self._reader.render(instructed("relative_choice", text(longest))),
+            self._reader.context_tokens - ASKED_TOKENS,
+            max(map(len, (attempts.shared, *attempts.texts))),
+            JudgeError(
+                "so many attempts do not fit the judge's context",
+                "Raise context_tokens, judge smaller groups, or judge with a server's model.",
+            ),
+            least=60,
         )
+        return text(longest)
 
 
 def version_of(rubric: str) -> str:
@@ -472,7 +462,3 @@ def shown(attempts: Attempts) -> str:
         parts.append(f"What all attempts have in common:\n{attempts.shared}")
     numbered = enumerate(attempts.texts, start=1)
     return "\n\n".join([*parts, *(f"Attempt {number}:\n{text}" for number, text in numbered)])
-
-
-def _messages(text: str) -> list[Message]:
-    return [Message("system", prompt("relative_choice")), Message("user", text)]

@@ -6,13 +6,12 @@ run, or a group of identical ones, has nothing to contrast: it is scored on crit
 the question, and nothing is pruned. Nothing is saved here: the caller saves the new buffer at
 the end of its step. Source: RubricEM (arXiv:2605.10899), appendix C, with what it leaves open.
 
-Scoring the same run several times: the mean is its score, the spread says how sure that is.
+Where a run is scored several times the mean is its score, and the spread says how sure that is.
 
-Criteria of a question that are kept for good, made once before any run of it is seen.
-
-They come from the question and from what a search for it brings, which makes them more often
-true and concrete than those of a model that reads the question alone (DR Tulu,
-arXiv:2511.19399, table 6: 56.7 against 55.2 on average).
+Criteria that are kept for good are made once, before any run is seen. They come from the question
+and from what a search for it brings, which makes them more often true and concrete than those of
+a model that reads the question alone (DR Tulu, arXiv:2511.19399, table 6: 56.7 against 55.2 on
+average).
 """
 
 import asyncio
@@ -21,7 +20,16 @@ from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Protocol
 
-from rubricem.judge.base import Scored, Scorer, Standard, settled, stage_reward, stage_scores
+from rubricem.judge.base import (
+    Scored,
+    Scorer,
+    Standard,
+    failure_notes,
+    outcome,
+    settled,
+    stage_reward,
+    stage_scores,
+)
 from rubricem.judge.buffers import add, prune, without_loopholes
 from rubricem.judge.transcripts import distinct
 from rubricem.memory.asking import spent
@@ -110,9 +118,12 @@ class StageJudge:
         proposed, notes = await self._propose(different, buffer, step)
         sound, dropped = without_loopholes(proposed.criteria, buffer.question)
         notes += dropped
-        grown = add(buffer, _bounded(sound), step, _reason(different))
+        most = {stage: listed[: MOST_PROPOSED[stage]] for stage, listed in sound.items()}
+        many = len(different)
+        reason = f"contrasting {many} runs" if many > 1 else "from the question"
+        grown = add(buffer, most, step, reason)
         judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
-        notes += [note for judgement in judgements for note in _failures(judgement)]
+        notes += failure_notes(judgements)
         pruned = prune(grown, _points(group.trajectories, judgements), step)
         return GroupJudgement(
             judgements=tuple(judgements), buffer=pruned, notes=tuple(notes), usage=proposed.usage
@@ -149,22 +160,6 @@ class StageJudge:
         )
 
 
-def _bounded(
-    criteria: Mapping[Stage, tuple[Criterion, ...]],
-) -> dict[Stage, tuple[Criterion, ...]]:
-    return {stage: listed[: MOST_PROPOSED[stage]] for stage, listed in criteria.items()}
-
-
-def _reason(different: Sequence[Trajectory]) -> str:
-    return f"contrasting {len(different)} runs" if len(different) > 1 else "from the question"
-
-
-def _failures(judgement: Judgement) -> list[str]:
-    """A sentence when the judge failed on this trajectory."""
-    failed = [s for s in judgement.stages if s.unscored_reason.startswith("the judge failed")]
-    return [f"{judgement.trajectory_id}: {failed[0].unscored_reason}"] if failed else []
-
-
 def _points(
     trajectories: Sequence[Trajectory], judgements: Sequence[Judgement]
 ) -> dict[Stage, dict[str, list[float]]]:
@@ -197,7 +192,7 @@ class RepeatedScorer:
 
         Raises the first error, with what all scorings cost, where none could score.
         """
-        tasks = (_settled(scorer, trajectory, standard) for scorer in self._scorers)
+        tasks = (outcome(scorer.score(trajectory, standard)) for scorer in self._scorers)
         found = await asyncio.gather(*tasks)
         scorings = [one for one in found if isinstance(one, Scored)]
         errors = [one for one in found if isinstance(one, RubricemError)]
@@ -207,37 +202,19 @@ class RepeatedScorer:
             errors[0].usage = usage
             raise errors[0]
         stages = {stage: [s.verdicts[stage] for s in scorings] for stage in standard}
-        verdicts = {stage: _mean(given) for stage, given in stages.items()}
-        return Scored(verdicts, usage, _spread(stages))
-
-
-async def _settled(
-    scorer: Scorer, trajectory: Trajectory, standard: Standard
-) -> Scored | JudgeError | PolicyError:
-    try:
-        return await scorer.score(trajectory, standard)
-    except (JudgeError, PolicyError) as error:
-        return error
-
-
-def _mean(scorings: Sequence[Sequence[Verdict]]) -> tuple[Verdict, ...]:
-    """One verdict for each criterion."""
-    return tuple(_middle(same) for same in zip(*scorings, strict=True))
+        verdicts = {
+            stage: tuple(_middle(same) for same in zip(*given, strict=True))
+            for stage, given in stages.items()
+        }
+        spread = {s: pstdev(map(stage_reward, given)) for s, given in stages.items() if given[1:]}
+        return Scored(verdicts, usage, spread)
 
 
 def _middle(same: Sequence[Verdict]) -> Verdict:
+    """The mean's points, in the words of the verdict that comes nearest."""
     mean = fmean(verdict.points for verdict in same)
     nearest = min(same, key=lambda verdict: abs(verdict.points - mean))
     return nearest.model_copy(update={"points": mean})
-
-
-def _spread(stages: dict[Stage, list[tuple[Verdict, ...]]]) -> dict[Stage, float]:
-    """Of each stage's score; none where only one scoring came through."""
-    return {
-        stage: pstdev(map(stage_reward, scorings))
-        for stage, scorings in stages.items()
-        if len(scorings) > 1
-    }
 
 
 PASSAGES = 6

@@ -1,21 +1,17 @@
-"""The judge over a chat server: one call to propose for a group, one to score a trajectory.
+"""How a model proposes criteria for a group and scores a trajectory: one call, or short reads.
 
-The judge on the embedded model: scores read from probabilities, not from what it writes.
+On a server JSON is asked for. From the embedded model scores are read, as its letters are worth
+little but the probability it gives to "Yes" ranks answers (0.5B: 8 to 9 of 10 hand-made pairs in
+order). The question and the trajectory are one prefix that stays in its cache; each criterion is
+then one short read after it, together with the sentence of the stage that shares most words with
+it. The points are twice the probability of "Yes", or on request the expected value over the
+tokens 0, 1 and 2, which put 9 of the pairs in order with the 1.5B where Yes put 9 to 10. The
+model gives no reasons: the justification is that sentence, labelled as code's.
 
-A small model's letters are worth little, but the probability it gives to "Yes" ranks answers
-(0.5B: 8 to 9 of 10 hand-made pairs in order). The question and the trajectory are one prefix
-that stays in the model's cache; each criterion is then one short read after it, together with the
-sentence of the stage that shares most words with it. The points are twice the probability of
-"Yes", or on request the expected value over the tokens 0, 1 and 2, which put 9 of the pairs in
-order with the 1.5B where Yes put 9 to 10. The model gives no reasons: the justification is that
-sentence, labelled as code's.
-
-Criteria written by the embedded model: a few short lines a stage, read tolerantly.
-
-A small model writes no reliable JSON, and it cannot weigh a whole group at once; so each stage
-is asked by itself, with excerpts of a few runs beside one another, and writes one sentence after
-another behind the words GOOD and FLAW. A grammar has each begin with a verb that fits the stage;
-what breaks off, or says nothing that could be checked, is dropped.
+Nor does a small model write reliable JSON or weigh a whole group at once. Its criteria are a few
+short lines, asked for stage by stage with excerpts of a few runs beside one another, one sentence
+after another behind the words GOOD and FLAW. A grammar has each begin with a verb that fits the
+stage; what breaks off, or says nothing that could be checked, is dropped.
 """
 
 import asyncio
@@ -27,7 +23,15 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from rubricem.judge.base import Scored, Standard, prompt
+from rubricem.judge.base import (
+    Scored,
+    Standard,
+    chance_of_yes,
+    fit_messages,
+    instructed,
+    prompt,
+    read_usage,
+)
 from rubricem.judge.stage import Proposed
 from rubricem.judge.transcripts import (
     cites_of,
@@ -128,7 +132,7 @@ class ChatProposer:
         return await self._propose("question", asked, persistent=True)
 
     async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
-        messages = [Message("system", prompt(name)), Message("user", "\n\n".join(asked))]
+        messages = instructed(name, "\n\n".join(asked))
         proposal, usage = await ask_json(self._model, messages, Proposal, self._tries)
         return Proposed(proposal.criteria(persistent=persistent), usage)
 
@@ -192,10 +196,9 @@ class ChatScorer:
                 f"Criteria:\n{_listed(standard)}",
             )
         )
-        messages = [Message("system", prompt("score")), Message("user", asked)]
         reply, usage = await ask_json(
             self._model,
-            messages,
+            instructed("score", asked),
             _verdicts_of(count),
             self._tries,
             seed=self._seed,
@@ -203,14 +206,13 @@ class ChatScorer:
         )
         given = iter(sorted(reply.verdicts, key=lambda v: v.number))
         verdicts = {
-            stage: tuple(_verdict(criterion, next(given)) for criterion in criteria)
+            stage: tuple(
+                Verdict(criterion=criterion, points=one.points, justification=one.justification)
+                for criterion, one in zip(criteria, given, strict=False)
+            )
             for stage, criteria in standard.items()
         }
         return Scored(verdicts, usage)
-
-
-def _verdict(criterion: Criterion, given: GivenVerdict) -> Verdict:
-    return Verdict(criterion=criterion, points=given.points, justification=given.justification)
 
 
 def _listed(standard: Standard) -> str:
@@ -224,13 +226,10 @@ def _listed(standard: Standard) -> str:
     return without_markers("\n".join(lines))
 
 
-OPTIONS = ("Yes", "yes", "No", "no")
 POINTS = ("0", "1", "2")
 ITEM_TOKENS = 400
 """left free for the longest criterion and the answer"""
 STATEMENT_CHARACTERS = 600
-CHARACTERS_PER_TOKEN = 4
-SHRINK = 0.85
 TASKS = {
     Stage.PLAN: "understanding the question and laying out the work",
     Stage.RESEARCH: "searching well and adapting to what was found",
@@ -257,7 +256,7 @@ class ChoiceScorer:
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         async with self._places:
-            before = await fitted(self._reader, trajectory)
+            before = await self._before(trajectory)
             usage, verdicts = NO_USAGE, {}
             for stage, criteria in standard.items():
                 read = [await self._verdict(before, trajectory, stage, c) for c in criteria]
@@ -272,39 +271,30 @@ class ChoiceScorer:
         span = closest_span(statement, stage_text(trajectory, stage))
         seen = _seen(trajectory, stage, span)
         text = f"{before}\n\n{asked(stage, statement, seen, graded=self._graded)}"
-        prompt_name = "choice_points" if self._graded else "choice"
-        prefix = await self._reader.render(_messages(text, prompt_name))
-        points = await self._points(prefix)
-        verdict = Verdict(
-            criterion=criterion, points=points, justification=span, justified_by="code"
-        )
-        return verdict, Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
-
-    async def _points(self, prefix: Sequence[int]) -> float:
-        """Twice the chance of a Yes, or the expected points."""
         if self._graded:
-            return min(expected(await self._reader.weigh(prefix, POINTS)), 2.0)
-        upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
-        return min(2 * (upper + lower), 2.0)
+            prefix = await self._reader.render(instructed("choice_points", text))
+            points = expected(await self._reader.weigh(prefix, POINTS))
+        else:
+            yes, prefix = await chance_of_yes(self._reader, instructed("choice", text))
+            points = 2 * yes
+        verdict = Verdict(
+            criterion=criterion, points=min(points, 2.0), justification=span, justified_by="code"
+        )
+        return verdict, read_usage(prefix)
 
+    async def _before(self, trajectory: Trajectory) -> str:
+        """Question and trajectory as one text that leaves `ITEM_TOKENS` of the context free.
 
-async def fitted(reader: ChoiceReader, trajectory: Trajectory) -> str:
-    """Question and trajectory as one text that leaves `ITEM_TOKENS` of the context free.
+        Raises JudgeError where not even the question fits.
+        """
 
-    Raises JudgeError where not even the question fits.
-    """
-    most = reader.context_tokens - ITEM_TOKENS
-    characters = most * CHARACTERS_PER_TOKEN
-    while characters > 200:
-        text = f"{fenced({'question': trajectory.question})}\n{shown(trajectory, characters)}"
-        tokens = len(await reader.render(_messages(text)))
-        if tokens <= most:
-            return text
-        characters = int(characters * min(SHRINK, most / tokens))
-    raise JudgeError(
-        "the question alone fills the judge's context",
-        "Raise context_tokens, or judge with a server's model.",
-    )
+        def text(characters: int) -> str:
+            return f"{fenced({'question': trajectory.question})}\n{shown(trajectory, characters)}"
+
+        characters, _ = await fit_messages(
+            self._reader, lambda most: instructed("choice", text(most)), ITEM_TOKENS
+        )
+        return text(characters)
 
 
 def expected(chances: Sequence[float]) -> float:
@@ -339,10 +329,6 @@ def _seen(trajectory: Trajectory, stage: Stage, span: str) -> str:
         return said
     known = {source.id for source in trajectory.sources}
     return f"{said}\nSources it cites: {cites_of(stage_text(trajectory, stage), known)}."
-
-
-def _messages(text: str, name: str = "choice") -> Sequence[Message]:
-    return [Message("system", prompt(name)), Message("user", text)]
 
 
 RUNS = 4
@@ -467,7 +453,9 @@ class LineProposer:
                 grammar=grammar(stage),
                 seed=int.from_bytes(digest[:4], "big"),
             )
-            reply = await self._model.complete(ids, sampling, _sentence_end)
+            reply = await self._model.complete(
+                ids, sampling, lambda text: end.end() if (end := _END.search(text)) else None
+            )
             usage += reply.usage
             text = " ".join(reply.text.split())
             ids = (*ids, *await self._model.encode(f" {text}\n"))
@@ -520,8 +508,3 @@ def _line_messages(question: str, stage: Stage, material: str) -> list[Message]:
 
 def _asked(question: str, stage: Stage, material: str) -> str:
     return f"{fenced({'question': question})}\n\nThe stage is {LINE_TASKS[stage]}.\n\n{material}"
-
-
-def _sentence_end(text: str) -> int | None:
-    end = _END.search(text)
-    return end.end() if end else None

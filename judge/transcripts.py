@@ -24,7 +24,7 @@ from itertools import islice
 
 from rubricem.memory.interfaces import Passage
 from rubricem.memory.schema import Author, Decoding, Segment, Stage, Status, Trajectory
-from rubricem.memory.screening.patterns import pleading
+from rubricem.memory.screening.orders import pleading
 from rubricem.memory.text import cut, fenced
 
 LEAST_TOOL_CHARACTERS = 160

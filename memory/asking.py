@@ -1,4 +1,4 @@
-"""Ask a chat model for JSON of a given form, and again while the reply is none.
+"""Ask a chat model until its reply is usable, above all for JSON of a given form.
 
 Where the server can hold a model to a schema it is told the form's; whatever comes is read
 tolerantly all the same, since many servers ignore it. A reply that does not fit is asked for
@@ -7,7 +7,9 @@ also where no usable reply came: the error then carries it as `usage`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -19,6 +21,7 @@ from rubricem.memory.schema import NO_USAGE, Usage
 from rubricem.memory.text import cut
 
 Form = TypeVar("Form", bound=BaseModel)
+Usable = TypeVar("Usable")
 
 TRIES = 3
 """replies asked for before a judge that writes no usable JSON has failed"""
@@ -26,6 +29,7 @@ MOST_TOKENS = 8192
 """of one reply"""
 SHOWN_CHARACTERS = 20_000
 """of a bad reply that is shown to the model again"""
+_COLD = Sampling(temperature=0.0)
 _KEPT = frozenset({"type", "properties", "items", "required", "enum", "const", "anyOf", "$ref"})
 
 
@@ -52,28 +56,61 @@ async def ask_json(
     Raises `failure` after so many tries, PolicyError where the server gave no reply at all;
     both carry the usage of the calls that were paid for.
     """
-    talk, used, fault = list(messages), NO_USAGE, ""
-    schema = _written_schema(form)
-    for attempt in range(tries):
-        sampling = Sampling(
-            max_tokens=MOST_TOKENS,
-            temperature=temperature,
-            seed=seed * tries + attempt,
-            json_schema=schema,
+
+    def again(reply: str, fault: str) -> list[Message]:
+        told = f"That reply cannot be used ({fault}). Write the whole JSON object again."
+        return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
+
+    value, fault, used = await ask_until(
+        model,
+        messages,
+        lambda reply: parsed(reply, form),
+        again,
+        tries,
+        Sampling(temperature=temperature, seed=seed, json_schema=written_schema(form)),
+    )
+    if value is None:
+        raise failure(
+            f"{model.name} gave no usable JSON in {tries} tries: {fault}",
+            "Use a stronger model for it.",
+            used,
         )
-        reply, used = await counted(model, talk, sampling, used)
+    return value, used
+
+
+async def ask_until(
+    model: ChatModel,
+    messages: Sequence[Message],
+    usable: Callable[[Completion], Usable],
+    again: Callable[[str, str], Sequence[Message]],
+    tries: int = TRIES,
+    sampling: Sampling = _COLD,
+) -> tuple[Usable | None, str, Usage]:
+    """What `usable` makes of a reply, or None with the last one's fault; and what all calls cost.
+
+    `usable` raises ValueError with the fault of a reply; `again` makes of the reply and its fault
+    the messages to ask next. Of `sampling` the length is set, and each try has a seed of its own.
+    Raises PolicyError where the server gave no reply at all, with the usage of the calls before.
+    """
+    used, fault = NO_USAGE, ""
+    for attempt in range(tries):
+        seed = (sampling.seed or 0) * tries + attempt
+        this = replace(sampling, max_tokens=MOST_TOKENS, seed=seed)
+        reply, used = await counted(model, messages, this, used)
         try:
-            return parsed(reply, form), used
+            return usable(reply), "", used
         except ValueError as error:
             fault = str(error)
         if isinstance(model, Forgetting):
-            await model.forget(talk, sampling)
-        talk = [*messages, *_correction(reply.text, fault)]
-    raise failure(
-        f"{model.name} gave no usable JSON in {tries} tries: {fault}",
-        "Use a stronger model for it.",
-        used,
-    )
+            await model.forget(messages, this)
+        messages = again(reply.text, fault)
+    return None, fault, used
+
+
+def correction(reply: str, told: str, characters: int) -> list[Message]:
+    """The bad reply and what is said of it; servers refuse a message without a text."""
+    said = [Message("assistant", cut(reply, characters))] if reply.strip() else []
+    return [*said, Message("user", told)]
 
 
 async def counted(
@@ -103,7 +140,7 @@ def parsed(reply: Completion, form: type[Form]) -> Form:
         try:
             return form.model_validate(value)
         except ValidationError as error:
-            fault = fault or _first(error)
+            fault = fault or first_fault(error)
     if reply.stop_reason == "length":
         raise ValueError("it was cut off at the longest length allowed; write less")
     # An object inside a broken one is not what was asked for, so its own fault misleads.
@@ -125,7 +162,7 @@ def json_objects(text: str) -> Iterator[Any]:
 
 def broken(text: str) -> str:
     """What is wrong with the JSON that a text holds from its first brace that opens a name."""
-    opening = next((at for at in range(len(text)) if _opens(text, at)), -1)
+    opening = next((at.start() for at in re.finditer(r'\{(?=\s*["}])', text)), -1)
     if opening < 0:
         return ""
     try:
@@ -138,15 +175,11 @@ def broken(text: str) -> str:
 
 
 @lru_cache(maxsize=64)
-def _written_schema(form: type[BaseModel]) -> str:
-    return json.dumps(schema_of(form), sort_keys=True)
-
-
-def schema_of(form: type[BaseModel]) -> dict[str, Any]:
+def written_schema(form: type[BaseModel]) -> str:
     """The form's JSON schema without bounds: grammars of bounded lengths take servers minutes."""
     full = form.model_json_schema()
     shapes = {name: _plain(shape) for name, shape in full.get("$defs", {}).items()}
-    return _plain(full) | ({"$defs": shapes} if shapes else {})
+    return json.dumps(_plain(full) | ({"$defs": shapes} if shapes else {}), sort_keys=True)
 
 
 def _plain(shape: dict[str, Any]) -> dict[str, Any]:
@@ -161,20 +194,10 @@ def _plain(shape: dict[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _correction(reply: str, fault: str) -> list[Message]:
-    """The bad reply and what is wrong with it; servers refuse a message without a text."""
-    again = f"That reply cannot be used ({fault}). Write the whole JSON object again."
-    said = [Message("assistant", cut(reply, SHOWN_CHARACTERS))] if reply.strip() else []
-    return [*said, Message("user", again)]
-
-
-def _first(error: ValidationError) -> str:
+def first_fault(error: ValidationError) -> str:
+    """The first thing that a value lacks to be of its form."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc']))}: {first['msg']}".removeprefix(": ")
-
-
-def _opens(text: str, at: int) -> bool:
-    return text[at] == "{" and text[at + 1 :].lstrip().startswith(('"', "}"))
 
 
 def _no_number(name: str) -> Any:

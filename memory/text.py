@@ -1,17 +1,21 @@
-"""Text from outside, made safe to store and to show a model, and cut into labelled pieces.
+"""Texts: those from outside made safe to store and to show, those that do not fit cut, our prompts.
 
-Text of models and pages, made safe to show: no escape sequence, no control character.
-
-A terminal obeys escape sequences, and a reader is misled by characters that reorder or hide
-text; both can stand in a fetched page. They are taken out, line ends and tabs stay.
+What comes from a model or a page may break an encoding, end a chat turn, or hold what a terminal
+obeys: escape sequences, and characters that reorder or hide text. What is shown of it has lost
+these; line ends and tabs stay.
 """
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
 from typing import TypeVar
 
+from rubricem.memory.errors import RubricemError
+
 Label = TypeVar("Label")
+Ids = TypeVar("Ids", bound=Sequence[int] | None)
 
 MARKERS = (
     r"<(?=[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>)"
@@ -60,6 +64,49 @@ def cut(text: str, characters: int | None) -> str:
     room = max(characters - len(LEFT_OUT), 2)
     tail = max(room // 3, 1)
     return f"{text[: room - tail]}{LEFT_OUT}{text[-tail:]}"
+
+
+def in_proportion(characters: int, share: float) -> int:
+    """The next length to try, when `share` of what was tried may stay."""
+    return int(characters * min(0.85, share))
+
+
+async def fit(
+    ids_of: Callable[[int], Awaitable[Ids]],
+    most: int,
+    characters: int,
+    failure: RubricemError,
+    *,
+    least: int = 200,
+    shrink: Callable[[int, float], int] = in_proportion,
+) -> tuple[int, Ids]:
+    """The most characters of a text, from so many down, with which a prompt has `most` tokens.
+
+    `ids_of` makes the prompt's ids with so many characters of what may be cut; None: nobody can
+    count them, so it fits. Raises `failure` where not even about `least` characters fit.
+    """
+    while True:
+        ids = await ids_of(characters)
+        if ids is None or len(ids) <= most:
+            return characters, ids
+        if characters <= least:
+            raise failure
+        characters = shrink(characters, most / len(ids))
+
+
+_FIELD = re.compile(r"\{\{(\w+)\}\}")
+
+
+@cache
+def prompt(room: str, name: str) -> str:
+    """The text of `ROOM/prompts/NAME.md`."""
+    file = files(f"rubricem.{room}") / "prompts" / f"{name}.md"
+    return file.read_text(encoding="utf-8").strip()
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """The template with each `{{field}}` replaced, in one pass: nothing is filled in a value."""
+    return _FIELD.sub(lambda field: values[field[1]], template)
 
 
 def spans(pieces: Sequence[tuple[Label, str]]) -> list[tuple[Label, int, int]]:

@@ -8,6 +8,7 @@ the bank. Source: RubricEM, arXiv:2605.10899, section 3.4 and appendix D.
 
 import asyncio
 import hashlib
+import sys
 from collections.abc import Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from rubricem.memory.schema import (
     Trajectory,
 )
 from rubricem.memory.screening import screened
-from rubricem.memory.text import storable
+from rubricem.memory.text import fit, storable
 
 CANDIDATES = 8
 TEMPERATURE = 0.7
@@ -185,19 +186,21 @@ def _seed(trajectory: Trajectory, seed: int, number: int) -> int:
 async def _prompt(policy: Policy, trajectory: Trajectory) -> Segment:
     """The question and the run, cut so that what is to be written fits behind it."""
     context = policy.context_tokens
-    room = None if context is None else context - MAX_TOKENS - _SPARE_TOKENS
-    characters = _SERVER_CHARACTERS if room is None else room * _CHARACTERS_A_TOKEN
-    while True:
-        text = message(trajectory, characters)
-        ids = await policy.open(system(), text)
-        if room is None or ids is None or len(ids) <= room:
-            return Segment(author=Author.PROMPT, text=text, token_ids=ids)
-        if characters < room // _CHARACTERS_A_TOKEN:
-            raise RubricemError(
-                "The run does not fit into the model's context, however it is cut.",
-                "Raise context_tokens.",
-            )
-        characters = characters * 4 // 5
+    room = sys.maxsize if context is None else context - MAX_TOKENS - _SPARE_TOKENS
+    characters = _SERVER_CHARACTERS if context is None else room * _CHARACTERS_A_TOKEN
+    characters, ids = await fit(
+        lambda characters: policy.open(system(), message(trajectory, characters)),
+        room,
+        characters,
+        RubricemError(
+            "The run does not fit into the model's context, however it is cut.",
+            "Raise context_tokens.",
+        ),
+        least=room // _CHARACTERS_A_TOKEN - 1,
+        shrink=lambda characters, share: characters * 4 // 5,
+    )
+    text = message(trajectory, characters)
+    return Segment(author=Author.PROMPT, text=text, token_ids=ids)
 
 
 def _candidate(

@@ -38,7 +38,7 @@ from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
 from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
 from rubricem.judge.build import JudgeModel, LocalModel, Wanted, group_judge, kept, stage_judge
 from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge, Judged, StageView
-from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.rubrics import Gate, Rubric, Sequential
 from rubricem.judge.stage import GroupJudgement, StageJudge
 from rubricem.memory.bank import RubricBank

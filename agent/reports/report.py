@@ -59,11 +59,11 @@ from rubricem.agent.reports.cited import (
     told,
     verified_json,
 )
-from rubricem.agent.research.scaffold import Block, ScaffoldDocument, fill, parse, rubric_items
+from rubricem.agent.research.scaffold import Block, ScaffoldDocument, parse, rubric_items
 from rubricem.memory.errors import SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
 from rubricem.memory.schema import Recollection, Source, Stage, Status, Trajectory
-from rubricem.memory.text import one_line, printable
+from rubricem.memory.text import fill, one_line, printable
 
 _FENCE = re.compile(r"(`{3,})[^`]*$")
 _CODE = re.compile(r"(?<![\\`])`([^`\n]+)`(?!`)")

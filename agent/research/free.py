@@ -18,7 +18,6 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.research.scaffold import (
     INSTRUCTION,
     answer_text,
-    fill,
     lacks,
     malformed,
     neutralise,
@@ -31,6 +30,7 @@ from rubricem.agent.research.scaffold import (
 from rubricem.agent.sources.choice import SCHOLAR
 from rubricem.memory.interfaces import Completion, Sampling
 from rubricem.memory.schema import AnswerFormat, Author, Stage
+from rubricem.memory.text import fill
 
 ROOM_FOR_AN_ANSWER = 1500
 """tokens that must still fit before another search is allowed"""

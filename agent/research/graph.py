@@ -55,7 +55,6 @@ from rubricem.agent.research.scaffold import (
     INSTRUCTION,
     ScaffoldDocument,
     answer_text,
-    fill,
     neutralise,
     parse,
     rubric_items,
@@ -78,7 +77,7 @@ from rubricem.memory.schema import (
     Usage,
     Value,
 )
-from rubricem.memory.text import cut, one_line, storable
+from rubricem.memory.text import cut, fill, one_line, storable
 
 QUOTED = 5
 """passages quoted at most, the first found first"""

@@ -22,20 +22,17 @@ what the policy wrote between tool outputs, with the tags that the runner wrote 
 decoding was forced. Rules are tried in their order, so the first one broken is named.
 
 The three shapes of an answer, as told to the policy beside the question.
-
-Prompts: one Markdown file each, filled in one pass over the original template.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache, lru_cache
-from importlib.resources import files
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Trajectory
-from rubricem.memory.text import MARKERS, printable
+from rubricem.memory.text import MARKERS, printable, prompt
 
 ROOT = "trajectory"
 TOP: Mapping[str, Stage | None] = {
@@ -556,18 +553,5 @@ EXACT_LINE = "Answer: "
 """what stands before the bare answer where the runner writes the tags"""
 
 
-_FIELD = re.compile(r"\{\{(\w+)\}\}")
-
-
-@cache
-def template(name: str) -> str:
-    """The text of `agent/prompts/NAME.md`."""
-    return (files("rubricem.agent") / "prompts" / f"{name}.md").read_text(encoding="utf-8").strip()
-
-
-def fill(text: str, values: Mapping[str, str]) -> str:
-    """Put values into the `{{fields}}` of a template.
-
-    One pass, so that what is put in is never read as a template itself.
-    """
-    return _FIELD.sub(lambda field: values[field[1]], text)
+template = partial(prompt, "agent")
+"""the text of a prompt in `agent/prompts`, by its name"""

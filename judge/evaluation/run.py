@@ -38,8 +38,7 @@ from rubricem.judge.evaluation.data import (
     read_comparisons,
     read_marks,
 )
-from rubricem.judge.pairwise import Comparer, Preference, Side
-from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side
 from rubricem.judge.relative import AttemptReader, Attempts, ChatAttemptReader, ChoiceAttemptReader
 from rubricem.judge.stage import GroupJudgement
 from rubricem.judge.transcripts import group_text

@@ -5,13 +5,11 @@ questions of later runs. So its text is stripped to what it says and capped; wha
 somebody else's words is flagged, and a flagged reflection waits for a person. Screening can only
 lessen the danger: whoever reads the bank still takes what it holds for untrusted text.
 
-What a text has copied from others, word for word, however it was laid out there.
-
-Texts are compared as words without case, punctuation, markup and invisible characters. A
-passage is copied where runs of `SHINGLE` words in a row stand in a source just so. Naming the
-same facts copies short runs; what is longer counts. A whole sentence counts when it is shorter,
-too, if it speaks of answering, citing or readers: pages of the world speak of the world, and
-one that speaks of its reader's work is talking to an agent.
+A text has copied from what the run read where `SHINGLE` words in a row stand there just so, however
+they were laid out: both are compared as words without case, punctuation, markup and invisible
+characters. Naming the same facts copies short runs; what is longer counts. A whole sentence
+counts when it is shorter, too, if it speaks of answering, citing or readers: pages of the world
+speak of the world, and one that speaks of its reader's work is talking to an agent.
 """
 
 import re

@@ -2,14 +2,14 @@
 
 A reflection is full of advice in the imperative, so what counts is not the mood but the matter:
 dropping one's instructions, another role, hiding, leaving out citations, an answer or a name
-settled beforehand, an action beside research, being carried on. The rules know many ways to say
-so in English, and the commonest in other languages; a text is also read as it would be if its
-letters stood for others. A paraphrase that the rules have no words for gets by.
+settled beforehand, an action beside research, being carried on. The rules (`orders.toml`) know
+many ways to say so in English, and the commonest in other languages, where it takes two or three
+words in one clause, so that a lesson about ignoring a rule of grammar is none. A paraphrase that
+the rules have no words for gets by.
 
-The other ways in which a text can be read: letters and codes that stand for other letters.
-
-Whoever hides words relies on a reader who makes the same effort. Each reading is cheap and says
-nothing by itself: it counts only where an order can be read in it.
+A text is also read as it would be if its letters stood for others: whoever hides words relies on
+a reader who makes the same effort. Each such reading is cheap and says nothing by itself: it
+counts only where an order can be read in it.
 """
 
 import base64
@@ -17,13 +17,80 @@ import binascii
 import codecs
 import html
 import re
+import tomllib
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
+from importlib.resources import files
+from typing import Any
 from urllib.parse import unquote
 
-from rubricem.memory.screening.patterns import BOND, ON_ANSWERS, TO_AGENTS, any_of, orders_abroad
 from rubricem.memory.screening.stripping import entities_read, visible
+
+QUOTED = 80
+"""characters of the offending words in a flag"""
+BOND = "claims a past or a bond with its reader"
+_WORD_PLACE = re.compile(r"\{([A-Z_]+)\}")
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    text = (files("rubricem.memory.screening") / "orders.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _pattern(text: str) -> str:
+    """A pattern of the rules with its words put in."""
+    return _WORD_PLACE.sub(lambda at: _pattern(_rules()["words"][at[1]]), text.replace("\n", ""))
+
+
+@cache
+def _orders() -> Mapping[str, re.Pattern[str]]:
+    """What a note does -> words that do it.
+
+    Compiled when something is first screened: it takes a tenth of a second.
+    """
+    return {
+        what: re.compile("|".join(f"(?:{_pattern(one)})" for one in patterns), re.I)
+        for what, patterns in _rules()["orders"].items()
+    }
+
+
+@cache
+def _courting() -> re.Pattern[str]:
+    return re.compile(_pattern("{COURTING}"))
+
+
+def pleading(text: str) -> str:
+    """The first words that speak to whoever judges, in lower case, or ""."""
+    match = _courting().search(text.casefold())
+    return match.group(0) if match else ""
+
+
+def orders(text: str, *, asked: bool = False) -> Iterator[str]:
+    """A sentence for each thing that the text does to its reader, with the words that do it.
+
+    `asked`: it is a question, which may speak of itself and to its reader.
+    """
+    told = dict(_found(folded(text)))
+    if asked:
+        told.pop(BOND, None)
+    yield from (f'It {what}: "{words}".' for what, words in told.items())
+    for what, words in dict(_orders_abroad(text)).items():
+        yield f'It {what}: "{words[:QUOTED]}".'
+    for reading in hidden_readings(text):
+        for what, words in _found(reading):
+            if what not in told and not (asked and what == BOND):
+                yield f'Read otherwise, it {what}: "{words}".'
+
+
+def _found(plain: str) -> Iterator[tuple[str, str]]:
+    """What a folded text does, and the first words that do it."""
+    for what, pattern in _orders().items():
+        if match := pattern.search(plain):
+            yield what, match.group().strip(" .,:;!?-")[:QUOTED]
+
 
 _LOOKALIKES = str.maketrans(
     "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u03bf\u03b1\u03bd\u0131"
@@ -111,42 +178,80 @@ def _words(piece: str, decode: Callable[[str], bytes]) -> Iterator[str]:
         yield text
 
 
-QUOTED = 80
-"""characters of the offending words in a flag"""
-
-ORDERS = {
-    **TO_AGENTS,
-    **ON_ANSWERS,
-    "hides words by setting their letters apart": any_of(r"(?:\b[^\W\d_][ .\-]){7,}"),
-}
-"""what a note does -> words that do it"""
-
-
-def orders(text: str, *, asked: bool = False) -> Iterator[str]:
-    """A sentence for each thing that the text does to its reader, with the words that do it.
-
-    `asked`: it is a question, which may speak of itself and to its reader.
-    """
-    told = dict(_found(folded(text)))
-    if asked:
-        told.pop(BOND, None)
-    yield from (f'It {what}: "{words}".' for what, words in told.items())
-    for what, words in dict(orders_abroad(text)).items():
-        yield f'It {what}: "{words[:QUOTED]}".'
-    for reading in hidden_readings(text):
-        for what, words in _found(reading):
-            if what not in told and not (asked and what == BOND):
-                yield f'Read otherwise, it {what}: "{words}".'
+_NEGATIONS = ("kein", "nicht", "ne", "pas", "no", "non", "nao", "niet", "inte", "ikke", "nie", "не")
+_DROPS = "tells its reader in another language to drop what it was told"
+_PROMOTES = "promotes something in another language"
+_CLAUSE = re.compile(r"[.!?;:\n\u3002\uff01\uff1f\uff1b]")
+_WORD = re.compile(r"[\w']+")
+_SPACED = "\u0600"
+"""scripts before this letter part words with spaces, and prefix them with nothing"""
+_BESIDE = 2
+"""letters between always and what is always to be promoted"""
+_MOST = 200
+"""letters of a clause that are looked at"""
 
 
-def _found(plain: str) -> Iterator[tuple[str, str]]:
-    """What a folded text does, and the first words that do it."""
-    for what, pattern in _patterns().items():
-        if match := pattern.search(plain):
-            yield what, match.group().strip(" .,:;!?-")[:QUOTED]
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """Beginnings of one language's words, separated by |, without accents."""
+
+    drop: str
+    which: str
+    rules: str
+    void: str
+    always: str
+    promote: str
 
 
 @cache
-def _patterns() -> Mapping[str, re.Pattern[str]]:
-    """Compiled when something is first screened: it takes a tenth of a second."""
-    return {what: re.compile(words, re.I) for what, words in ORDERS.items()}
+def _languages() -> tuple[_Language, ...]:
+    return tuple(_Language(**words) for words in _rules()["languages"])
+
+
+def _orders_abroad(text: str) -> Iterator[tuple[str, str]]:
+    """What the text does in another language, and its words, letters without their accents."""
+    for clause in _CLAUSE.split(_unaccented(text)):
+        words = f" {' '.join(_WORD.findall(clause))}"[:_MOST]
+        for language in _languages():
+            if _drops(words, language):
+                yield _DROPS, words.strip()
+            if _promotes(words, language):
+                yield _PROMOTES, words.strip()
+
+
+def _drops(words: str, language: _Language) -> bool:
+    if not (_at(words, language.rules) and _at(words, language.which)):
+        return False
+    if _at(words, language.void):
+        return True
+    return any(
+        not any(f" {negation} " in words[: start + 1] for negation in _NEGATIONS)
+        for start, _ in _at(words, language.drop)
+    )
+
+
+def _promotes(words: str, language: _Language) -> bool:
+    always, promote = _at(words, language.always), _at(words, language.promote)
+    return any(
+        0 <= second[0] - first[1] <= _BESIDE
+        for one in always
+        for other in promote
+        for first, second in (sorted((one, other)),)
+    )
+
+
+def _at(words: str, stems: str) -> list[tuple[int, int]]:
+    """Start and end of each word that begins with one of the stems."""
+    found = []
+    for stem in stems.split("|"):
+        sought = f" {stem}" if stem < _SPACED else stem
+        if (start := words.find(sought)) >= 0:
+            end = start + len(sought)
+            space = words.find(" ", end)
+            found.append((start, (space if space >= 0 else len(words)) if stem < _SPACED else end))
+    return found
+
+
+def _unaccented(text: str) -> str:
+    letters = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2019", "'")

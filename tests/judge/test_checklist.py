@@ -17,6 +17,7 @@ from rubricem.judge.base import NO_CRITERIA
 from rubricem.judge.checklist import (
     Aggregate,
     ChatChecklistMaker,
+    ChatItemChecker,
     Checked,
     ChecklistItem,
     ChecklistJudge,
@@ -32,7 +33,6 @@ from rubricem.judge.checklist import (
     stage_score,
     tag_scores,
 )
-from rubricem.judge.checklist_readers import ChatItemChecker
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import Criterion, Stage, Status

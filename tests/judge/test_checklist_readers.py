@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from rubricem.judge.checklist import ChecklistItem
-from rubricem.judge.checklist_readers import BATCH, ChatItemChecker, ChoiceItemChecker
+from rubricem.judge.checklist import BATCH, ChatItemChecker, ChecklistItem, ChoiceItemChecker
 from rubricem.memory.errors import PolicyError
 from tests.support.judges import PAID, FixedReader, ScriptedChat
 

@@ -20,7 +20,7 @@ from rubricem.judge.stage_readers import ChatScorer
 from rubricem.judge.transcripts import copied_share, observations, repeated_share, stage_text
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import Author, ReflectionCandidate, Segment, Stage, Trajectory
-from rubricem.memory.screening.patterns import pleading
+from rubricem.memory.screening.orders import pleading
 from rubricem.memory.text import fenced
 from tests.judge.test_reflection import RUN, by_content, candidate
 from tests.support.policies import client, contents

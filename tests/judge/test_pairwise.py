@@ -9,6 +9,8 @@ import pytest
 
 from rubricem.judge.base import NO_CRITERIA
 from rubricem.judge.pairwise import (
+    ChatComparer,
+    ChoiceComparer,
     Comparison,
     Consistency,
     GroupwisePairs,
@@ -26,7 +28,6 @@ from rubricem.judge.pairwise import (
     verdict_of,
     without_tags,
 )
-from rubricem.judge.pairwise_readers import ChatComparer, ChoiceComparer
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import Judgement, Stage, Status, Trajectory
 from tests.support.judges import (

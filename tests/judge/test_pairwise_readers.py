@@ -5,8 +5,7 @@ Pairs judged by the probabilities of a local model.
 
 import pytest
 
-from rubricem.judge.pairwise import PairwiseJudge
-from rubricem.judge.pairwise_readers import ChatComparer, ChoiceComparer
+from rubricem.judge.pairwise import ChatComparer, ChoiceComparer, PairwiseJudge
 from rubricem.memory.errors import PolicyError
 from tests.support.judges import PAID, FixedReader, ScriptedChat, chain
 from tests.support.policies import client

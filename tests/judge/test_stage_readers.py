@@ -23,7 +23,6 @@ from rubricem.judge.stage_readers import (
     ChoiceScorer,
     LineProposer,
     criteria_of,
-    fitted,
 )
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
@@ -219,7 +218,7 @@ async def test_points_are_twice_the_probability_of_yes_in_either_case():
 async def test_all_items_of_a_trajectory_share_one_long_beginning():
     reader = FixedReader(1, 0, 0, 0)
     await ChoiceScorer(reader).score(run_of(), {Stage.PLAN: (RULE,), Stage.ANSWER: (RULE, SIZE)})
-    before = await fitted(reader, run_of())
+    before, _ = reader.read[0].split("Look at the plan stage")
     assert all(before in read for read in reader.read)
     assert all(text in before for text in (QUESTION, *WHOLE.values()))
     assert reader.read[1].endswith(
@@ -242,14 +241,16 @@ async def test_trajectories_take_turns_so_that_each_keeps_its_cache():
 async def test_a_long_trajectory_is_cut_to_the_context():
     tool = Segment(author=Author.TOOL, stage=Stage.RESEARCH, turn=1, text="word " * 4000)
     reader = FixedReader(1, 0, 0, 0, context_tokens=3000)
-    text = await fitted(reader, run_of(extra=[tool]))
-    assert len(text) <= 3000 - ITEM_TOKENS
+    await ChoiceScorer(reader).score(run_of(extra=[tool]), {Stage.ANSWER: (RULE,)})
+    (text,) = (read for read in reader.read if RULE.description in read)
+    assert len(text[: text.index("Look at the answer stage")]) <= 3000 - ITEM_TOKENS
     assert all(own in text for own in WHOLE.values()), "tool output goes first"
 
 
 async def test_a_question_that_fills_the_context_cannot_be_judged():
     with pytest.raises(JudgeError, match="fills the judge's context"):
-        await fitted(FixedReader(1, 0, 0, 0, context_tokens=600), run_of())
+        reader = FixedReader(1, 0, 0, 0, context_tokens=600)
+        await ChoiceScorer(reader).score(run_of(), {Stage.ANSWER: (RULE,)})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from rubricem.memory.asking import ask_json, json_objects, parsed, schema_of, spent
+from rubricem.memory.asking import ask_json, json_objects, parsed, spent, written_schema
 from rubricem.memory.errors import JudgeError, PolicyError
 from rubricem.memory.interfaces import Completion, Message
 from tests.support.policies import client
@@ -74,7 +74,7 @@ def test_objects_inside_others_are_not_taken_for_the_reply():
 
 
 def test_the_schema_names_fields_and_types_but_no_bounds():
-    assert schema_of(Items) == {
+    assert json.loads(written_schema(Items)) == {
         "type": "object",
         "properties": {"items": {"type": "array", "items": {"$ref": "#/$defs/Item"}}},
         "required": ["items"],
@@ -95,7 +95,7 @@ async def test_the_model_is_told_its_fault_and_every_call_is_counted():
     assert value.items[0].name == "a"
     assert (used.calls, used.prompt_tokens, used.completion_tokens) == (2, 200, 40)
     first, second = (request.body for request in server.requests)
-    assert first["response_format"]["json_schema"]["schema"] == schema_of(Items)
+    assert first["response_format"]["json_schema"]["schema"] == json.loads(written_schema(Items))
     assert [m["content"] for m in second["messages"][2:]] == [
         "none",
         "That reply cannot be used (there is no JSON object in it). "

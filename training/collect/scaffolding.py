@@ -20,15 +20,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from importlib.resources import files
 from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from rubricem.agent.research.scaffold import fill, neutralise
+from rubricem.agent.research.scaffold import neutralise
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Criterion, Value
-from rubricem.memory.text import one_line
+from rubricem.memory.text import fill, one_line, prompt
 
 Share = Literal["linear", "binary", "full"]
 Decay = Literal["sigmoid", "linear", "power", "constant"]
@@ -115,12 +114,8 @@ def scaffold_text(criteria: Sequence[Criterion]) -> str:
         _section("Points to fulfil:", [c for c in criteria if c.positive]),
         _section("Flaws to avoid:", [c for c in criteria if not c.positive]),
     )
-    return "\n\n" + fill(_template(), {"sections": "\n\n".join(filter(None, parts))})
-
-
-def _template() -> str:
-    return (
-        (files("rubricem.training") / "prompts" / "scaffold.md").read_text(encoding="utf-8").strip()
+    return "\n\n" + fill(
+        prompt("training", "scaffold"), {"sections": "\n\n".join(filter(None, parts))}
     )
 
 

@@ -44,7 +44,7 @@ from rubricem.judge.build import (
     stage_judge,
 )
 from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge
-from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.rubrics import Rubric
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError

@@ -27,7 +27,7 @@ from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.settings import EmbeddedChoice, choose_policy
 from rubricem.judge.build import LocalModel
 from rubricem.judge.evaluation.data import LabelledPair
-from rubricem.judge.pairwise_readers import ChainForm, well_formed
+from rubricem.judge.pairwise import ChainForm, well_formed
 from rubricem.memory.errors import JudgeError, SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
 from rubricem.training.collect.gate import check_priced

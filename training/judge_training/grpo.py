@@ -32,11 +32,11 @@ from rubricem.agent.research.events import ignore
 from rubricem.agent.research.setup import connect_tokens, load_embedded
 from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
 from rubricem.agent.weights.checkpoints import note_of
-from rubricem.judge.base import fitted
+from rubricem.judge.base import fit_messages
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair
 from rubricem.judge.evaluation.report import PairReport, pair_report
 from rubricem.judge.evaluation.run import compare_all, tasks_of
-from rubricem.judge.pairwise_readers import ChainComparer, ChainForm, chain_messages, verdict_end
+from rubricem.judge.pairwise import ChainComparer, ChainForm, chain_messages, verdict_end
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
 from rubricem.memory.interfaces import Sampling, TokenPolicy
 from rubricem.memory.runs import write_atomically
@@ -151,7 +151,7 @@ class JudgeSampler:
     ) -> SampledPair | str:
         asked = partial(chain_messages, self.form, pair.question, pair.first, pair.second)
         try:
-            _, prefix = await fitted(model, asked, self.grpo.max_tokens)
+            _, prefix = await fit_messages(model, asked, self.grpo.max_tokens)
         except (PolicyError, JudgeError) as error:
             return str(error)
 

@@ -20,33 +20,34 @@ import random
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
 from rubricem.agent.models.policy import JournaledCalls
-from rubricem.agent.research.scaffold import fill
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.judge.base import CHARACTERS, fitted
+from rubricem.judge.base import CHARACTERS, fit_messages
 from rubricem.judge.build import JudgeModel, LocalModel
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
 from rubricem.judge.evaluation.run import sample, tasks_of
-from rubricem.judge.pairwise import Side, reward, verdict_of, without_tags
-from rubricem.judge.pairwise_readers import (
+from rubricem.judge.pairwise import (
     CHAIN_TOKENS,
     ChainForm,
+    Side,
     chain_messages,
+    reward,
     verdict_end,
+    verdict_of,
     well_formed,
+    without_tags,
 )
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
 from rubricem.memory.interfaces import Completion, Message, Sampling, TokenPolicy
 from rubricem.memory.journal import Journal
 from rubricem.memory.schema import Value
-from rubricem.memory.text import cut, fenced
+from rubricem.memory.text import cut, fenced, fill, prompt
 from rubricem.training.collect.gate import Flow, Meter, Purse
 from rubricem.training.collect.questions import normal
 from rubricem.training.judge_training.judge_config import RewardRule
@@ -159,7 +160,7 @@ class Teacher:
         sampling = Sampling(max_tokens=self.max_tokens, temperature=0.0, seed=0)
         model = self.model
         if isinstance(model, LocalModel):
-            _, prefix = await fitted(model, messages_of, self.max_tokens)
+            _, prefix = await fit_messages(model, messages_of, self.max_tokens)
             return await model.complete(prefix, sampling, verdict_end)
         return await model.chat(messages_of(CHARACTERS), sampling)
 
@@ -212,14 +213,8 @@ def _redoing(
     room = min(characters // 4, WRONG_CHARACTERS)
     system, user = asked(characters - room)
     earlier = fenced({"earlier comparison": cut(without_tags(trace), room)})
-    told = fill(_redo(), {"fault": fault, "better": better})
+    told = fill(prompt("training", "redo_trace"), {"fault": fault, "better": better})
     return [system, Message("user", f"{user.content}\n\n{earlier}\n\n{told}")]
-
-
-@cache
-def _redo() -> str:
-    path = files("rubricem.training") / "prompts" / "redo_trace.md"
-    return path.read_text(encoding="utf-8").strip()
 
 
 NO_LOGPROBS = "without the ids or log-probabilities of its tokens"
@@ -325,7 +320,7 @@ async def trace_row(
     """The trace as the student would have written it, and then ended its turn."""
     asked = partial(chain_messages, form, pair.question, pair.first, pair.second)
     try:
-        _, prefix = await fitted(student, asked, CHAIN_TOKENS)
+        _, prefix = await fit_messages(student, asked, CHAIN_TOKENS)
     except JudgeError as error:
         return f"too long for the student: {error}"
     written = (*await student.encode(trace.text), *await _end_of_turn(student))

@@ -23,7 +23,7 @@ from typing import Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rubricem.judge.pairwise_readers import ChainForm
+from rubricem.judge.pairwise import ChainForm
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import read
 from rubricem.training.objective.objective_config import READ_BY_IMITATION, ObjectiveConfig

@@ -7,7 +7,7 @@ import pytest
 
 from rubricem.judge.build import Wanted, group_judge, pair_comparer
 from rubricem.judge.evaluation.run import answers_alone
-from rubricem.judge.pairwise_readers import (
+from rubricem.judge.pairwise import (
     ChainComparer,
     ChainForm,
     ChoiceComparer,
