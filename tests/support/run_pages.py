@@ -3,6 +3,9 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
 from rubricem.judge.base import NO_CRITERIA
 from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.rubrics import RubricBuffer, RubricChange
@@ -119,3 +122,8 @@ def written_run(folder: Path) -> RunDirectory:
     record = GroupRecord(id="b", step=1, question_id="1", question="Two?", trajectories=("broken",))
     run.commit(1, {"trajectories": [broken], "groups": [record]})
     return run
+
+
+def show(*arguments: object) -> Result:
+    """The command that shows a run."""
+    return CliRunner().invoke(main, ["runs", "show", *map(str, arguments)])

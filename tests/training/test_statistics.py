@@ -17,18 +17,26 @@ from numpy.typing import NDArray
 
 from rubricem.memory.errors import SettingsError, WeightsError
 from rubricem.memory.interfaces import Embedder
-from rubricem.memory.schema import Stage, TrajectoryGroup
-from rubricem.training.rounds.numbers import Variety
+from rubricem.memory.schema import (
+    Stage,
+    TrajectoryGroup,
+)
+from rubricem.training.rounds.numbers import (
+    Variety,
+    reward_intervals,
+)
 from rubricem.training.rounds.update import RoundGroup
 from rubricem.training.statistics import (
     MeanBestOf,
     answers_of,
     best_of,
     mean_best_of,
+    mean_interval,
     meaning_apart,
     words_apart,
 )
 from tests.support.values import WHOLE, run_of
+from tests.training.rounds.test_numbers import group
 
 
 class Plane:
@@ -131,3 +139,16 @@ def test_the_mean_curve_is_over_the_fullest_groups_at_every_n():
     assert found.scores == pytest.approx(((0.4 + 0.9) / 2, (1.6 / 3 + 0.9) / 2, 0.75))
     assert found.groups == 2, "of the others three were not scored"
     assert mean_best_of([[]]) == mean_best_of([]) == MeanBestOf()
+
+
+def test_an_interval_is_around_its_mean_narrower_for_more_values_and_of_two_at_least():
+    few, many = mean_interval([0.0, 1.0] * 3), mean_interval([0.0, 1.0] * 30)
+    assert few is not None and many is not None
+    assert few[0] < many[0] < 0.5 < many[1] < few[1]
+    assert mean_interval([0.4] * 3) == (pytest.approx(0.4), pytest.approx(0.4))
+    assert mean_interval([1.0]) is None
+    # The mean's standard error is 0.5 / sqrt(60); 1.96 of them are 0.127.
+    assert many[1] - many[0] == pytest.approx(2 * 0.127, abs=0.02)
+    ends = reward_intervals([group([0.2] * 4, [0.6, 0.2, 0.2, None])])
+    assert ends["reward/plan/low"] < 0.4 < ends["reward/plan/high"]
+    assert "reward/answer/low" not in ends, "one score has no interval"

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rubricem.training.local.learner import Learner, batch_logprobs
+from rubricem.training.local.learner import Learner, batch_logprobs, memory_peak, window_numbers
 from rubricem.training.objective.batch import collate
 from rubricem.training.objective.objective_config import ObjectiveConfig
+from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
-from tests.support.rows import adapter_of, learner, logprobs, policy_rows, row
+from tests.support.rows import adapter_of, config_of, learner, logprobs, policy_rows, row
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,3 +150,27 @@ def test_a_row_sampled_under_a_scaffold_is_not_corrected_for_another_prompt(tiny
              for r in far]  # fmt: skip
     assert learner(tiny).ss_grpo_step(far, 0.0)["importance"] == 2.0
     assert learner(tiny).ss_grpo_step(shown, 0.0)["importance"] == 1.0
+
+
+def test_a_window_is_told_by_its_rows():
+    found = window_numbers([row(0, "policy", 1.0, stages=(-1,) * 10 + (0,) * 14), row(2, "policy")])
+    assert (found["groups"], found["row_tokens/mean"], found["prompt_tokens/mean"]) == (2, 24, 10)
+    assert found["advantage/plan/mean"] == 1.0
+    assert not any("advantage" in name for name in window_numbers([row(0, "sft")]))
+
+
+def test_the_peak_is_of_this_process():
+    held = bytearray(64_000_000)
+    assert memory_peak(torch.device("cpu")) > len(held)
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_padding_is_what_shorter_rows_leave_of_the_longest(
+    tiny: Path, tmp_path: Path
+) -> None:
+    fields = {"ids": row(1).ids[:12], "loss_mask": (0,) * 10 + (1,) * 2, "stages": (-1,) * 12}
+    fields |= {"advantages": (0.0,) * 10 + (1.0,) * 2, "behaviour_logprobs": (0.0,) * 12}
+    short = row(1, **fields)
+    config = config_of(tmp_path, tiny, [row(0), short], micro_batch=2)
+    [step] = (await train(config, "sft", lambda line: None)).steps
+    assert step["padding_share"] == pytest.approx(0.25) and step["tokens_read"] == 36

@@ -1,11 +1,27 @@
 """One round in numbers: values worked by hand."""
 
+from dataclasses import replace
+
 import pytest
 
-from rubricem.memory.schema import Status, TrajectoryGroup
+from rubricem.judge.base import NO_CRITERIA
+from rubricem.memory.schema import (
+    Author,
+    Criterion,
+    Judgement,
+    Segment,
+    Stage,
+    StageScore,
+    Status,
+    TrajectoryGroup,
+    Usage,
+    Verdict,
+)
 from rubricem.training.collect.groups import Reflected
 from rubricem.training.rounds.numbers import (
     both_updates,
+    form_numbers,
+    judge_numbers,
     numbers_of,
     reflection_numbers,
     rows_numbers,
@@ -13,9 +29,11 @@ from rubricem.training.rounds.numbers import (
 from rubricem.training.rounds.update import RoundGroup, RoundRows, lag, usable
 from rubricem.training.rows.compile import Compiled
 from rubricem.training.rows.credit import CREDITS
+from rubricem.training.show.training import reward_figures
 from tests.support.collected import candidate, judgement
 from tests.support.rows import row
 from tests.support.values import run_of
+from tests.training.rows.test_compile import rollout
 
 IDENTITY = CREDITS["identity"]
 
@@ -110,3 +128,69 @@ def test_the_update_of_the_reflections_is_told_beside_that_of_the_rollouts():
     beside = [found[f"reflect_{name}"] for name in ("grad_norm", "tokens", "seconds")]
     assert beside == [2.0, 30.0, 1.5] and "ratio" not in found
     assert both_updates({}, trained) == trained and both_updates(reflected, {}) == reflected
+
+
+def scored(*points: tuple[str, float, bool], missing: bool = False) -> StageScore:
+    verdicts = tuple(
+        Verdict(criterion=Criterion(title=t, description=t, positive=good), points=p)
+        for t, p, good in points
+    )
+    return StageScore(stage=Stage.PLAN, score=0.5, verdicts=verdicts, missing=missing)
+
+
+def test_a_criterion_is_its_mean_over_all_runs_and_a_flaw_counts_for_its_absence():
+    scores = [scored(("a", 2, True), ("flaw", 2, False)), scored(("a", 1, True), missing=True)]
+    one = group([0.5] * 4, [0.5] * 4)
+    judged = tuple(
+        Judgement(trajectory_id=run.id, judge="j",
+                  stages=(score, *judgement(run, [0.5] * 4).stages[1:]))
+        for run, score in zip(one.group.trajectories, scores, strict=True)
+    )  # fmt: skip
+    found = judge_numbers([RoundGroup("g", one.group, judged, None)])
+    assert found["criterion/plan/max"] == 0.75, "of a: whole once, half once"
+    assert found["criterion/plan/min"] == 0.0, "of the flaw, which is there"
+    assert found["missing_share/plan"] == 0.5 and found["missing_share/answer"] == 0.0
+    assert found["reward/mean"] == 0.5
+
+
+def test_what_the_judge_took_is_told_and_a_price_only_where_it_is_known():
+    one = group([0.5] * 4)
+    spent = Usage(prompt_tokens=100, completion_tokens=10, cost=0.25, calls=4)
+    known = judge_numbers([RoundGroup("g", one.group, one.judgements, None, spent)])
+    assert (known["judge/calls"], known["judge/tokens_read"], known["judge/cost"]) == (4, 100, 0.25)
+    unknown = Usage(prompt_tokens=1, calls=1)
+    both = judge_numbers([RoundGroup("g", one.group, one.judgements, None, unknown)])
+    assert "judge/cost" not in both and both["judge/calls"] == 1
+    assert "judge/calls" not in judge_numbers([one])
+
+
+def test_how_long_the_judge_takes_is_told_of_each_group_of_which_it_was_noted():
+    one = group([0.5] * 4)
+    groups = [replace(one, judging_seconds=seconds) for seconds in (1.0, 4.0, None)]
+    found = judge_numbers(groups)
+    assert (found["seconds/judge_group/mean"], found["seconds/judge_group/max"]) == (2.5, 4.0)
+    assert not any("seconds" in name for name in judge_numbers([one]))
+
+
+def test_a_stage_that_the_judge_failed_at_is_told_from_one_without_criteria():
+    found = judge_numbers([group([0.5, 0.5, 0.5, None])])
+    assert found["unscored_share"] == 0.25 and found["judge/failed_share"] == 0.25
+    assert found["no_criteria_share"] == 0
+    one = group([0.5, 0.5, 0.5, 0.5])
+    absent = StageScore(stage=Stage.ANSWER, unscored_reason=NO_CRITERIA)
+    judged = [j.model_copy(update={"stages": (*j.stages[:3], absent)}) for j in one.judgements]
+    found = judge_numbers([replace(one, judgements=tuple(judged))])
+    assert found["unscored_share"] == found["judge/failed_share"] == 0
+    assert found["no_criteria_share"] == 0.25
+    assert ("without criteria", "25%") in reward_figures(found)
+
+
+def test_lengths_are_told_by_author_and_stage_and_errors_of_tools_are_counted():
+    failed = Segment(author=Author.TOOL, stage=Stage.RESEARCH, text='\n<tool_output error="away">')
+    other = Segment(author=Author.POLICY, stage=Stage.PLAN, text="x", retokenised=True)
+    found = form_numbers([rollout("one"), rollout("two", failed, other)])
+    assert found["tokens/policy/mean"] == 4, "of the other run not all tokens are known"
+    assert found["tokens/policy/plan/mean"] == 1 and found["tokens/tool/research/mean"] == 1
+    assert found["tokens/prompt/mean"] == 2 and "tokens/tool/plan/mean" not in found
+    assert found["tool_error_share"] == pytest.approx(1 / 3)
+    assert found["retokenised_share"] == pytest.approx(1 / 9), "retried attempts do not count"

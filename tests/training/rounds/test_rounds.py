@@ -46,9 +46,9 @@ from tests.support.collected import Failing, FixedReflections, LengthJudge, judg
 from tests.support.policies import ScriptedPolicy
 from tests.support.rows import ASKED, FileUpdates, ManyReflections, NamedMemory, Parts
 from tests.support.waiting import wait_for
+from tests.training.rounds.test_parts import calls, metrics, on_server, train
 from tests.training.rounds.test_rounds_config import rounds_of
-from tests.training.rounds.test_trained import calls, metrics, on_server, train
-from tests.training.show.test_training import unexplained
+from tests.training.show.test_events import unexplained
 
 TURNS = 8
 """of a round: two each of two rollouts of two questions"""

@@ -37,8 +37,8 @@ from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
 from tests.support.values import run_of
 from tests.training.local.test_base import folder_of
-from tests.training.rounds.test_trained import metrics, on_server, server
-from tests.training.rounds.test_trained import train as run_train
+from tests.training.rounds.test_parts import metrics, on_server, server
+from tests.training.rounds.test_parts import train as run_train
 from tests.training.rows.test_imitate import traced
 
 ROUNDS = {"questions": "q.jsonl", "rounds": 2}

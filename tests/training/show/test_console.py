@@ -1,27 +1,30 @@
-"""A training on the terminal: what its events come to, drawn in place or told in lines.
-
-TensorBoard's event files, read back by TensorBoard itself.
-"""
+"""Runs on the terminal: what their events come to, drawn or told in lines; tables; event files."""
 
 import io
 import json
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from rich.console import Console
 
-from rubricem.agent.cli import main
+from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.extras import Pace, lasting
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.rounds.fit import train
+from rubricem.training.show.collected import (
+    run_numbers,
+)
 from rubricem.training.show.console import (
     FOLDER,
+    MOST_ROWS,
     SUFFIX,
     PlainTraining,
     TrainProgress,
     drawing,
+    print_collected,
     training_view,
 )
 from rubricem.training.show.events import (
@@ -33,6 +36,7 @@ from rubricem.training.show.events import (
 )
 from rubricem.training.show.training import reward_figures, step_figures
 from tests.support.rows import config_of, policy_rows, quiet, row
+from tests.support.run_pages import show
 
 STEP = {
     "loss": 0.25, "grad_norm": 1.5, "rate": 1e-4, "kl_old": 0.002, "clipped_low": 0.01,
@@ -233,8 +237,7 @@ async def test_a_finished_training_is_exported_and_other_peoples_files_stay(
     place.mkdir()
     (place / "events.out.tfevents.1.other").write_bytes(b"")
     for _ in range(2):
-        arguments = ["runs", "show", str(config.out), "--tensorboard", str(place)]
-        done = CliRunner().invoke(main, arguments)
+        done = show(config.out, "--tensorboard", place)
         assert done.exit_code == 0, done.output
     found = read(place)
     assert [step for step, _ in found["loss"]] == [1, 2], "twice exported is once there"
@@ -249,8 +252,7 @@ def test_rounds_are_exported_by_their_number_and_askings_under_a_name_of_their_o
     (out / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     numbers = {"updates": 2, "reward/answer/mean": 0.25}
     (out / "held_out" / "002" / "numbers.json").write_text(json.dumps(numbers))
-    show = ["runs", "show", str(out), "--tensorboard", str(tmp_path / "board")]
-    assert CliRunner().invoke(main, show).exit_code == 0
+    assert show(out, "--tensorboard", tmp_path / "board").exit_code == 0
     found = read(tmp_path / "board")
     assert found["loss"] == [(1, 0.5)], "what is no finite number is left out"
     assert found["x"] == [(2, 1.0)]
@@ -259,7 +261,34 @@ def test_rounds_are_exported_by_their_number_and_askings_under_a_name_of_their_o
 
 def test_event_files_of_what_is_no_training_are_refused(tmp_path: Path):
     (tmp_path / "manifest.json").write_text("{}")
-    show = ["runs", "show", f"{tmp_path}/", "--tensorboard", str(tmp_path / "board")]
-    done = CliRunner().invoke(main, show)
+    done = show(f"{tmp_path}/", "--tensorboard", tmp_path / "board")
     assert done.exit_code == 2 and "no folder of a training" in done.stderr
     assert not (tmp_path / "board").exists()
+
+
+def test_the_terminal_shows_steps_reasons_and_extremes(folder: Path):
+    told = show(str(folder)).stdout
+    assert "3 rollouts, 1 failed, in 2 groups and 2 steps of 2 questions; 1 min 45 s" in told
+    assert "1 failed: The server is down." in told
+    assert "1 stages unscored: the judge failed" in told
+    assert "step 1, answer 1.00 (best) against 0.25 (worst)" in told
+    assert "0.38" in told and "$1.3125" in told and "+1 -1" in told
+    assert "\x1b" not in told and "\u202e" not in told
+
+
+def test_reasons_that_differ_by_a_place_in_the_text_are_one(folder: Path):
+    run = run_numbers(RunDirectory(folder))
+    broken = run.steps[1].rollouts[0]
+    run.steps[1].rollouts[:] = [
+        replace(broken, reason=f"A tag at character {place} is {what}.")
+        for place, what in [
+            (3, "open"),
+            (14, "open"),
+            *((5, f"wrong {n}") for n in range(MOST_ROWS)),
+        ]
+    ]
+    assert run.early["A tag is open."] == 2
+    told = StringIO()
+    print_collected(run, "run", Console(file=told))
+    assert "2 ended early: A tag is open." in told.getvalue()
+    assert "1 ended early for another reason" in told.getvalue()

@@ -1,158 +1,20 @@
-"""A training on its page and on the terminal: curves of what was measured, nothing that runs.
-
-The card of a checkpoint: what it says, of what, and what it never says.
-"""
+"""The card of a checkpoint: what it says, of what, and what it never says."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from rubricem.agent.cli import main
 from rubricem.agent.weights.catalogue import known
 from rubricem.agent.weights.checkpoints import Checkpoint
-from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.errors import SettingsError
 from rubricem.training.local.checkpoints import FILES, fault
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.credit import CREDITS, row_rule
 from rubricem.training.show.card import CARD, CREDIT, model_card
-from rubricem.training.show.pages import (
-    MOST,
-    REWARDS,
-    UPDATES,
-    WORK,
-    charts,
-    held_out_charts,
-    training_page,
-)
-from rubricem.training.show.svg import BOTTOM, HEIGHT, TOP
-from rubricem.training.show.training import KeptNumbers, kept_numbers
+from rubricem.training.show.training import KeptNumbers
 from tests.support.rows import config_of, policy_rows, quiet, row
-from tests.support.run_pages import NASTY
-from tests.training.show.test_collected import Tags
-
-ROUND = {"loss": -0.02, "grad_norm": 1.5, "kl_reference": 0.001, "clipped_low": 0.01,
-         "reward/plan/mean": 0.25, "reward/answer/mean": 0.75, "staleness/mean": 1.0,
-         "tokens/policy/mean": 900.0, "unscored_share": 0.5}  # fmt: skip
-
-
-def asking(mean: float, **more: float) -> dict[str, Any]:
-    ends = {"reward/answer/low": mean - 0.1, "reward/answer/high": mean + 0.1}
-    return {"rollouts": 24.0, "reward/answer/mean": mean, **ends, **more}
-
-
-@pytest.fixture
-def rounds(tmp_path: Path) -> Path:
-    """Three rounds, of which the second had nothing to train on, and two askings."""
-    out = tmp_path / "out"
-    record = {"method": "ss-grpo", "model": f"/home/me/{NASTY}", "adaptation": "lora", "rank": 8}
-    lines = [{**ROUND, "round": 1.0, "loss": 0.5}, {"round": 2.0}, {**ROUND, "round": 3.0}]
-    for path, text in {
-        "run.json": json.dumps(record),
-        "rounds.jsonl": "".join(json.dumps(line) + "\n" for line in lines),
-        "held_out/000/numbers.json": json.dumps(asking(0.4)),
-        "held_out/003/numbers.json": json.dumps(asking(0.6)),
-    }.items():
-        (out / path).parent.mkdir(parents=True, exist_ok=True)
-        (out / path).write_text(text)
-    return out
-
-
-def show(*arguments: object) -> Result:
-    return CliRunner().invoke(main, ["runs", "show", *map(str, arguments)])
-
-
-def test_the_page_has_a_curve_of_everything_measured_and_of_nothing_else(rounds: Path):
-    text = training_page(kept_numbers(rounds), "out")
-    heads = re.findall(r"<h3>(.*?)(?: <b>|</h3>)", text)
-    assert heads == [
-        "Answer", "Reward by stage", "Unscored and failed", "Loss", "Gradient norm", "Divergence",
-        "Clipped tokens", "Length of a rollout", "Staleness",
-    ]  # fmt: skip
-    assert "Loss by objective" not in text
-    assert "0.60 (0.50 to 0.70)" in text
-    assert "/home/me" not in text
-
-
-def test_the_page_loads_and_runs_nothing_and_shows_text_as_text(rounds: Path):
-    text = training_page(kept_numbers(rounds), f"out {NASTY}")
-    read = Tags(text)
-    assert "<script>alert(1)</script>" in read.text
-    names = {tag for tag, _ in read.tags}
-    assert not names & {"script", "img", "iframe", "link", "object", "a", "form"}
-    attributes = {name for _, found in read.tags for name in found}
-    assert not attributes & {"src", "href", "style", "srcset"}
-    assert not any(name.startswith("on") for name in attributes)
-    assert not re.search(r"url\(|@import|https?://", text) and "\x1b" not in text
-
-
-def test_a_round_without_an_update_is_a_gap_in_the_line(rounds: Path):
-    [loss] = [c for c in charts(UPDATES, kept_numbers(rounds)) if c.title == "Loss"]
-    assert loss.svg.count("<polyline") == 2 and loss.last == "-0.02"
-    # From -0.5 to 0.5 in two steps: 0.5 is at the top, -0.02 just below the middle.
-    ys = [float(y) for y in re.findall(r'cy="(.*?)"', loss.svg)]
-    assert ys[0] == TOP and ys[1] == pytest.approx(TOP + 0.52 * (HEIGHT - TOP - BOTTOM), abs=0.1)
-
-
-def test_numbers_along_an_axis_are_short_and_work_is_drawn_from_0():
-    found = charts((UPDATES[-1], WORK[-1]), KeptNumbers(steps=[
-        (1, {"rate": 1e-4, "memory_peak": 4.8e9}), (2, {"rate": 5e-5, "memory_peak": 4.9e9}),
-    ]))  # fmt: skip
-    axes = [re.findall(r'text-anchor="end">(.*?)<', chart.svg) for chart in found]
-    assert axes == [["0", "5e-5", "1e-4"], ["0", "5", "10"]]
-    assert [chart.last for chart in found] == ["5e-05", "4.9"]
-
-
-def test_rewards_are_drawn_from_0_to_1_and_name_their_colours(rounds: Path):
-    reward = charts(REWARDS, kept_numbers(rounds))[0]
-    assert reward.keys == (("plan", "plan"), ("answer", "answer"))
-    middle = (TOP + HEIGHT - BOTTOM) / 2
-    assert f'cy="{(TOP + middle) / 2:.1f}"' in reward.svg, "0.75 is halfway above the middle"
-
-
-def test_held_out_figures_are_at_their_rounds_with_their_intervals(rounds: Path):
-    [answer] = held_out_charts(kept_numbers(rounds))
-    assert answer.last == "0.60" and "polygon" in answer.svg
-    assert re.findall(r'text-anchor="middle">(\d+)<', answer.svg) == ["0", "3"]
-    alone = KeptNumbers(held_out=[(0, {"reward/answer/mean": 0.5})])
-    assert "polygon" not in held_out_charts(alone)[0].svg, "without an interval there is no band"
-
-
-def test_a_long_training_is_drawn_by_the_means_of_neighbours():
-    steps = [(n, {"loss": float(n % 2)}) for n in range(1, 4 * MOST + 1)]
-    [loss] = charts(UPDATES[:1], KeptNumbers(steps=steps))
-    [points] = re.findall(r'points="(.*?)"', loss.svg)
-    assert len(points.split()) == MOST and len(set(re.findall(r",([\d.]+)", points))) == 1
-    assert f">{steps[-4][0]}<" in loss.svg, "the last bucket begins with its first step"
-
-
-def test_the_command_writes_the_page_or_one_object_or_a_table(rounds: Path):
-    assert "in " in show(rounds, "--html").stdout and (rounds / "run.html").exists()
-    told = json.loads(show(rounds, "--json").stdout)
-    assert [step["round"] for step in told["steps"]] == [1, 2, 3]
-    assert told["record"]["model"].startswith("<script>") is False and told["unit"] == "round"
-    assert told["held_out"][1]["reward/answer/mean"] == 0.6
-    table = show(f"{rounds}/").stdout
-    assert "0.75" in table and "held-out questions" in table and "staleness" not in table
-    assert "1.5" in table and "\x1b" not in table
-
-
-def test_what_is_no_training_or_damaged_is_refused_in_a_sentence(rounds: Path, tmp_path: Path):
-    nothing = show(f"{tmp_path}/")
-    assert nothing.exit_code == 2 and "Traceback" not in nothing.output
-    (rounds / "rounds.jsonl").write_text('{"round": 1}\n{"round"')
-    with pytest.raises(StoreError, match="cannot be read"):
-        kept_numbers(rounds)
-    assert show(rounds).exit_code != 0
-
-
-def test_a_training_that_has_only_begun_has_a_page(tmp_path: Path):
-    (tmp_path / "run.json").write_text('{"method": "sft", "adaptation": "full"}')
-    text = training_page(kept_numbers(tmp_path), "new")
-    assert "No step is finished yet" in text and "all weights" in text
 
 
 def note(**changed: Any) -> Checkpoint:

@@ -33,7 +33,6 @@ from rubricem.training.rounds.rollouts import NUMBERS, HeldOut, Sampled
 from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import RoundFolders
 from rubricem.training.rows.credit import RowRule
-from rubricem.training.show.events import check_possible, check_possible_of_judge
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.tiny_loop import judging
 from tests.support.rows import config_of, policy_rows, quiet
@@ -242,29 +241,6 @@ def test_killed_rounds_end_as_those_that_were_not(tmp_path: Path, server: str, m
             for n in range(4)] == [1] * 4  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("wrong", "near"),
-    [
-        ("reward/answer/men", "reward/answer/mean"),
-        ("reward/anwser/mean", "reward/answer/mean"),
-        ("los", "loss"),
-        ("reward/answer/low", "reward/answer/"),  # of held-out questions alone
-        ("sequence_ratio_above_x", "sequence_ratio_above_"),
-    ],
-)
-def test_a_number_that_no_round_can_have_is_told_with_the_nearest(wrong: str, near: str):
-    with pytest.raises(SettingsError, match=f"no round has a number '{wrong}'") as told:
-        check_possible(wrong)
-    assert f"Set best_by to '{near}" in told.value.remedy
-
-
-@pytest.mark.parametrize(
-    "name", [None, "loss", "plan_loss", "best_of/4", "dropped/longer than 9 tokens", "best_of/16"]
-)
-def test_a_number_that_a_round_can_have_is_not_refused(name: str | None):
-    check_possible(name)
-
-
 def test_an_unknown_number_is_refused_before_anything_is_collected(tmp_path: Path):
     path = on_server(tmp_path, "http://127.0.0.1:9/v1")
     path.write_text('best_by = "accuracy"\n' + path.read_text())
@@ -291,36 +267,6 @@ async def test_a_number_that_does_not_come_is_told_once_it_would_be_there(
         updates = SessionUpdates(session, RoundFolders(config.out, tmp_path), 3)
         updates.save({"round": 2.0, **updates.update(policy_rows(4))})
         assert session.folder.best.exists() and updates.done == 2
-
-
-def test_a_number_of_held_out_questions_needs_some():
-    check_possible("held_out/reward/answer/low", held_out=True)
-    with pytest.raises(SettingsError, match="and no questions are held out"):
-        check_possible("held_out/reward/answer/mean")
-    with pytest.raises(SettingsError, match="no round has a number 'held_out/reward/anser/mean'"):
-        check_possible("held_out/reward/anser/mean", held_out=True)
-    with pytest.raises(SettingsError, match="no round has a number 'held_out/seconds/train'"):
-        check_possible("held_out/seconds/train", held_out=True)
-
-
-@pytest.mark.parametrize("name", [None, "right", "reward", "loss", "judge_kl_old", "rows/judge"])
-def test_a_number_that_a_judges_round_can_have_is_not_refused(name: str | None):
-    check_possible_of_judge(name)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "near"),
-    [
-        ("reward/answer/mean", "tokens/mean"),
-        ("plan_loss", "loss"),
-        ("policy_loss", "loss"),
-        ("rigth", "right"),
-    ],
-)
-def test_a_number_that_no_judges_round_can_have_is_told_with_the_nearest(wrong: str, near: str):
-    with pytest.raises(SettingsError, match=f"no round has a number '{wrong}'") as told:
-        check_possible_of_judge(wrong)
-    assert f"Set best_by to '{near}" in told.value.remedy
 
 
 class Pointed:

@@ -1,0 +1,130 @@
+"""The names of the numbers: each explained in the docs, and the best chosen by one there is."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rubricem.memory.errors import SettingsError
+from rubricem.training.rounds.fit import train
+from rubricem.training.rounds.numbers import (
+    numbers_of,
+    reward_intervals,
+    rows_numbers,
+)
+from rubricem.training.rounds.update import RoundRows
+from rubricem.training.rows.credit import CREDITS
+from rubricem.training.show.events import (
+    OF_JUDGE,
+    OF_ROUNDS,
+    OF_UPDATES,
+    check_possible,
+    check_possible_of_judge,
+    pattern,
+)
+from tests.conftest import ROOT
+from tests.support.rows import config_of, row
+from tests.training.rounds.test_numbers import group
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("reward/answer/men", "reward/answer/mean"),
+        ("reward/anwser/mean", "reward/answer/mean"),
+        ("los", "loss"),
+        ("reward/answer/low", "reward/answer/"),  # of held-out questions alone
+        ("sequence_ratio_above_x", "sequence_ratio_above_"),
+    ],
+)
+def test_a_number_that_no_round_can_have_is_told_with_the_nearest(wrong: str, near: str):
+    with pytest.raises(SettingsError, match=f"no round has a number '{wrong}'") as told:
+        check_possible(wrong)
+    assert f"Set best_by to '{near}" in told.value.remedy
+
+
+@pytest.mark.parametrize(
+    "name", [None, "loss", "plan_loss", "best_of/4", "dropped/longer than 9 tokens", "best_of/16"]
+)
+def test_a_number_that_a_round_can_have_is_not_refused(name: str | None):
+    check_possible(name)
+
+
+def test_a_number_of_held_out_questions_needs_some():
+    check_possible("held_out/reward/answer/low", held_out=True)
+    with pytest.raises(SettingsError, match="and no questions are held out"):
+        check_possible("held_out/reward/answer/mean")
+    with pytest.raises(SettingsError, match="no round has a number 'held_out/reward/anser/mean'"):
+        check_possible("held_out/reward/anser/mean", held_out=True)
+    with pytest.raises(SettingsError, match="no round has a number 'held_out/seconds/train'"):
+        check_possible("held_out/seconds/train", held_out=True)
+
+
+@pytest.mark.parametrize("name", [None, "right", "reward", "loss", "judge_kl_old", "rows/judge"])
+def test_a_number_that_a_judges_round_can_have_is_not_refused(name: str | None):
+    check_possible_of_judge(name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("reward/answer/mean", "tokens/mean"),
+        ("plan_loss", "loss"),
+        ("policy_loss", "loss"),
+        ("rigth", "right"),
+    ],
+)
+def test_a_number_that_no_judges_round_can_have_is_told_with_the_nearest(wrong: str, near: str):
+    with pytest.raises(SettingsError, match=f"no round has a number '{wrong}'") as told:
+        check_possible_of_judge(wrong)
+    assert f"Set best_by to '{near}" in told.value.remedy
+
+
+EXPLAINED = (ROOT / "docs" / "training_numbers.md").read_text(encoding="utf-8")
+
+
+def listed() -> list[str]:
+    """The names in the tables of the page."""
+    cells = (line.split("|")[1] for line in EXPLAINED.splitlines() if line.startswith("| `"))
+    return [name for cell in cells for name in re.findall(r"`(.+?)`", cell)]
+
+
+def explained() -> re.Pattern[str]:
+    """What matches every name in the tables of the page, and no other."""
+    return re.compile("|".join(map(pattern, listed())))
+
+
+def test_the_names_that_there_can_be_are_those_explained():
+    others = {"reward/{stage}/low", "reward/{stage}/high", "updates", "saved_at"}
+    of_judge = (n for n in OF_JUDGE if not n.startswith("judge_"))  # an {objective}'s otherwise
+    assert sorted(listed()) == sorted({*OF_UPDATES, *OF_ROUNDS, *others, *of_judge})
+
+
+def unexplained(names: object) -> list[str]:
+    return [name for name in names if not explained().fullmatch(name)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.usefixtures("one_thread")
+async def test_every_number_of_a_step_is_explained(tiny: Path, tmp_path: Path) -> None:
+    rows = [
+        row(
+            n, "policy", 1.0 if n % 2 else -1.0, stages=(-1,) * 10 + (0,) * 6 + (-1,) * 3 + (3,) * 5
+        )
+        for n in range(2)
+    ]
+    config = config_of(tmp_path, tiny, rows, objective={"beta": 0.1, "dual_clip": 3.0}, passes=2)
+    [step] = (await train(config, "ss-grpo", lambda line: None)).steps
+    assert unexplained(step) == []
+    assert step["padding_share"] == 0.0 and step["memory_peak"] > 1e6
+    assert step["trained_per_second"] < step["tokens_per_second"]
+    assert unexplained(["reward/plan/average", "los"]) == ["reward/plan/average", "los"]
+
+
+def test_every_number_of_a_round_is_explained():
+    one = group([0.2, 0.5, 0.5, None], [0.6, 0.5, 0.5, 1.0])
+    groups = [replace(one, judging_seconds=1.0)]
+    found = numbers_of(groups, CREDITS["identity"])
+    rows = RoundRows((row(0, "policy"),), {"longer than 10 tokens": 2}, 1)
+    told = found | rows_numbers(rows, RoundRows()) | reward_intervals(groups)
+    assert len(told) > 40 and unexplained(told) == []
