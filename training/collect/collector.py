@@ -56,6 +56,7 @@ from rubricem.training.collect.groups import (
     thread_of,
 )
 from rubricem.training.collect.scaffolding import Scaffold, group_scaffolds
+from rubricem.training.extras import Pace
 
 
 class InForce(Value):
@@ -140,7 +141,8 @@ class Collector:
         curriculum = Curriculum(self.run.questions(), manifest.step_size, manifest.windows)
         batches = [curriculum.batch(step) for step in range(curriculum.steps)]
         sizes = [len(batch.questions) * manifest.group_size for batch in batches]
-        self._progress = CollectProgress(sum(sizes), sum(sizes[:finished]), self.flow.meter)
+        pace = Pace(sum(sizes[:finished]), sum(sizes))
+        self._progress = CollectProgress(pace, self.flow.meter)
         with _seldom_swept():
             telling = asyncio.create_task(self._telling())
             try:
@@ -195,7 +197,7 @@ class Collector:
             if ended is not None:
                 rollouts.append(asyncio.get_running_loop().create_future())
                 rollouts[-1].set_result(ended)
-                self._progress.done += 1
+                self._progress.pace.done += 1
                 continue
             await self._places.acquire()
             rollouts.append(tasks.create_task(self._rollout(name, question, member, scaffold)))
@@ -225,7 +227,7 @@ class Collector:
                 trajectory = await self.rollouts.ask(ask, thread)
         finally:
             self._places.release()
-            self._progress.ended()
+            self._progress.pace.advance()
         self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return rollout_of(trajectory)

@@ -38,6 +38,7 @@ from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, Setti
 from rubricem.memory.interfaces import Completion, OnText, Sampling, StopPredicate
 from rubricem.memory.journal import CallKey, Journal
 from rubricem.memory.schema import NO_USAGE, Segment, Usage
+from rubricem.training.extras import Pace, lasting
 
 LOST = "lost"
 """the journal's thread for what failed calls had cost"""
@@ -406,48 +407,30 @@ class RubricCalls:
         return reply
 
 
-@dataclass
 class CollectProgress:
-    """Counts the rollouts of a run."""
+    """How far the rollouts of a run are, in a line."""
 
-    rollouts: int
-    """of all steps"""
-    done: int
-    """that ended, in this process or before it"""
-    meter: Meter
-    _began: float = field(default_factory=time.monotonic)
-    _fresh: int = 0
-
-    def __post_init__(self) -> None:
-        self._written_before = self.meter.written
-
-    def ended(self) -> None:
-        """Another rollout has ended."""
-        self.done += 1
-        self._fresh += 1
+    def __init__(self, pace: Pace, meter: Meter) -> None:
+        """`pace` counts the rollouts of all steps, those that ended in this process or before."""
+        self.pace, self._meter = pace, meter
+        self._written_before = meter.written
 
     def line(self) -> str:
         """Counts and rates since this process began."""
-        seconds = max(time.monotonic() - self._began, 1e-3)
-        a_second = self._fresh / seconds
-        written = (self.meter.written - self._written_before) / seconds
+        pace, meter = self.pace, self._meter
+        written = (meter.written - self._written_before) / pace.seconds
         parts = [
-            f"{self.done} of {self.rollouts} rollouts",
-            f"{a_second * 60:.1f} a minute",
+            f"{pace.done} of {pace.of} rollouts",
+            f"{pace.fresh / pace.seconds * 60:.1f} a minute",
             f"{written:.0f} tokens/s",
         ]
-        if self.meter.cost:
-            parts.append(f"{self.meter.cost:.2f} US dollars so far")
-        if self.done >= self.rollouts:
+        if meter.cost:
+            parts.append(f"{meter.cost:.2f} US dollars so far")
+        if pace.done >= pace.of:
             parts.append("the last are being judged")
-        elif a_second:
-            parts.append(f"about {_lasting((self.rollouts - self.done) / a_second)} left")
+        elif (left := pace.left) is not None:
+            parts.append(f"about {lasting(left)} left")
         return ", ".join(parts)
-
-
-def _lasting(seconds: float) -> str:
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
 
 
 @runtime_checkable

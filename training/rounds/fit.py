@@ -92,7 +92,15 @@ async def train(
     if rule is not None:
         record["rule"] = rule.model_dump(mode="json")
     async with open_session(config, method, tell, weights_dir, record) as session:
-        session.trained_on = _trained_on(selection, plan)
+        # What a checkpoint's card tells of its data.
+        session.trained_on = {
+            "rows": len(selection.rows),
+            "rows SHA-256": record["rows"],
+            "groups": len({row.group for row in selection.rows}),
+            "trained tokens": sum(sum(row.loss_mask) for row in selection.rows),
+            "steps planned": len(plan),
+            "left out": selection.dropped,
+        }
         first = session.ranks.first
         shown = (watch or PlainTraining(session.tell)) if first else unwatched
         with with_event_files(shown, config.out, config.tensorboard and first) as told:
@@ -108,12 +116,7 @@ async def train(
         found = await compare_once(session, selection.rows[0])
         newest, steps = session.folder.newest, tuple(session.folder.metrics())
     _give_back()
-    return Trained(
-        checkpoint=newest,
-        steps=steps,
-        dropped=selection.dropped,
-        canary=found,
-    )
+    return Trained(newest, steps, selection.dropped, found)
 
 
 def _go_on(
@@ -124,13 +127,21 @@ def _go_on(
     stopped: Stopped,
 ) -> None:
     session.go_back()
-    take = _take_steps_by_trl if config.engine == "trl" else _take_steps
 
     def heard() -> bool:
         return any(session.ranks.gathered(stopped()))
 
-    if not heard():
-        take(session, config, plan, watch, heard)
+    def on_step(metrics: Metrics) -> None:
+        check_best(config.best_by, metrics)
+        watch(StepTaken(session.done, len(plan), metrics))
+
+    over = heard()
+    if config.engine == "trl" and not over:
+        from rubricem.training.trl.trainer import take_steps
+
+        take_steps(session, config, plan, on_step, heard)
+    elif not over:
+        _take_steps(session, config, plan, watch, heard)
     if (done := session.done) < len(plan):
         raise RunStopped.by_a_person(
             f"The training was interrupted; its first {done} of {len(plan)} steps are saved."
@@ -160,22 +171,6 @@ def _take_steps(
         watch(StepTaken(session.done, total, metrics))
 
 
-def _take_steps_by_trl(
-    session: TrainingSession,
-    config: TrainConfig,
-    plan: Sequence[Window],
-    watch: Watch,
-    stopped: Stopped,
-) -> None:
-    from rubricem.training.trl.trainer import take_steps
-
-    def on_step(metrics: Metrics) -> None:
-        check_best(config.best_by, metrics)
-        watch(StepTaken(session.done, len(plan), metrics))
-
-    take_steps(session, config, plan, on_step, stopped)
-
-
 def _select_rows(config: TrainConfig, method: Method) -> WindowSelection:
     selection = select(read_rows(config.rows), method, config.max_row_tokens)
     if method != "sft" and not config.objective.beta and not any(map(moves, selection.rows)):
@@ -193,19 +188,6 @@ def _sha256(rows: Sequence[TrainRow]) -> str:
         # Rows that were written before they said their vocabulary are the same rows.
         digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
     return digest.hexdigest()
-
-
-def _trained_on(selection: WindowSelection, plan: Sequence[Window]) -> dict[str, Any]:
-    """What a checkpoint's card tells of its data."""
-    rows = selection.rows
-    return {
-        "rows": len(rows),
-        "rows SHA-256": _sha256(rows),
-        "groups": len({row.group for row in rows}),
-        "trained tokens": sum(sum(row.loss_mask) for row in rows),
-        "steps planned": len(plan),
-        "left out": selection.dropped,
-    }
 
 
 def _give_back() -> None:

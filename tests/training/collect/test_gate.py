@@ -5,10 +5,10 @@ Rubrics that ask models of their own, in a collecting run: asked once, waited fo
 
 import asyncio
 import copy
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from rubricem.training.collect.gate import (
 )
 from rubricem.training.collect.setup import preparing
 from rubricem.training.collect.tally import tally
+from rubricem.training.extras import Pace
 from tests.programs.collect_killed import AskingJudge
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
@@ -427,7 +428,9 @@ async def test_rubrics_that_are_copied_share_their_client():
 
 
 def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> CollectProgress:
-    return CollectProgress(rollouts, done, meter, _began=time.monotonic() - seconds_ago)
+    """A run's progress; the clock stands since so long after its beginning."""
+    times = chain([0.0], repeat(seconds_ago))
+    return CollectProgress(Pace(done, rollouts, lambda: next(times)), meter)
 
 
 def test_rates_are_of_this_process_and_counts_of_the_whole_run():
@@ -435,7 +438,7 @@ def test_rates_are_of_this_process_and_counts_of_the_whole_run():
     meter.hear({"usage": {"calls": 4, "completion_tokens": 9000, "cost": 1.0}})
     progress = begun(120, rollouts=100, done=40, meter=meter)
     for _ in range(6):
-        progress.ended()
+        progress.pace.advance()
         meter.count(Usage(calls=1, completion_tokens=100, cost=0.04))
     assert progress.line() == (
         "46 of 100 rollouts, 3.0 a minute, 5 tokens/s, 1.24 US dollars so far, about 18 min left"
@@ -444,14 +447,14 @@ def test_rates_are_of_this_process_and_counts_of_the_whole_run():
 
 def test_rollouts_that_have_all_ended_leave_no_time_to_be_told():
     progress = begun(60, rollouts=2, done=1, meter=Meter())
-    progress.ended()
+    progress.pace.advance()
     assert progress.line().endswith("0 tokens/s, the last are being judged")
 
 
 def test_long_waits_are_told_in_hours_and_no_rate_gives_none():
     progress = begun(60, rollouts=500, done=0, meter=Meter())
     assert progress.line() == "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"
-    progress.ended()
+    progress.pace.advance()
     assert progress.line().endswith("about 8 h 19 min left")
 
 
