@@ -145,7 +145,7 @@ class OpenAIClient(LLMClient, _Counting):
         temperature: float = 0.0,
         max_tokens: int = MOST_TOKENS,
     ) -> None:
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAioHttpClient
 
         super().__init__(endpoint, port)
         self.model = model
@@ -153,7 +153,9 @@ class OpenAIClient(LLMClient, _Counting):
         self.temperature = temperature
         self.max_tokens = max_tokens
         key = "not-needed" if api_key is None else api_key
-        self._server = AsyncOpenAI(base_url=f"{self.base_url}/v1", api_key=key)
+        self._server = AsyncOpenAI(
+            base_url=f"{self.base_url}/v1", api_key=key, http_client=DefaultAioHttpClient()
+        )
 
     @property
     def identity(self) -> str:
