@@ -2,26 +2,19 @@
 
 Token ids go in and come out, so that what a policy wrote is trained on exactly as it was
 sampled. The adapters know paths, bodies and events; connections, tries and the check of what
-comes are the same for all (`token_server`).
+comes are the same for all (`tokens`). What they know of their servers:
 
-vLLM's completions of token ids: `/v1/completions` with `return_token_ids`, `/tokenize`.
-
-Sampling parameters that vLLM would otherwise take from the model's `generation_config.json` are
-all named: what is not sampled from the model's own distribution forms no ratio. The reply's last
-id is that of the end of the turn, which has no text.
-
-SGLang's own `/generate`: token ids in, ids with log-probabilities out, and `/tokenize`.
-
-By default each event repeats the whole reply so far; with `--incremental-streaming-output` it
-brings what is new alone. The number of tokens that every event tells says which. The text lags
-behind the ids, so what each token wrote is asked for beside its log-probability. A server in its
-deterministic mode (`--enable-deterministic-inference`) writes each reply to one prompt alike
-unless each has a seed, so there it is sent; others heed none, and old ones refuse it.
-
-llama.cpp's own `/completion`: token ids in, ids with log-probabilities of the raw model out.
-
-Of a character that takes several tokens llama.cpp streams the last one's id alone; the check of
-the ids against the text finds that. `stop` is never sent: its tokens come without probabilities.
+- vLLM, `/v1/completions` with `return_token_ids`: sampling parameters that it would otherwise take
+  from the model's `generation_config.json` are all named, as what is not sampled from the model's
+  own distribution forms no ratio. The last id is that of the end of the turn, without text.
+- SGLang, `/generate`: each event repeats the whole reply so far, or with
+  `--incremental-streaming-output` brings what is new alone; the number of tokens that every event
+  tells says which. The text lags behind the ids, so what each token wrote is asked for as well. In
+  its deterministic mode (`--enable-deterministic-inference`) it writes each reply to one prompt
+  alike unless each has a seed, so there one is sent; others heed none, and old ones refuse it.
+- llama.cpp, `/completion`: log-probabilities are of the raw model. Of a character that takes
+  several tokens the last one's id alone is streamed, which the check of the ids against the text
+  finds. `stop` is never sent: its tokens come without probabilities.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -254,6 +247,7 @@ class WholeReply:
     def new(self, event: Any) -> Piece:
         """Raises ValueError where an event takes back what an earlier one said."""
         told = event["meta_info"]
+        reason = told.get("finish_reason")
         ids, entries = event.get("output_ids"), told.get("output_token_logprobs") or []
         ids = ids_in([entry[1] for entry in entries] if ids is None else ids)
         text, known = text_in(event["text"]), 0
@@ -271,13 +265,9 @@ class WholeReply:
             ids=ids[known:],
             logprobs=numbers_in([entry[0] for entry in entries[known:]]),
             parts=tuple(parts),
-            finish=_finish(told.get("finish_reason")),
+            finish=None if reason is None else SGLANG_FINISHED[reason["type"]],
             cached=int(told.get("cached_tokens") or 0),
         )
-
-
-def _finish(reason: Any) -> StopReason | None:
-    return None if reason is None else SGLANG_FINISHED[reason["type"]]
 
 
 LLAMA_FINISHED: dict[str, StopReason] = {"eos": "eos", "limit": "length"}

@@ -1,26 +1,15 @@
-"""The address of an OpenAI-compatible server, apart from the credentials in it.
+"""What a model server is, how many calls it gets at a time, and what its failures mean.
 
-How many calls one server gets at a time, and when it gets none.
-
-All clients of a server share its `Limiter`, so that a server which asks for a pause gets it
-from every caller: of many questions in flight only the first runs into the limit. How many calls
-a server bears shows itself: where it limits its callers or falls silent, half as many go on, and
+All clients of a server share its `Limiter`, so that a server which asks for a pause gets it from
+every caller: of many questions in flight only the first runs into the limit. How many calls a
+server bears shows itself: where it limits its callers or falls silent, half as many go on, and
 for every so many that succeed one more is let through again, unless they take far longer than
 they once did (additive increase, multiplicative decrease, as TCP does it).
 
-When a call to a model server is tried again, and after how long a wait.
-
-Exponential back-off with jitter, and the server's own word on it: Retry-After in seconds or
-as an HTTP date (RFC 9110, section 10.2.3), or the `retry-after-ms` that some servers send.
-
-Calls to one server, each tried until it succeeds or nothing more can be hoped for.
-
-Retries happen here and nowhere else.
-
-What a model server's failure means to the person who asked, and what to do about it.
-
-A server's own words are quoted only where they help, cut short and without the API key, which
-some servers repeat in their refusals.
+Calls are tried again here and nowhere else: exponential back-off with jitter, and the server's own
+word on it, Retry-After in seconds or as an HTTP date (RFC 9110, section 10.2.3) or the
+`retry-after-ms` that some servers send. A server's own words are quoted only where they help, cut
+short and without the API key, which some servers repeat in their refusals.
 """
 
 import asyncio
@@ -39,7 +28,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TypeVar
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
 from rubricem.memory.errors import PolicyError, SettingsError
@@ -62,7 +51,11 @@ class Endpoint:
     @classmethod
     def parse(cls, base_url: str) -> "Endpoint":
         """Raises SettingsError, without repeating the address, if it is no http(s) address."""
-        parts, host, port = _split(base_url)
+        try:
+            parts = urlsplit(base_url.strip())
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
         if parts.scheme not in ("http", "https") or not host:
             raise SettingsError(
                 "the address of the model server is not an http or https address",
@@ -70,29 +63,16 @@ class Endpoint:
             )
         shown = f"[{host}]" if ":" in host else host
         place = shown if port is None else f"{shown}:{port}"
-        basic = _basic(parts.username, parts.password or "") if parts.username else None
+        basic = None
+        if parts.username:
+            pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+            basic = "Basic " + base64.b64encode(pair.encode()).decode()
+        try:
+            loopback = ipaddress.ip_address(host).is_loopback
+        except ValueError:
+            loopback = host == "localhost" or host.endswith(".localhost")
         url = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
-        return cls(url, place, _is_loopback(host), basic)
-
-
-def _split(base_url: str) -> tuple[SplitResult, str | None, int | None]:
-    try:
-        parts = urlsplit(base_url.strip())
-        return parts, parts.hostname, parts.port
-    except ValueError:
-        return urlsplit(""), None, None
-
-
-def _basic(user: str, password: str) -> str:
-    pair = f"{unquote(user)}:{unquote(password)}"
-    return "Basic " + base64.b64encode(pair.encode()).decode()
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
+        return cls(url, place, loopback, basic)
 
 
 RETRIED_STATUSES = frozenset({408, 409, 429})
@@ -415,7 +395,11 @@ class Server:
         if _CONTEXT.search(complaint):
             return self.too_long()
         if status == 429 and _QUOTA.search(complaint):
-            return self._exhausted()
+            return AttemptError(
+                f"the account at {self.endpoint.url} has no quota left (429)",
+                "Add credit there, use another key, or use another model.",
+                again=False,
+            )
         if is_transient(status):
             return self._busy(status, complaint, asked_wait(headers))
         return AttemptError(
@@ -475,13 +459,6 @@ class Server:
             remedy = f"Set {self.key_variable} to a key of this server."
         return AttemptError(
             f"the model server at {self.endpoint.url} {what} ({status})", remedy, again=False
-        )
-
-    def _exhausted(self) -> AttemptError:
-        return AttemptError(
-            f"the account at {self.endpoint.url} has no quota left (429)",
-            "Add credit there, use another key, or use another model.",
-            again=False,
         )
 
     def _busy(self, status: int, complaint: str, asked: float | None) -> AttemptError:

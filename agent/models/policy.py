@@ -1,4 +1,4 @@
-"""The one policy seam of the graph, and the two kinds of model behind it.
+"""The one policy seam of the graph, the two kinds of model behind it, and their journaled calls.
 
 `TokenPolicy` models continue the transcript as token ids: one growing assistant turn after the
 chat prompt, so that the cached prefix always fits. `ChatModel` servers get the same transcript
@@ -6,12 +6,10 @@ as messages: what the policy wrote as assistant messages, tool output and notes 
 their segments are marked `retokenised`, whatever ids the server returns, because the prefix
 they were sampled under is the server's own rendering.
 
-Models whose finished calls are in a journal, so that a killed run never asks again.
-
 Runs journal what they write and search. What verifies, judges and reflects does not know of a
-run: its models are wrapped here instead. A call is named by the scope it is made in, by what is
-asked, and by how often the same was asked there before, since whoever got an unusable reply
-asks again.
+run: its models are wrapped here, so that a killed run never asks again. A call is named by the
+scope it is made in, by what is asked, and by how often the same was asked there before, since
+whoever got an unusable reply asks again.
 """
 
 import hashlib

@@ -1,16 +1,13 @@
-"""Fetching one page over HTTP: bounded in bytes, in time and in redirects.
-
-Each hop is resolved and checked anew, and the connection goes to the number that was checked,
-with the host's own name in the request and in the TLS handshake. Bodies are unpacked here, since
-a few kilobytes of gzip can hold gigabytes.
-
-Which addresses may be read, decided on what a name resolves to and not on how it looks.
+"""Fetching one page over HTTP: bounded in bytes, in time and in redirects, and only where allowed.
 
 A model chooses among addresses that strangers wrote, so a page must not lead to what only this
-machine can reach: loopback, private and link-local networks, a cloud's metadata service. The
-addresses that were checked are those connected to, since a name may resolve otherwise the next
-time. A host that the user allowed may be private; link-local and metadata addresses are reached
-only where the user named the very address.
+machine can reach: loopback, private and link-local networks, a cloud's metadata service. Which
+may be read is decided on what a name resolves to and not on how it looks; each hop is resolved and
+checked anew, and the connection goes to the number that was checked, since a name may resolve
+otherwise the next time, with the host's own name in the request and in the TLS handshake. A host
+that the user allowed may be private; link-local and metadata addresses are reached only where the
+user named the very address. Bodies are unpacked here, since a few kilobytes of gzip can hold
+gigabytes.
 """
 
 import asyncio
@@ -133,7 +130,8 @@ class AddressGuard:
         if all(_public(each) for each in _meant(number)):
             return True
         named = {host.lower().rstrip("."), f"{host.lower().rstrip('.')}:{port}"} & self._allowed
-        own = any(map(_own, _meant(number)))
+        # Not even an allowed name may lead to these.
+        own = any(each.is_link_local or each in _METADATA for each in _meant(number))
         return bool(named) and (not own or _number(host) == number)
 
 
@@ -162,11 +160,6 @@ def _public(number: Address) -> bool:
     if number in _PROTOCOLS or number in _METADATA:
         return False
     return number.is_global and not number.is_multicast
-
-
-def _own(number: Address) -> bool:
-    """Whether not even an allowed name may lead there."""
-    return number.is_link_local or number in _METADATA
 
 
 _HEADERS = {

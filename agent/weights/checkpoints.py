@@ -9,12 +9,12 @@
 The trainer writes such folders; `--model FOLDER` answers with one.
 """
 
-import hashlib
 from pathlib import Path
 from typing import Literal
 
 from pydantic import ValidationError
 
+from rubricem.agent.weights.catalogue import hash_of
 from rubricem.memory.errors import WeightsError
 from rubricem.memory.schema import Value
 
@@ -61,12 +61,16 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises WeightsError when a file is missing or altered, or is not for llama.cpp.
     """
     note = note_of(folder)
-    _check_served(folder, note)
+    if not note.served or (note.adaptation != "lora" and not note.model_sha256):
+        raise WeightsError(
+            f"llama.cpp cannot answer with the checkpoint {folder}: it is for torch alone.",
+            "Load it by transformers; where it was trained from a GGUF file, export it by "
+            "`rubricem train export`.",
+        )
     try:
         full = note.adaptation == "full"
         file, expected = (MODEL, note.model_sha256) if full else (ADAPTER, note.adapter_sha256)
-        with (folder / file).open("rb") as stream:
-            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        found = hash_of(folder / file)
     except OSError as cause:
         raise _not_whole(folder, cause) from cause
     if found != expected:
@@ -89,14 +93,4 @@ def _not_whole(folder: Path, cause: Exception) -> WeightsError:
     return WeightsError(
         f"{folder} is not a whole checkpoint: {type(cause).__name__}.",
         "Name a checkpoint folder that `rubricem train` has written.",
-    )
-
-
-def _check_served(folder: Path, note: Checkpoint) -> None:
-    if note.served and (note.adaptation == "lora" or note.model_sha256):
-        return
-    raise WeightsError(
-        f"llama.cpp cannot answer with the checkpoint {folder}: it is for torch alone.",
-        "Load it by transformers; where it was trained from a GGUF file, export it by "
-        "`rubricem train export`.",
     )

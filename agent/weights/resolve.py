@@ -1,20 +1,14 @@
-"""From a model's name to its weights on disk.
+"""From a model's name to its weights on disk, and what lies there.
 
 A name is one of the catalogue (`1.5b`), the path of a GGUF file, or a model of the hub
-(`org/repo`, or `org/repo:file.gguf`); a policy's name may also be the folder of a checkpoint.
-Fetched weights lie in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, in folders whose
-names end in their hash, and are shared by all projects.
+(`org/repo`, or `org/repo:file.gguf`); a policy's name may also be the folder of a checkpoint. The
+name of an embedder is the default's (fetched once, then read without a network), a short name, the
+folder of a sentence-transformers model, or such a model of the hub: `org/repo`, or a bare name of
+the organisation that makes the library. No model brings code of its own into the process.
 
-From the name of an embedding model to one that embeds.
-
-A name is the default's (fetched once, then read without a network), a short name, the folder of
-a sentence-transformers model, or such a model of the hub: `org/repo`, or a bare name of the
-organisation that makes the library. No model brings code of its own into the process.
-
-The weights on disk: where they lie, which there are, whether they are whole, taking them away.
-
-They lie in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, one folder for each hash:
-`NAME-HASH` when whole and checked, `NAME-HASH.partial` while being fetched.
+Fetched weights lie in the user's cache directory, or in `RUBRICEM_WEIGHTS_DIR`, and are shared by
+all projects: one folder for each hash, `NAME-HASH` when whole and checked, `NAME-HASH.partial`
+while being fetched.
 """
 
 import asyncio
@@ -38,6 +32,7 @@ from rubricem.agent.weights.catalogue import (
     SHORT_NAMES,
     OnProgress,
     Weights,
+    hash_of,
     known,
     recorded,
     unknown,
@@ -101,7 +96,8 @@ def check_stored(
     if name is None:
         rows = [row for row in rows if row.state in ("here", "damaged")]
     else:
-        rows = [row for row in rows if name.lower() in _names(row.weights)]
+        wanted = name.lower()
+        rows = [row for row in rows if wanted in (row.weights.name.lower(), *row.weights.aliases)]
         if not rows:
             raise unknown(name)
     return [CheckedWeights(row.weights, _damage(row, on_progress)) for row in rows]
@@ -112,8 +108,12 @@ def remove(name: str, directory: Path | None = None) -> int:
     directory = directory or weights_dir()
     weights = known(name)
     stem, file = (weights.name, None) if weights else hub_name(name)
+    stem = stem.replace("/", "--")
     freed = 0
-    for folder in _folders(stem, directory):
+    for folder in directory.glob(f"{stem}-*"):
+        # Not of a model whose name only begins like this one's.
+        if not re.fullmatch(re.escape(stem) + r"-[0-9a-f]{12}(\.partial)?", folder.name):
+            continue
         held = recorded(folder)
         if file is None or (held is not None and held.files[0].path == file):
             freed += sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -121,19 +121,12 @@ def remove(name: str, directory: Path | None = None) -> int:
     return freed
 
 
-def _names(weights: Weights) -> set[str]:
-    return {weights.name.lower(), *weights.aliases}
-
-
 def _state(weights: Weights, folder: Path) -> str:
     if os.path.exists(folder):
-        whole = all(_size(folder / file.path) == file.size for file in weights.files)
+        paths = [(folder / file.path, file.size) for file in weights.files]
+        whole = all(os.path.isfile(path) and path.stat().st_size == size for path, size in paths)
         return "here" if whole else "damaged"
     return "partial" if os.path.exists(f"{folder}.partial") else "not fetched"
-
-
-def _size(path: Path) -> int | None:
-    return path.stat().st_size if os.path.isfile(path) else None
 
 
 def _damage(row: ListedWeights, on_progress: OnProgress) -> WeightsError | None:
@@ -142,12 +135,6 @@ def _damage(row: ListedWeights, on_progress: OnProgress) -> WeightsError | None:
     except WeightsError as damage:
         return damage
     return None
-
-
-def _folders(name: str, directory: Path) -> list[Path]:
-    stem = name.replace("/", "--")
-    mine = re.compile(re.escape(stem) + r"-[0-9a-f]{12}(\.partial)?")
-    return [path for path in directory.glob(f"{stem}-*") if mine.fullmatch(path.name)]
 
 
 _GGUF_MAGIC = b"GGUF"
@@ -211,7 +198,7 @@ async def base_sha256(name: str, path: Path) -> str:
     weights = known(name)
     if weights is not None:
         return weights.files[0].sha256
-    return await asyncio.to_thread(_hashed, path)
+    return await asyncio.to_thread(hash_of, path)
 
 
 async def obtain(
@@ -268,11 +255,6 @@ async def _of_hub(name: str, directory: Path) -> Weights:
         if weights.repo == repo and file in (None, weights.files[0].path):
             return weights
     return await download.look_up(repo, file)
-
-
-def _hashed(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 _LIBRARY = "sentence-transformers"
