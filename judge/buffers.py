@@ -1,19 +1,16 @@
 """How a question's rubrics evolve: criteria are added, scored, and pruned by their variance.
 
 Pure functions from one `RubricBuffer` to the next; the number of items in it stays bounded,
-because pruning follows every scoring of a group (RubricEM, arXiv:2605.10899, appendix C).
+because pruning follows every scoring of a group (RubricEM, arXiv:2605.10899, appendix C). Rubrics
+are also changed by hand: kept for good, retired, or brought in from elsewhere. Every change stands
+in the buffer's history.
 
-Rubrics changed by hand: kept for good, retired, or brought in from elsewhere.
+Criteria that could be met without doing better work are dropped when a judge proposes them. They
+reward form (tags, headings), effort and length as such, keeping to a plan whatever the evidence
+says, agreeing with oneself, or what only holds beside the other attempts (same source). Words that
+the question itself uses are its substance.
 
-Every change stands in the buffer's history, as those of the judge do.
-
-Criteria that could be met without doing better work; a judge's proposals of them are dropped.
-
-They reward form (tags, headings), effort and length as such, keeping to a plan whatever the
-evidence says, agreeing with oneself, or what only holds beside the other attempts (RubricEM,
-arXiv:2605.10899, appendix C). Words that the question itself uses are its substance.
-
-Rubrics from files of others: DR Tulu's, HealthBench's, and those that were exported here.
+Rubrics are read from files of others, and from those that were exported here:
 
     DR Tulu       {"query", "rubrics": [{"title", "description", "weight"}]}, also within a row's
                   "ground_truth" (as JSON in a text); {"Question", "Answer Critical":

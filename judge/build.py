@@ -1,10 +1,9 @@
 """Which judge goes with which model: chat servers write verdicts, the local one is read.
 
-Judge models whose replies are kept on disk, so that the same call is paid for once.
-
-A call is named by the hash of everything that shapes its reply: the model, the messages or
-tokens, and the sampling. A reply that the asker could not use is forgotten, so that a judge
-that failed once does not fail for good. A kept reply costs nothing, and its usage says so.
+A judge's model may keep its replies on disk, so that the same call is paid for once. A call is
+named by the hash of everything that shapes its reply: the model, the messages or tokens, and the
+sampling. A reply that the asker could not use is forgotten, so that a judge that failed once does
+not fail for good. A kept reply costs nothing, and its usage says so.
 """
 
 import asyncio

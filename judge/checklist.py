@@ -318,10 +318,7 @@ class ChecklistJudge:
     def __init__(self, maker: ChecklistMaker, checker: ItemChecker) -> None:
         self._maker = maker
         self._checker = checker
-
-    @property
-    def name(self) -> str:
-        return self._checker.name
+        self.name = checker.name
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -444,12 +441,9 @@ class ChatItemChecker:
 
     def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
         self._model = model
+        self.name = model.name
         self._tries = tries
         self._characters = characters
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
         numbered = list(enumerate(items, start=1))
@@ -547,12 +541,9 @@ class ChoiceItemChecker:
 
     def __init__(self, reader: ChoiceReader) -> None:
         self._reader = reader
+        self.name = reader.name
         # Items of two answers in turns would have each prefix read again for every item.
         self._place = asyncio.Semaphore(1)
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
         findings, used, fault, characters = list[ItemFinding](), NO_USAGE, "", 0

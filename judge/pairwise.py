@@ -295,12 +295,9 @@ class PairwiseJudge:
 
     def __init__(self, comparer: Comparer, order: Order = "both", seed: int = 0) -> None:
         self._comparer = comparer
+        self.name = comparer.name
         self._order = order
         self._seed = seed
-
-    @property
-    def name(self) -> str:
-        return self._comparer.name
 
     async def compare(self, question: str, first: str, second: str) -> Comparison:
         """Which reply to the question is better. Raises nothing that the judge's model causes."""
@@ -389,10 +386,7 @@ class GroupwisePairs:
 
     def __init__(self, judge: PairwiseJudge) -> None:
         self._judge = judge
-
-    @property
-    def name(self) -> str:
-        return self._judge.name
+        self.name = judge.name
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -459,12 +453,9 @@ class ChatComparer:
 
     def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
         self._model = model
+        self.name = model.name
         self._tries = tries
         self._characters = characters
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """The model's verdict; asked for again, with what was wrong, while there is none."""
@@ -578,10 +569,7 @@ class ChoiceComparer:
 
     def __init__(self, reader: ChoiceReader) -> None:
         self._reader = reader
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
+        self.name = reader.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         try:
@@ -613,12 +601,9 @@ class ChainComparer:
         self, model: TokenPolicy, form: ChainForm = "full", max_tokens: int = CHAIN_TOKENS
     ) -> None:
         self._model = model
+        self.name = model.name
         self._form = form
         self._max_tokens = max_tokens
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """What the model writes at temperature 0; the same pair is always read alike."""

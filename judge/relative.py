@@ -120,11 +120,8 @@ class RelativeJudge:
         if passes not in (1, 2):
             raise ValueError("a group is read once, or twice in opposite orders")
         self._reader = reader
+        self.name = reader.name
         self._passes = passes
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
 
     @property
     def rubric_version(self) -> str:
@@ -267,12 +264,9 @@ class RelativeGroups:
 
     def __init__(self, judge: RelativeJudge, seed: int = 0, *, by_stage: bool = False) -> None:
         self._judge = judge
+        self.name = judge.name
         self._seed = seed
         self._by_stage = by_stage
-
-    @property
-    def name(self) -> str:
-        return self._judge.name
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -365,13 +359,10 @@ class ChatAttemptReader:
         characters: int = CHARACTERS,
     ) -> None:
         self._model = model
+        self.name = model.name
         self._rubric = rubric.strip() or prompt("relative_rubric")
         self._tries = tries
         self.characters = characters
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     @property
     def rubric_version(self) -> str:
@@ -409,11 +400,8 @@ class ChoiceAttemptReader:
 
     def __init__(self, reader: ChoiceReader) -> None:
         self._reader = reader
+        self.name = reader.name
         self.characters = reader.context_tokens * CHARACTERS_A_TOKEN
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
 
     @property
     def rubric_version(self) -> str:

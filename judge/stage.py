@@ -101,10 +101,7 @@ class StageJudge:
     def __init__(self, proposer: Proposer, scorer: Scorer) -> None:
         self._proposer = proposer
         self._scorer = scorer
-
-    @property
-    def name(self) -> str:
-        return self._scorer.name
+        self.name = scorer.name
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0

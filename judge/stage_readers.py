@@ -176,14 +176,11 @@ class ChatScorer:
         temperature: float = 0.0,
     ) -> None:
         self._model = model
+        self.name = model.name
         self._tries = tries
         self._characters = characters
         self._seed = seed
         self._temperature = temperature
-
-    @property
-    def name(self) -> str:
-        return self._model.name
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         count = sum(len(criteria) for criteria in standard.values())
@@ -246,13 +243,10 @@ class ChoiceScorer:
 
     def __init__(self, reader: ChoiceReader, at_once: int = 1, *, graded: bool = False) -> None:
         self._reader = reader
+        self.name = reader.name
         self._graded = graded
         # Items of two trajectories in turns would have each prefix read again for every item.
         self._places = asyncio.Semaphore(at_once)
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
         async with self._places:

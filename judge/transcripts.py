@@ -1,18 +1,13 @@
 """A trajectory as a judge reads it: the text of each stage, fenced, and cut to what fits.
 
 All of it is untrusted. A fence carries a name that its content cannot foresee, chat markers
-are disarmed, and where a text must be shortened, tool output goes first.
+are disarmed, and where a text must be shortened, tool output goes first. Of a group that is read
+as a whole what all runs share comes once, then what sets each apart.
 
-What code finds in a stage's text for a judge: the sentence nearest to a criterion, its cites.
-
-Both say where to look; they prove nothing.
-
-A group as a judge of the whole reads it: what all runs share once, then what sets each apart.
-
-What code sees of the ways in which a run may court its judge: copying, padding, pleading.
-
-The judge is told these as facts beside the text, since a long text hides them well. They touch
-no score by themselves, and an honest run has none.
+Code finds for a judge the sentence nearest to a criterion, and the cites: both say where to look
+and prove nothing. It also sees some ways in which a run may court its judge, copying, padding and
+pleading. The judge is told these as facts beside the text, since a long text hides them well; they
+touch no score by themselves, and an honest run has none.
 """
 
 import re

@@ -5,10 +5,9 @@ Persistent criteria came with the question, or were made from it before any run 
 are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
 appendix C).
 
-The rubric buffers on disk: one JSON file for each question, named by the question's hash.
-
-A file is replaced whole, with the history of its rubrics in it. Raises StoreError for a file
-that cannot be read or written, and for one that has meanwhile been changed by somebody else.
+On disk each is one JSON file, named by the question's hash and replaced whole, with the history of
+its rubrics in it. Raises StoreError for a file that cannot be read or written, and for one that has
+meanwhile been changed by somebody else.
 """
 
 import hashlib

@@ -3,18 +3,15 @@
     runs/THREAD/request.json      the question and the settings that shape the answer, no keys
     runs/THREAD/journal.jsonl     every finished model and tool call
     runs/THREAD/trajectory.json   the whole run, once it ended
+    runs/THREAD/rating.json       what people said of it, every rating with its time
 
 Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used.
-
-What people say of a run: `rating.json` in its folder, every rating with its time.
-
-The last one counts. It is evidence for whoever judges reflections on the run, and for nobody
+The last rating counts. It is evidence for whoever judges reflections on the run, and for nobody
 else: the policy that writes them is to find out from the run itself how good it was.
 
-Replies of models on disk, each under the hash of all that it was a reply to.
-
-One small file a reply, so that several processes can share a folder; a file that cannot be read
-counts as not there. What a folder holds may be deleted at any time.
+A `ReplyStore` keeps replies of models, each under the hash of all that it was a reply to: one small
+file a reply, so that several processes can share a folder, and a file that cannot be read counts
+as not there. What it holds may be deleted at any time.
 """
 
 import fcntl
@@ -69,7 +66,9 @@ class RunStore:
             kept = self.request(thread)
             if kept == dict(request):
                 return
-            if not _same(kept, request) and _begun(path.parent):
+            journal = path.with_name("journal.jsonl")
+            begun = self.ended(thread) or (journal.exists() and journal.stat().st_size > 0)
+            if begun and not _same(kept, request):
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
@@ -174,13 +173,6 @@ def _same(kept: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
         or (name == "base_url" and value and request[part].get(name))
         for part in ("ask", "choices")
         for name, value in kept.get(part, {}).items()
-    )
-
-
-def _begun(folder: Path) -> bool:
-    journal = folder / "journal.jsonl"
-    return (folder / "trajectory.json").exists() or (
-        journal.exists() and journal.stat().st_size > 0
     )
 
 

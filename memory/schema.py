@@ -5,22 +5,12 @@ versions. Text is what was really written or fetched, unescaped; escaping is for
 Token ids and log-probabilities (natural log, of the raw model at temperature 1) are present
 only where the model that wrote the text returned them.
 
-The base of all stored values, what a call to a model costs, and a prompt with a scaffold.
-
-What a judged run teaches, and how good that is as guidance for later runs.
-
-Fields that earlier versions did not write have defaults, so that their lines stay readable.
-
-Stored values of earlier schemas, read as today's.
-
 What is stored says its `schema_version`; what says none is of version 1. A change that an older
 reader or writer would misunderstand raises the version by one and adds the function that brings
 the older fields up to it; a new field with a default needs neither.
 
-A bank's items as they are shown, recalled and counted.
-
-An item is a reflection and what became of it: for which generations it was the bank's word on
-its question, what a person decided about it, and what came of the runs that recalled it.
+A bank's item is a reflection and what became of it: for which generations it was the bank's word
+on its question, what a person decided about it, and what came of the runs that recalled it.
 """
 
 import hashlib
@@ -169,7 +159,9 @@ def read(text: str | bytes, kind: type[V]) -> V:
     Raises pydantic's ValidationError for what is no such value, StoreError for one of a newer
     schema than is known.
     """
-    if not issubclass(kind, Versioned) or _is_current(text, kind):
+    if not issubclass(kind, Versioned) or (
+        _Stamp.model_validate_json(text).schema_version == 1 + len(kind.upgrades)
+    ):
         return kind.model_validate_json(text)
     return kind.model_validate_json(json.dumps(upgraded(json.loads(text), kind)))
 
@@ -185,10 +177,6 @@ def upgraded(fields: Fields, kind: type[Versioned]) -> Fields:
     for upgrade in kind.upgrades[max(version, 1) - 1 :]:
         fields = upgrade(fields)
     return {**fields, "schema_version": newest}
-
-
-def _is_current(text: str | bytes, kind: type[Versioned]) -> bool:
-    return _Stamp.model_validate_json(text).schema_version == 1 + len(kind.upgrades)
 
 
 class Stage(StrEnum):

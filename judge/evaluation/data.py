@@ -1,24 +1,18 @@
-"""Rows of the public sets of labelled judgements, as they are published.
+"""What a judge is measured on, and what it said: pairs, single criteria, whole checklists.
 
-LLMBar (arXiv:2310.07641), JudgeBench (arXiv:2410.12784), chosen and rejected answers as in
-RewardBench (arXiv:2403.13787), RM-Bench with three styles of each (arXiv:2410.16184), and
-HealthBench's answers with checklists
-and physicians' labels (arXiv:2505.08775). Each row says what it is in our values.
+Read are the public sets as they are published, a JSON list or one JSON object a line: LLMBar
+(arXiv:2310.07641), JudgeBench (arXiv:2410.12784), chosen and rejected answers as in RewardBench
+(arXiv:2403.13787), RM-Bench with three styles of each (arXiv:2410.16184), and HealthBench's answers
+with checklists and physicians' labels (arXiv:2505.08775). A pair's `first` and `second` are its own
+numbering, which no order of showing changes; where the data names a chosen and a rejected answer,
+the chosen one is the first.
 
-What a judge is measured on, and what it said: pairs, single criteria, whole checklists.
+Verdicts that were given before are our own lines, or result files: LLMBar's name the winner in the
+unswapped numbering and stand in the order of the data; JudgeBench's second judgement names it as
+shown, that is, swapped.
 
-A pair's `first` and `second` are its own numbering, which no order of showing changes. Where the
-data names a chosen and a rejected answer, the chosen one is the first.
-
-Labelled data and recorded verdicts, read from files of the public sets' own formats.
-
-A file is a JSON list or one JSON object a line. Raises SettingsError where it is none of the
-formats, StoreError where it cannot be read or a row is broken, with the number of the row.
-
-Verdicts that were given before: our own lines, or result files of LLMBar and JudgeBench.
-
-LLMBar's files name the winner in the unswapped numbering and stand in the order of the data;
-JudgeBench's second judgement names it as shown, that is, swapped.
+Raises SettingsError where a file is none of the formats, StoreError where it cannot be read or a
+row is broken, with the number of the row.
 """
 
 import json

@@ -1,36 +1,28 @@
-"""What comparisons of labelled pairs say of a judge.
+"""What labelled data says of a judge: of pairs, of single criteria, of two public benchmarks.
 
 A comparison is right when its winner is the better side; a tie and a missing verdict are not.
 Per order: as stored (`given`) and with the second answer shown first (`swapped`). Over both:
 right in both, the same winner in both (`consistent`), and JudgeBench's rule (`net`: +1 for right,
 -1 for wrong, 0 for a tie or no verdict; right where the sum is positive).
 
-How far a judge of single criteria agrees with people who labelled them.
+A judge of single criteria is held against people who labelled them (HealthBench's meta evaluation,
+arXiv:2505.08775, section 8): each label of each person is one comparison with the judge's mark. F1
+is computed for "met" and for "not met", and their mean is the balanced F1. A missing mark is a miss
+for the label's class and a false find for neither.
 
-HealthBench's meta evaluation (arXiv:2505.08775, section 8): each label of each person is one
-comparison with the judge's mark. F1 is computed for "met" and for "not met", and their mean is
-the balanced F1. A missing mark is a miss for the label's class and a false find for neither.
+RewardBench weights its subsets into four numbers and their mean. A subset's accuracy is the mean
+over its comparisons, ties half right. A section is the mean of its subsets weighted by the counts
+below, which make math weigh as much as all code; the overall number is the plain mean of the four
+sections (arXiv:2403.13787, section 4).
 
-A share with its uncertainty.
+RM-Bench tells accuracy by the style of the chosen (row) and of the rejected answer (column): from
+concise over detailed to detailed with markdown. Hard is where the rejected answer is the fancier
+one (above the diagonal), normal the same style, easy below. A domain's number is the mean of the
+three, the total the mean over domains (arXiv:2410.16184, section 3.4). Every cell is the mean over
+all of its own comparisons; a cell without any is unknown, and so is whatever needs it.
 
-RewardBench's sections: how its subsets are weighted into four numbers and their mean.
-
-A subset's accuracy is the mean over its comparisons, ties half right. A section is the mean of
-its subsets weighted by the counts below, which make math weigh as much as all code; the overall
-number is the plain mean of the four sections (arXiv:2403.13787, section 4).
-
-RM-Bench: accuracy by the style of the chosen (row) and of the rejected answer (column).
-
-Styles go from concise over detailed to detailed with markdown. Hard is where the rejected answer
-is the fancier one (above the diagonal), normal the same style, easy below. A domain's number is
-the mean of the three, the total the mean over domains (arXiv:2410.16184, section 3.4). Every
-cell is the mean over all of its own comparisons; a cell without any is unknown, and so is
-whatever needs it.
-
-Whether the published rules of a chain-of-rubrics judge would have read its texts as we do.
-
-There are two, one for training and one for evaluation, and they differ from each other
-(RM-R1, arXiv:2505.02387); we read every text with one parser.
+We read a chain of rubrics with one parser. The published rules, which differ for training and for
+evaluation (RM-R1, arXiv:2505.02387), are counted beside it where they read a text otherwise.
 """
 
 import math
@@ -132,7 +124,11 @@ def pair_measures(
             [right for pair, orders in whole if (right := _pooled(pair, orders)) is not None]
         ),
         picks_first=share_of(
-            [c.winner == _shown_first(c) for c in comparisons if c.winner in ("first", "second")]
+            [
+                c.winner == ("second" if c.swapped else "first")
+                for c in comparisons
+                if c.winner in ("first", "second")
+            ]
         ),
         ties=share_of([c.winner == "tie" for c in comparisons]),
         unparsed=share_of([c.winner is None for c in comparisons]),
@@ -195,10 +191,6 @@ def _pooled(pair: LabelledPair, orders: Orders) -> bool | None:
         return None
     mean = sum(shares) / len(shares)
     return mean > 0.5 if pair.better == "first" else mean < 0.5
-
-
-def _shown_first(comparison: LabelledComparison) -> str:
-    return "second" if comparison.swapped else "first"
 
 
 class ClassAgreement(Value):
@@ -445,15 +437,14 @@ def published_rules(
 ) -> PublishedRules | None:
     """Over the comparisons whose text is known; None where there is none."""
     by_id = {pair.id: pair for pair in pairs}
-    texts = [(c.text, _better(by_id[c.pair], c.swapped)) for c in comparisons if c.text]
+    texts: list[tuple[str, Side]] = [
+        (c.text, "A" if (by_id[c.pair].better == "first") != c.swapped else "B")
+        for c in comparisons
+        if c.text
+    ]
     if not texts:
         return None
     return PublishedRules(
         reward=share_of([reward(text, b) == published_reward(text, b) for text, b in texts]),
         evaluation=share_of([verdict_of(text) == published_verdict(text) for text, _ in texts]),
     )
-
-
-def _better(pair: LabelledPair, swapped: bool) -> Side:
-    """The letter under which the better answer was shown."""
-    return "A" if (pair.better == "first") != swapped else "B"

@@ -1,6 +1,6 @@
-"""All that one evaluation found, as one value.
+"""All that one evaluation found, as one value, and its shares as one figure.
 
-Shares as one figure: a bar each, with its 95% interval. Plain SVG, without a library.
+The figure has a bar for each share, with its 95% interval: plain SVG, without a library.
 """
 
 from collections.abc import Sequence

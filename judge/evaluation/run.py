@@ -1,24 +1,18 @@
-"""Judges of scores, asked which of two answers is better: the higher score wins.
+"""A judge shown labelled pairs, in one order or in both, or labelled answers item by item.
 
-Each answer becomes a run of its own that holds an answer and nothing else. How sure the judge
-is of the first (`first_share`) is then 0.5 plus half the difference of the scores.
+Judges of scores are asked which of two answers is better: the higher score wins. Each answer
+becomes a run of its own that holds an answer and nothing else. How sure the judge is of the first
+(`first_share`) is then 0.5 plus half the difference of the scores.
 
-A judge shown labelled pairs, in one order or in both.
-
-A checklist judge shown answers: each item of each becomes a mark.
-
-Each kind of judge over an open model, as one that says which of two answers is better.
-
-Verdicts kept in a file as they come, so that an evaluation that was ended goes on.
-
-One JSON line a verdict. A last line without its end was cut by a kill and is dropped. A file
-belongs to one judge: verdicts of two would be counted as one.
+Verdicts are kept in a file as they come, one JSON line each, so that an evaluation that was ended
+goes on. A last line without its end was cut by a kill and is dropped. A file belongs to one judge:
+verdicts of two would be counted as one.
 """
 
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -53,7 +47,6 @@ from rubricem.memory.schema import (
     Decoding,
     Segment,
     Stage,
-    StageScore,
     Status,
     Trajectory,
     TrajectoryGroup,
@@ -70,13 +63,10 @@ class GroupComparer:
 
     def __init__(self, judge: InnerJudge, *, keep: bool = False) -> None:
         self._judge = judge
+        self.name = judge.name
         self._keep = keep
         self._buffers: dict[str, RubricBuffer] = {}
         self._making: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-
-    @property
-    def name(self) -> str:
-        return self._judge.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         runs = answers_alone(question, first, second)
@@ -86,7 +76,7 @@ class GroupComparer:
         except RubricemError as error:
             return no_preference(error)
         usage = sum((j.usage for j in judged.judgements), judged.usage)
-        answers = [_answer(judgement.stages) for judgement in judged.judgements]
+        answers = [s for j in judged.judgements for s in j.stages if s.stage is Stage.ANSWER]
         scores = [answer.score for answer in answers if answer.score is not None]
         if len(scores) < len(answers):
             said = [answer.unscored_reason for answer in answers if answer.score is None]
@@ -109,10 +99,7 @@ class RelativeComparer:
 
     def __init__(self, reader: AttemptReader) -> None:
         self._reader = reader
-
-    @property
-    def name(self) -> str:
-        return self._reader.name
+        self.name = reader.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         if first.strip() == second.strip():
@@ -160,11 +147,9 @@ def answer_alone(question: str, answer: str, name: str) -> Trajectory:
     )
 
 
-def _answer(stages: Sequence[StageScore]) -> StageScore:
-    return next(score for score in stages if score.stage is Stage.ANSWER)
-
-
 Item = TypeVar("Item")
+Outcome = TypeVar("Outcome")
+Told = TypeVar("Told", LabelledComparison, LabelledMark)
 Orders = Literal["both", "one"]
 """`both`: each pair twice; `one`: each once, in an order drawn from the seed"""
 Task = tuple[LabelledPair, bool]
@@ -182,7 +167,11 @@ def tasks_of(
     shown = [
         (pair, swapped)
         for pair in pairs
-        for swapped in ((False, True) if orders == "both" else (_drawn(pair, seed),))
+        for swapped in (
+            (False, True)
+            if orders == "both"
+            else (random.Random(f"{seed}\0{pair.id}").random() < 0.5,)
+        )
     ]
     return [(pair, swapped) for pair, swapped in shown if (pair.id, swapped) not in known]
 
@@ -197,16 +186,26 @@ async def compare_all(
 
     A judge that fails is a comparison without a winner; what else is raised ends all.
     """
+    return await _each(tasks, lambda task: shown(comparer, *task), at_once, on_done)
+
+
+async def _each(
+    items: Sequence[Item],
+    work: Callable[[Item], Awaitable[Outcome]],
+    at_once: int,
+    on_done: Callable[[Outcome], None],
+) -> list[Outcome]:
+    """What comes of each item, in their order, with so many worked on at once."""
     places = asyncio.Semaphore(at_once)
 
-    async def compare(pair: LabelledPair, swapped: bool) -> LabelledComparison:
+    async def one(item: Item) -> Outcome:
         async with places:
-            comparison = await shown(comparer, pair, swapped)
-        on_done(comparison)
-        return comparison
+            outcome = await work(item)
+        on_done(outcome)
+        return outcome
 
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(compare(*task)) for task in tasks]
+        running = [group.create_task(one(item)) for item in items]
     return [task.result() for task in running]
 
 
@@ -241,10 +240,6 @@ def sample(listed: Sequence[Item], limit: int | None, seed: int) -> list[Item]:
     return [listed[i] for i in sorted(random.Random(seed).sample(range(len(listed)), limit))]
 
 
-def _drawn(pair: LabelledPair, seed: int) -> bool:
-    return random.Random(f"{seed}\0{pair.id}").random() < 0.5
-
-
 Checkable = LabelledCriterion | ListedAnswer
 
 
@@ -264,17 +259,8 @@ async def mark_all(
     on_done: Callable[[Sequence[LabelledMark]], None],
 ) -> list[LabelledMark]:
     """The marks of each answer, in order; `on_done` is told those of one as they come."""
-    places = asyncio.Semaphore(at_once)
-
-    async def check(answer: Checkable) -> list[LabelledMark]:
-        async with places:
-            marks = await _marks(checker, answer)
-        on_done(marks)
-        return marks
-
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(check(answer)) for answer in answers]
-    return [mark for task in running for mark in task.result()]
+    found = await _each(answers, lambda answer: _marks(checker, answer), at_once, on_done)
+    return [mark for marks in found for mark in marks]
 
 
 async def _marks(checker: ItemChecker, answer: Checkable) -> list[LabelledMark]:
@@ -304,28 +290,13 @@ def comparer_of(kind: ComparerKind, model: JudgeModel, chain: ChainForm | None =
     """
     if kind == "pairwise":
         return pair_comparer(model, chain)
-    return _COMPARERS[kind](model)
-
-
-def _stage(model: JudgeModel) -> Comparer:
-    return GroupComparer(stage_judge(model))
-
-
-def _relative(model: JudgeModel) -> Comparer:
+    if kind == "checklist":
+        return GroupComparer(checklist_judge(model), keep=True)
+    if kind == "stage":
+        return GroupComparer(stage_judge(model))
     if isinstance(model, LocalModel):
         return RelativeComparer(ChoiceAttemptReader(model))
     return RelativeComparer(ChatAttemptReader(model))
-
-
-def _checklist(model: JudgeModel) -> Comparer:
-    return GroupComparer(checklist_judge(model), keep=True)
-
-
-_COMPARERS: Mapping[ComparerKind, Callable[[JudgeModel], Comparer]] = {
-    "stage": _stage,
-    "relative": _relative,
-    "checklist": _checklist,
-}
 
 
 class VerdictFile:
@@ -337,19 +308,11 @@ class VerdictFile:
 
     def comparisons(self, pairs: Sequence[LabelledPair]) -> list[LabelledComparison]:
         """What was kept before. Raises SettingsError for a file of another judge or data."""
-        if self._path is None or not self._whole_lines(self._path):
-            return []
-        kept = read_comparisons(self._path, pairs)
-        self._check({comparison.judge for comparison in kept})
-        return kept
+        return self._kept(lambda path: read_comparisons(path, pairs))
 
     def marks(self, items: Iterable[str]) -> list[LabelledMark]:
         """Likewise for marks of the items with these ids."""
-        if self._path is None or not self._whole_lines(self._path):
-            return []
-        kept = read_marks(self._path, items)
-        self._check({mark.judge for mark in kept})
-        return kept
+        return self._kept(lambda path: read_marks(path, items))
 
     def add(self, verdict: LabelledComparison | LabelledMark) -> None:
         """Write one down, under the judge's name."""
@@ -371,10 +334,14 @@ class VerdictFile:
                 path.write_bytes(whole)
         return bool(whole.strip())
 
-    def _check(self, judges: set[str]) -> None:
-        if others := sorted(judges - {self.judge}):
+    def _kept(self, read: Callable[[Path], list[Told]]) -> list[Told]:
+        if self._path is None or not self._whole_lines(self._path):
+            return []
+        kept = read(self._path)
+        if others := sorted({verdict.judge for verdict in kept} - {self.judge}):
             raise SettingsError(
                 f"{self._path} holds verdicts of {others[0] or 'an unnamed judge'}, "
                 f"not of {self.judge}.",
                 "Name another file by --out; to count what it holds, use --recorded.",
             )
+        return kept

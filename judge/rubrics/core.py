@@ -8,23 +8,20 @@
 the hooks, in that order for every rubric, and keeps the score in `last_score`. A rubric that
 is put in an attribute is a child under that name until something else takes its place.
 
-Rubrics made of rubrics: in turn, behind a threshold, weighed together, or merely kept.
+Rubrics are made of rubrics: in turn, behind a threshold, weighed together, or merely kept. A `Gate`
+inside a `WeightedSum` takes away its own share alone; what is to stop everything stands before it:
+`Sequential(Gate(a), WeightedSum([b, c], [0.7, 0.3]))`. NaN, an unknown score, makes unknown what
+depends on it.
 
-A `Gate` inside a `WeightedSum` takes away its own share alone; what is to stop everything
-stands before it: `Sequential(Gate(a), WeightedSum([b, c], [0.7, 0.3]))`. NaN, an unknown
-score, makes unknown what depends on it.
+The score of a `TrajectoryRubric` comes at the end of an episode, and is shared among its steps. An
+episode ends with an observation whose `done` is true. The step after that begins the next one. The
+trajectory is kept in memory as it was given: what lies on a GPU stays there.
 
-Rubrics whose score comes at the end of an episode, and how it is shared among its steps.
-
-An episode ends with an observation whose `done` is true. The step after that begins the next
-one. The trajectory is kept in memory as it was given: what lies on a GPU stays there.
-
-One way to write code that waits only where something has to be waited for.
-
-`Steps` is a generator that yields what it has to wait for and is sent its outcome. `run` takes
-it to its end at once if it yields nothing; otherwise it stops at the first wait and gives a
-coroutine for the rest. Nothing is started twice, and nothing is left behind unawaited: a
-generator that is dropped closes what it was about to wait for.
+Code waits only where something has to be waited for. `Steps` is a generator that yields what it has
+to wait for and is sent its outcome. `run` takes it to its end at once if it yields nothing;
+otherwise it stops at the first wait and gives a coroutine for the rest. Nothing is started twice,
+and nothing is left behind unawaited: a generator that is dropped closes what it was about to wait
+for.
 """
 
 import asyncio
@@ -107,8 +104,6 @@ async def _rest(steps: Steps, waiting: Awaitable[Any]) -> Score:
     except StopIteration as end:
         return Score(end.value)
 
-
-__all__ = ["Hook", "PreHook", "Rubric", "Score"]
 
 PreHook = Callable[["Rubric", Any, Any], Any]
 """(rubric, action, observation); what it returns is waited for if need be, and not used"""

@@ -1,19 +1,14 @@
-"""Clients for a judge that asks a language model: OpenAI-compatible, or one of our chat models.
+"""A rubric whose score a language model writes, and the clients that ask for it.
 
-Each counts what it used, also for calls that failed. They hold no cache and no limit on how
-many calls are in flight; a `ChatClient` has the limits and retries of the model it stands on.
-Whoever scores with them can have what an `LLMJudge` asks pass through something that keeps the
-replies: `asking_through`.
+The clients are OpenAI-compatible, or one of our chat models. Each counts what it used, also for
+calls that failed. They hold no cache and no limit on how many calls are in flight; a `ChatClient`
+has the limits and retries of the model it stands on. Whoever scores with them can have what an
+`LLMJudge` asks pass through something that keeps the replies: `asking_through`.
 
-A rubric whose score a language model writes.
-
-The template holds {action} and {observation}. Without a pattern of one's own the reply is read
-as people write scores: with a sign, a percent sign, a denominator, a decimal comma.
-
-The score that a judge's plain words hold: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`.
-
-The first number counts, unless one stands right after the word score, rating, grade or reward:
-then the first of those. A denominator or a percent sign divides it.
+The template holds {action} and {observation}. Without a pattern of one's own the reply is read as
+people write scores: `Score: 0.8`, `8/10`, `7 out of 10`, `40 %`, `0,7`. The first number counts,
+unless one stands right after the word score, rating, grade or reward: then the first of those. A
+denominator or a percent sign divides it.
 """
 
 import copy

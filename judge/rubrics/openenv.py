@@ -6,7 +6,7 @@ were registered.
 """
 
 import inspect
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -24,7 +24,10 @@ def to_openenv(rubric: Rubric, *, waits: bool | None = None) -> Any:
     if isinstance(rubric, FromOpenEnv):
         return rubric.theirs
     plain, waiting = _outward_classes()
-    return (waiting if (_waits(rubric) if waits is None else waits) else plain)(rubric)
+    if waits is None:
+        every = (rubric, *rubric.rubrics())
+        waits = any(inspect.iscoroutinefunction(one.forward) for one in every)
+    return (waiting if waits else plain)(rubric)
 
 
 def from_openenv(theirs: Any) -> Rubric:
@@ -67,15 +70,6 @@ class FromOpenEnv(Rubric):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.theirs.load_state_dict(dict(state))
-
-
-def _waits(rubric: Rubric) -> bool:
-    return any(inspect.iscoroutinefunction(one.forward) for one in _all(rubric))
-
-
-def _all(rubric: Rubric) -> Iterator[Rubric]:
-    yield rubric
-    yield from rubric.rubrics()
 
 
 @cache

@@ -13,22 +13,14 @@ far: asked at one, the bank answers as it stood then, so that all the groups of 
 the same; only what was removed is gone from all of them. A bank without items, or one that knows
 all that is asked for by the question's own words, loads neither Chroma nor an embedding model.
 
-A bank in numbers, without loading a model or Chroma.
+A snapshot, for a training checkpoint or a backup, is a folder with `snapshot.json` (the bank's id,
+its generation, the journal's length in bytes) and copies of both journals; what is derived is not
+copied. What a person removed since stays removed when the bank goes back to it; the snapshot
+itself still has its text.
 
-Copies of a bank, for a training checkpoint or a backup, and the way back from one.
-
-    snapshot.json    the bank's id, its generation, the journal's length in bytes
-    journal.jsonl    the events up to that generation
-    uses.jsonl       the uses by then
-
-The catalogue and the index are derived and are not copied. What a person removed since a snapshot
-stays removed when the bank goes back to it; the snapshot itself still has its text.
-
-Merging another bank's reflections into a bank.
-
-For one question the pinned one wins, else the higher reflection score, else the later one; the
-loser goes to the history. One that stands in quarantine meets nobody: it waits there. What a
-person removed from the bank stays away, unless it is asked for.
+Where another bank's reflections are merged in, the pinned one of a question wins, else the higher
+reflection score, else the later one; the loser goes to the history. One that stands in quarantine
+meets nobody: it waits there. What a person removed stays away, unless it is asked for.
 """
 
 import asyncio
@@ -54,7 +46,7 @@ from rubricem.memory.bank.events import (
 )
 from rubricem.memory.bank.store import BankStore, BankUses, blanked
 from rubricem.memory.bank.vectors import (
-    BankSearch,
+    BankIndex,
     Chroma,
     ServerChroma,
     embedder_of,
@@ -309,7 +301,7 @@ class RubricBank:
         self.server = server
         self._store = BankStore(self.folder)
         self._open_embedder = open_embedder
-        self._opened: BankSearch | None = None
+        self._opened: BankIndex | None = None
         self._opening = asyncio.Lock()
 
     async def put(self, reflection: Reflection) -> bool:
@@ -449,7 +441,7 @@ class RubricBank:
         """Make the catalogue and the embeddings again, with the embedder of this bank."""
         search = await self._search()
         await asyncio.to_thread(self._store.catalogue.drop)
-        await asyncio.to_thread(search.index.rebuild)
+        await asyncio.to_thread(search.rebuild)
 
     async def snapshot(self, folder: Path) -> int:
         """Copy what cannot be derived into a folder; returns the generation."""
@@ -471,7 +463,7 @@ class RubricBank:
         """Whether there is anything to be found by meaning."""
         return k > 0 and await asyncio.to_thread(self._store.has_others, key, generation)
 
-    async def _search(self) -> BankSearch:
+    async def _search(self) -> BankIndex:
         if self._open_embedder is None:
             raise SettingsError(
                 "The bank was opened without an embedding model, so it cannot be searched.",
@@ -482,7 +474,7 @@ class RubricBank:
             if self._opened is None:
                 embedder = await self._open_embedder()
                 chroma = await asyncio.to_thread(self._chroma)
-                self._opened = BankSearch(self._store, embedder, chroma)
+                self._opened = BankIndex(self._store, embedder, chroma)
         return self._opened
 
     def _chroma(self) -> Chroma:

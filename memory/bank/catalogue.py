@@ -1,12 +1,5 @@
 """The bank's catalogue: where everything stands in the journal, in SQLite.
 
-It follows the journal from the byte where it stopped, so that a bank of a hundred thousand items
-answers by question, id and generation without reading it. It holds no text, is derived, and
-is made again where it is damaged or does not fit the journal, in memory where it cannot be
-written. Blocking, and for one thread at a time; other processes may use the file at once.
-
-The tables of the bank's catalogue, and how they follow the journal.
-
 - versions: one row per reflection, its place in the journal and its standing now
 - spans: the generations in which a version was the bank's live word, since <= g < until
 - questions: one row per question, numbered by its first generation, with a digest of all
@@ -14,11 +7,14 @@ The tables of the bank's catalogue, and how they follow the journal.
 - removals: ids of what was removed, the key of its words, whether no run may bring these again
 - place: how far the journal was followed, and what its last line there says
 
-The rules of a bank: which reflection is its word on a question after each event.
+It follows the journal from the byte where it stopped, so that a bank of a hundred thousand items
+answers by question, id and generation without reading it. It holds no text, is derived, and
+is made again where it is damaged or does not fit the journal, in memory where it cannot be
+written. Blocking, and for one thread at a time; other processes may use the file at once.
 
-At most one version of a question stands. A new one replaces the one that stood, unless it is
-in quarantine, came only for the history, or meets one that a person pinned. An edited version
-takes the place of the one that was edited, and what was decided about it.
+Its rules: at most one version of a question stands. A new one replaces the one that stood, unless
+it is in quarantine, came only for the history, or meets one that a person pinned. An edited
+version takes the place of the one that was edited, and what was decided about it.
 """
 
 import hashlib

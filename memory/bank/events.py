@@ -1,22 +1,19 @@
 """The bank's journal: every event of the bank, one fsynced JSON line each.
 
-It is the truth of the rubric bank; whatever else there is of it can be built again from here.
-Line n makes generation n. Several processes may share the file: who writes holds its lock, and
-what others have written is read on. A last line cut by a crash was never acknowledged to
-anybody: readers pass over it and the next append removes it.
-
-What is removed is blanked in a copy that takes the journal's place, with spaces to its old
-length, so that the other lines stay where they are.
-
-What can happen to a bank: the lines of its journal.
-
     {"event": "put", "reflection": {...}}             one more reflection
     {"event": "blank", "id": ..., "key": ...}         where a put stood whose text was removed
     {"event": "pin", "id": ..., "on": true}           also disable, release and remove
 
-A removal or release says by a hash of what words it is about: those of a removed reflection come
-back under no other id, until a person brings them in, writes them or releases them.
-A line of the first version is a bare reflection, which is a put.
+It is the truth of the rubric bank; whatever else there is of it can be built again from here.
+Line n makes generation n; one of the first version is a bare reflection, which is a put. Several
+processes may share the file: who writes holds its lock, and what others have written is read on.
+A last line cut by a crash was never acknowledged to anybody: readers pass over it and the next
+append removes it.
+
+What is removed is blanked in a copy that takes the journal's place, with spaces to its old
+length, so that the other lines stay where they are. A removal or release says by a hash of what
+words it is about: those of a removed reflection come back under no other id, until a person brings
+them in, writes them or releases them.
 """
 
 import fcntl

@@ -1,10 +1,8 @@
-"""The bank on disk: its journal and its catalogue as one, blocking.
+"""The bank on disk: its journal, its catalogue and its uses as one, blocking.
 
 It is used from worker threads, which take turns; other processes may use the folder at once.
 
-A bank's items put together: the reflection, its standing, and who had a hand in it.
-
-Which runs were given which items, and how these runs were scored.
+The uses say which runs were given which items, and how these runs were scored:
 
     {"trajectory": ..., "ids": [...], "question": sha256}    items were put before its question
     {"trajectory": ..., "mean": 0.7}                         its mean stage score, in [0, 1]
@@ -226,7 +224,11 @@ class BankStore:
                     f"The reflection {identifier} is in quarantine.",
                     f"Read it, then: rubricem bank release {identifier}",
                 )
-            if _is_so(version, decision, on):
+            if decision == "release":
+                is_so = not version.quarantined
+            else:
+                is_so = on == (version.pinned if decision == "pin" else version.disabled)
+            if is_so:
                 return
             event = Decided(event=decision, id=identifier, on=on)
             if decision == "release":
@@ -395,9 +397,3 @@ def blanked(line: bytes) -> bytes:
     event = event_of(line)
     assert not isinstance(event, Decided), "only what was put has a text"
     return line_of(Blank.of(event)).rstrip(b"\n").ljust(len(line) - 1) + b"\n"
-
-
-def _is_so(version: Version, decision: Decision, on: bool) -> bool:
-    if decision == "release":
-        return not version.quarantined
-    return on == (version.pinned if decision == "pin" else version.disabled)

@@ -3,40 +3,25 @@
 It is derived from the bank's journal and may be deleted at any time. It has a vector for each
 question, whatever became of the reflections on it, and no text. The collection's metadata say how
 far it has followed the bank (generation), the digest of the questions up to there, and whose
-vectors it holds. It stays open between queries; who is behind catches up under a lock.
+vectors it holds. It stays open between queries; who is behind catches up under a lock. Similarity
+is the inner product of unit vectors: the cosine, in [-1, 1].
 
-Similarity is the inner product of unit vectors: the cosine, in [-1, 1].
+It knows nothing of generations: more is asked of it than is wanted, the catalogue says what of it
+is live, and where too little is left more is asked. What is recalled together teaches once: of two
+items about the same question the second is passed over, and each next one is near the question
+and unlike what is chosen (maximal marginal relevance, Carbonell and Goldstein, SIGIR 1998).
 
-What the bank's index asks of Chroma, be it in a folder or on a server.
+In a folder it is a persistent Chroma and a mark beside it, which says where the vectors are, and
+whose. Chroma does not show an open client what another process has written, so the mark changes
+with every writing, and who sees another mark opens the folder again. Within one process Chroma
+shares what it has open by path; so do we, once for each folder. Chroma's native code may crash on
+damaged files and take the process with it: it is written down that a folder is being opened, and
+where that was not undone twice, the folder is given up. A collection that is made anew gets a
+folder of its own, and the mark then names that one: Chroma remembers a folder that it failed to
+open for as long as the process lives.
 
-The bank's vectors in a folder: a persistent Chroma, and a mark beside it.
-
-Chroma does not show an open client what another process has written, so the mark changes with
-every writing, and who sees another mark opens the folder again. Within one process Chroma shares
-what it has open by path; so do we, once for each folder.
-
-Chroma's native code may crash on damaged files and take the process with it. So it is written down
-that a folder is being opened, and where that was not undone twice, the folder is given up.
-
-A collection that is made anew gets a folder of its own, and the mark then names that one: Chroma
-remembers a folder that it failed to open for as long as the process lives.
-
-The bank's vectors on a Chroma server, in a collection with the bank's own name.
-
-The mark beside the bank's index: where its vectors are, and whose.
-
-It changes with every writing, so that other processes see that they have to look again.
-
-Looking a question up by meaning, as the bank stood at a generation.
-
-The index holds every question and knows nothing of generations: more is asked of it than is
-wanted, the catalogue says what of it is live, and where too little is left more is asked.
-
-Which of the near questions are worth recalling together.
-
-Two items about the same question teach once, so the second is passed over; of the others each
-next one is near the question and unlike what is chosen (maximal marginal relevance, Carbonell
-and Goldstein, SIGIR 1998).
+On a Chroma server it is a collection with the bank's own name. Both ways stand in this one module,
+since what the index asks of them is made to the measure of what they can break.
 """
 
 import fcntl
@@ -190,8 +175,14 @@ _PROBES = 16
 """vectors that are looked at when an index is opened"""
 
 
+FETCHED = 16
+"""candidates for what is recalled; also the least that is asked of the index"""
+_WIDER = 4
+"""how many times more is asked where too little was left"""
+
+
 class BankIndex:
-    """Nearest questions of a bank. Blocking: call it from a worker thread.
+    """Searches one bank with one embedder. Blocking: call it from a worker thread.
 
     Raises SettingsError where the vectors are another embedder's, StoreError where they cannot
     be had, and what the embedder raises.
@@ -199,10 +190,49 @@ class BankIndex:
 
     def __init__(self, store: BankStore, embedder: Embedder, chroma: Chroma) -> None:
         self._store = store
-        self._embedder = embedder
+        self.embedder = embedder
         self._chroma = chroma
 
-    def nearest(self, vector: NDArray[np.float32], count: int) -> list[Near]:
+    def nearest(
+        self, text: str, k: int, floor: float, generation: int, besides: str = ""
+    ) -> list[Match]:
+        """The k nearest live items; `besides`: the key of a question that is left out."""
+        vector = self.embedder.embed([text], query=True)[0]
+        near, live = self._live(vector, k, floor, generation, besides)
+        return self._matches(near[:k], live)
+
+    def diverse(
+        self, question: str, k: int, floor: float, generation: int, own: bool
+    ) -> list[Match]:
+        """At most k live items on other questions, no two of them about the same one."""
+        vector = self.embedder.embed([question], query=True)[0]
+        near, live = self._live(vector, FETCHED, floor, generation, question_key(question))
+        chosen = [self.embedder.embed([question])[0]] if own else []
+        return self._matches(diverse(near, k, chosen), live)
+
+    def _live(
+        self, vector: Any, count: int, floor: float, generation: int, besides: str
+    ) -> tuple[list[Near], dict[int, Version]]:
+        """The nearest `count` live questions that reach the floor, and their versions."""
+        asked = max(count, FETCHED)
+        while True:
+            found = self.near(vector, asked)
+            with self._store.lock:
+                live = self._store.catalogue.shown_among([n.number for n in found], generation)
+            near = [
+                n
+                for n in found
+                if n.similarity >= floor and n.number in live and live[n.number].key != besides
+            ]
+            if len(near) >= count or len(found) < asked or found[-1].similarity < floor:
+                return near[:count], live
+            asked *= _WIDER
+
+    def _matches(self, near: Sequence[Near], live: dict[int, Version]) -> list[Match]:
+        read = [(self._store.read(live[n.number]), n.similarity) for n in near]
+        return [Match(reflection, s) for reflection, s in read if reflection is not None]
+
+    def near(self, vector: NDArray[np.float32], count: int) -> list[Near]:
         """The nearest questions, the nearest first; `vector` is a unit vector (d,)."""
         with self._chroma.lock:
             # Opening it again is tried before it is made again.
@@ -276,7 +306,7 @@ class BankIndex:
     def _up_to_date(self) -> bool:
         """Whether every question of the bank is in what is open."""
         chroma = self._chroma
-        same = not chroma.stale() and chroma.embedder == self._embedder.name
+        same = not chroma.stale() and chroma.embedder == self.embedder.name
         return same and chroma.at >= self._store.changed()
 
     def _prove(self, collection: Any) -> None:
@@ -296,11 +326,11 @@ class BankIndex:
         at = held.get("generation", -1)
         if not 0 <= at <= self._store.generation() or held.get("digest") != self._store.digest(at):
             return False
-        if at and held.get("embedder") != self._embedder.name:
+        if at and held.get("embedder") != self.embedder.name:
             # It was opened without harm: a refusal is no crash, however often it comes.
             self._chroma.proved()
             raise SettingsError(
-                f"The bank was indexed by {held.get('embedder')}, not by {self._embedder.name}.",
+                f"The bank was indexed by {held.get('embedder')}, not by {self.embedder.name}.",
                 "Use that embedder, or have the bank embedded again: rubricem bank rebuild",
             )
         return True
@@ -309,7 +339,7 @@ class BankIndex:
         at = collection.metadata["generation"]
         generation, new, gone = self._store.changes(at)
         if new or gone:
-            self._chroma.writing(self._embedder.name)
+            self._chroma.writing(self.embedder.name)
         if gone:
             collection.delete(ids=[str(number) for number in gone])
         for start in range(0, len(new), _BATCH):
@@ -318,7 +348,7 @@ class BankIndex:
             collection.modify(metadata=self._position(batch[-1].number))
         if new or gone:
             collection.modify(metadata=self._position(generation))
-        self._chroma.at, self._chroma.embedder = generation, self._embedder.name
+        self._chroma.at, self._chroma.embedder = generation, self.embedder.name
 
     def _add(self, collection: Any, batch: Sequence[BankQuestion]) -> None:
         texts = {question.number: self._store.question(question) for question in batch}
@@ -331,11 +361,11 @@ class BankIndex:
 
     def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32]:
         starts = range(0, len(texts), _EMBEDDED)
-        return np.vstack([self._embedder.embed(texts[s : s + _EMBEDDED]) for s in starts])
+        return np.vstack([self.embedder.embed(texts[s : s + _EMBEDDED]) for s in starts])
 
     def _position(self, generation: int) -> dict[str, Any]:
         digest = self._store.digest(generation)
-        return {"generation": generation, "digest": digest, "embedder": self._embedder.name}
+        return {"generation": generation, "digest": digest, "embedder": self.embedder.name}
 
     @contextmanager
     def _locked(self, kind: int) -> Iterator[None]:
@@ -591,57 +621,3 @@ class ServerChroma:
             )
             self._client._server._session.timeout = _SECONDS
         return self._client
-
-
-FETCHED = 16
-"""candidates for what is recalled; also the least that is asked of the index"""
-_WIDER = 4
-"""how many times more is asked where too little was left"""
-
-
-class BankSearch:
-    """Searches one bank with one embedder. Blocking: call it from a worker thread."""
-
-    def __init__(self, store: BankStore, embedder: Embedder, chroma: Chroma) -> None:
-        self.index = BankIndex(store, embedder, chroma)
-        self._store = store
-        self.embedder = embedder
-
-    def nearest(
-        self, text: str, k: int, floor: float, generation: int, besides: str = ""
-    ) -> list[Match]:
-        """The k nearest live items; `besides`: the key of a question that is left out."""
-        vector = self.embedder.embed([text], query=True)[0]
-        near, live = self._live(vector, k, floor, generation, besides)
-        return self._matches(near[:k], live)
-
-    def diverse(
-        self, question: str, k: int, floor: float, generation: int, own: bool
-    ) -> list[Match]:
-        """At most k live items on other questions, no two of them about the same one."""
-        vector = self.embedder.embed([question], query=True)[0]
-        near, live = self._live(vector, FETCHED, floor, generation, question_key(question))
-        chosen = [self.embedder.embed([question])[0]] if own else []
-        return self._matches(diverse(near, k, chosen), live)
-
-    def _live(
-        self, vector: Any, count: int, floor: float, generation: int, besides: str
-    ) -> tuple[list[Near], dict[int, Version]]:
-        """The nearest `count` live questions that reach the floor, and their versions."""
-        asked = max(count, FETCHED)
-        while True:
-            found = self.index.nearest(vector, asked)
-            with self._store.lock:
-                live = self._store.catalogue.shown_among([n.number for n in found], generation)
-            near = [
-                n
-                for n in found
-                if n.similarity >= floor and n.number in live and live[n.number].key != besides
-            ]
-            if len(near) >= count or len(found) < asked or found[-1].similarity < floor:
-                return near[:count], live
-            asked *= _WIDER
-
-    def _matches(self, near: Sequence[Near], live: dict[int, Version]) -> list[Match]:
-        read = [(self._store.read(live[n.number]), n.similarity) for n in near]
-        return [Match(reflection, s) for reflection, s in read if reflection is not None]

@@ -87,10 +87,10 @@ def indexed(folder: Path, held: int | None = None) -> BankIndex:
 def test_where_the_graph_misses_some_all_are_compared(tmp_path: Path):
     index = indexed(tmp_path)
     vector = WordEmbedder().embed(["cache"])[0]
-    found = index.nearest(vector, 16)
+    found = index.near(vector, 16)
     assert [near.number for near in found] == list(range(1, 17))
     np.testing.assert_allclose([near.similarity for near in found], 1.0, atol=1e-6)
-    apart = index.nearest(vector, 30)[-1]
+    apart = index.near(vector, 30)[-1]
     assert (apart.number, round(apart.similarity, 4)) == (21, 0.0)
     np.testing.assert_allclose(apart.vector, WordEmbedder().embed(["heap"])[0], atol=1e-6)
 
@@ -98,7 +98,7 @@ def test_where_the_graph_misses_some_all_are_compared(tmp_path: Path):
 def test_where_the_vectors_themselves_are_missing_it_is_told(tmp_path: Path):
     index = indexed(tmp_path, held=5)
     with pytest.raises(StoreError, match="it finds 5 of the bank's questions"):
-        index.nearest(WordEmbedder().embed(["cache"])[0], 16)
+        index.near(WordEmbedder().embed(["cache"])[0], 16)
 
 
 def near(number: int, similarity: float, *vector: float) -> Near:
