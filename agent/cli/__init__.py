@@ -24,6 +24,7 @@ from rubricem.memory.text import printable
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 DEBUG_VARIABLE = "RUBRICEM_DEBUG"
+OUR_FAULT = "This is a fault of rubricem itself; --debug shows where, please report it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +127,12 @@ def _errors_told(ctx: click.Context) -> Iterator[None]:
         if os.environ.get(DEBUG_VARIABLE, "0") not in ("", "0") or ctx.meta.get(DEBUG_VARIABLE):
             traceback.print_exception(error)
         known = _known_error(error)
+        if known is not None:
+            told = "\n".join(filter(None, (f"error: {known}", known.remedy)))
+        else:
+            told = f"error: {type(error).__name__}: {error}\n{OUR_FAULT}"
         # A file's columns or a server's models may stand in it.
-        click.echo(printable(_told(known or error)), err=True)
+        click.echo(printable(told), err=True)
         ctx.exit(MISUSED if isinstance(known, SettingsError) else FAILED)
 
 
@@ -138,15 +143,6 @@ def _known_error(error: BaseException) -> RubricemError | None:
     if isinstance(error, BaseExceptionGroup):
         return next((known for e in error.exceptions if (known := _known_error(e))), None)
     return None
-
-
-def _told(error: Exception) -> str:
-    if isinstance(error, RubricemError):
-        return "\n".join(filter(None, (f"error: {error}", error.remedy)))
-    return (
-        f"error: {type(error).__name__}: {error}\n"
-        "This is a fault of rubricem itself; --debug shows where, please report it."
-    )
 
 
 def _remember_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:

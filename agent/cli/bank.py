@@ -279,32 +279,46 @@ BY = "terminal"
 Change = Callable[[RubricBank, str], Awaitable[None]]
 
 
-@bank.command()
-@IDS
-def pin(identifiers: Sequence[str]) -> None:
-    """Keep reflections: what later runs write on their questions goes to the history."""
-    _decide(identifiers, lambda bank, identifier: bank.pin(identifier, True), "pinned")
+DECISIONS: dict[str, tuple[str, Change, str]] = {
+    "pin": (
+        "pinned",
+        lambda bank, identifier: bank.pin(identifier, True),
+        "Keep reflections: what later runs write on their questions goes to the history.",
+    ),
+    "unpin": (
+        "not pinned",
+        lambda bank, identifier: bank.pin(identifier, False),
+        "Let later runs replace reflections again.",
+    ),
+    "disable": (
+        "disabled",
+        lambda bank, identifier: bank.disable(identifier, True),
+        "Keep reflections from being recalled, until they are enabled again.",
+    ),
+    "enable": (
+        "enabled",
+        lambda bank, identifier: bank.disable(identifier, False),
+        "Let disabled reflections be recalled again.",
+    ),
+}
+"""commands that change one thing: what is said of it, the change, their help"""
 
 
-@bank.command()
-@IDS
-def unpin(identifiers: Sequence[str]) -> None:
-    """Let later runs replace reflections again."""
-    _decide(identifiers, lambda bank, identifier: bank.pin(identifier, False), "not pinned")
+def _decision(done: str, change: Change) -> Callable[[Sequence[str]], None]:
+    """What such a command does to the reflections that it is given."""
+
+    async def decide(identifiers: Sequence[str]) -> None:
+        held = opened()
+        for item in await _all(held, identifiers):
+            await change(held, item.reflection.id)
+            question = one_line(item.reflection.question, 80)
+            click.echo(f"{done}: {item.reflection.id}  {question}")
+
+    return lambda identifiers: asyncio.run(decide(identifiers))
 
 
-@bank.command()
-@IDS
-def disable(identifiers: Sequence[str]) -> None:
-    """Keep reflections from being recalled, until they are enabled again."""
-    _decide(identifiers, lambda bank, identifier: bank.disable(identifier, True), "disabled")
-
-
-@bank.command()
-@IDS
-def enable(identifiers: Sequence[str]) -> None:
-    """Let disabled reflections be recalled again."""
-    _decide(identifiers, lambda bank, identifier: bank.disable(identifier, False), "enabled")
+for _name, (_done, _change, _help) in DECISIONS.items():
+    bank.command(_name, help=_help)(IDS(_decision(_done, _change)))
 
 
 @bank.command()
@@ -364,16 +378,6 @@ def told_of(released: Released) -> str:
     if released.item.disabled:
         return f"released: {identifier}, which is disabled: rubricem bank enable {identifier}"
     return f"released: {identifier}"
-
-
-def _decide(identifiers: Sequence[str], change: Change, done: str) -> None:
-    async def every() -> None:
-        bank = opened()
-        for item in await _all(bank, identifiers):
-            await change(bank, item.reflection.id)
-            click.echo(f"{done}: {item.reflection.id}  {one_line(item.reflection.question, 80)}")
-
-    asyncio.run(every())
 
 
 async def _all(bank: RubricBank, identifiers: Sequence[str]) -> list[BankItem]:

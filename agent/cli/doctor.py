@@ -370,7 +370,12 @@ def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
         checks = [check_python(), fault_of("settings", error)]
     else:
         checks = asyncio.run(run_checks(settings))
-    click.echo(_as_json(settings, checks) if as_json else _as_text(settings, checks))
+    if as_json:
+        works, looked_at = _works(checks), [asdict(check) for check in checks]
+        found = {"works": works, "settings": _rows(settings), "checks": looked_at}
+        click.echo(json.dumps(found, default=str, ensure_ascii=False, indent=2))
+    else:
+        click.echo(_as_text(settings, checks))
     ctx.exit(0 if _works(checks) else 1)
 
 
@@ -401,15 +406,6 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
         name: {"value": shown(getattr(settings, name)), "origin": settings.origin(name)}
         for name in Settings.model_fields
     }
-
-
-def _as_json(settings: Settings | None, checks: list[Check]) -> str:
-    found = {
-        "works": _works(checks),
-        "settings": _rows(settings),
-        "checks": [asdict(check) for check in checks],
-    }
-    return json.dumps(found, default=str, ensure_ascii=False, indent=2)
 
 
 def _as_text(settings: Settings | None, checks: list[Check]) -> str:

@@ -71,6 +71,8 @@ def mcp(http: bool, port: int, **flags: Any) -> None:
         raise SettingsError(
             "The MCP server needs the extra `mcp`.", 'Install it: pip install "rubricem[mcp]"'
         )
-    from rubricem.agent.mcp.server import run
+    from rubricem.agent.mcp.server import HOST, run
+    from rubricem.agent.serve.security import bound
 
-    run(load_settings(flags), port if http else None)
+    settings = load_settings(flags)
+    run(settings, bound(HOST, port) if http else None)

@@ -7,6 +7,7 @@ One MCP server from its settings to its end: on standard input and output, or on
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Literal
@@ -31,7 +32,6 @@ from rubricem.agent.mcp.workbench import (
     Workbench,
 )
 from rubricem.agent.research.setup import decoding_of, settled, with_default_source
-from rubricem.agent.serve.security import bound
 from rubricem.agent.settings import Settings, choose_policy
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import AnswerFormat
@@ -180,12 +180,11 @@ async def run_stdio(settings: Settings) -> None:
         await server.run_stdio_async()
 
 
-async def run_http(settings: Settings, port: int) -> None:
-    """Serve at /mcp on this machine alone, until ^C.
+async def run_http(settings: Settings, listening: socket.socket) -> None:
+    """Serve at /mcp, on a socket of this machine alone, until ^C.
 
     Requests under another host's name, and those of a page of another site, are refused.
     """
-    listening = bound(HOST, port)
     async with Workbench(await _ready(settings), _tell) as bench:
         app = server_of(bench).streamable_http_app(
             streamable_http_path=PATH, transport_security=security()
@@ -226,6 +225,6 @@ def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def run(settings: Settings, port: int | None) -> None:
-    """Serve by HTTP on a port (0: any free one), or by standard input and output where None."""
-    asyncio.run(run_stdio(settings) if port is None else run_http(settings, port))
+def run(settings: Settings, listening: socket.socket | None) -> None:
+    """Serve by HTTP on a socket that is bound to `HOST`, or by standard input and output."""
+    asyncio.run(run_stdio(settings) if listening is None else run_http(settings, listening))

@@ -10,7 +10,6 @@ nobody elsewhere can open 0.0.0.0 or a loopback address.
 
 import asyncio
 import fcntl
-import ipaddress
 import socket
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -48,6 +47,7 @@ from rubricem.agent.serve.security import (
     TOKEN_FILE_NAME,
     Guard,
     Security,
+    address_in,
     bound,
     is_loopback,
     kept_token,
@@ -206,9 +206,8 @@ class Machine:
 
 def listens_everywhere(host: str) -> bool:
     """Whether what listens there can be opened by any address of the machine."""
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_unspecified
-    return not host
+    number = address_in(host)
+    return number.is_unspecified if number else not host
 
 
 def places(host: str, port: int, machine: Machine) -> list[str]:
@@ -251,10 +250,10 @@ def announced(
 
 
 def _is_outward(address: str) -> bool:
-    with suppress(ValueError):
-        number = ipaddress.ip_address(address)
-        return not (number.is_loopback or number.is_link_local or number.is_unspecified)
-    return False
+    number = address_in(address)
+    return number is not None and not (
+        number.is_loopback or number.is_link_local or number.is_unspecified
+    )
 
 
 def _link(host: str, port: int) -> str:

@@ -19,7 +19,7 @@ from rubricem.agent.serve.refusals import RequestRefused, conflict
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.catalogue import Standing
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import NEVER, BankItem, Released
+from rubricem.memory.schema import NEVER, BankItem
 from rubricem.memory.screening import LONGEST, screened
 from rubricem.memory.text import storable
 
@@ -134,7 +134,13 @@ class _BankDesk:
         words, note = storable(query).strip(), ""
         if words and state in ("current", "active") and before == NEVER:
             try:
-                return {"items": await self._near(words, limit), "next": "", "note": ""}
+                near = [
+                    item_json(item, match.similarity)
+                    for match in await self._bank.search(words, limit)
+                    for item in await self._bank.find(match.reflection.id)
+                    if item.reflection.id == match.reflection.id
+                ]
+                return {"items": near, "next": "", "note": ""}
             except RubricemError as error:
                 note = f"Found by its words alone: {error.told()}"
         if words:
@@ -176,8 +182,12 @@ class _BankDesk:
                 raise conflict("The reflection is not in quarantine.", "Look at it again.")
             with _as_conflict():
                 done = await self._bank.release(item.reflection.id, BY)
+        said = "Released, but it is disabled." if done.item.disabled else "Released."
+        if done.instead is not None:
+            why = "is pinned" if done.instead.pinned else "is newer"
+            said = f"Released into the history: {done.instead.reflection.id} {why} and stands."
         instead = item_json(done.instead) if done.instead else None
-        return item_json(done.item) | {"said": _said(done), "instead": instead}
+        return item_json(done.item) | {"said": said, "instead": instead}
 
     async def removed(self, identifier: str, if_match: IfMatch = None) -> dict[str, Any]:
         async with self._deciding:
@@ -186,14 +196,6 @@ class _BankDesk:
             with _as_conflict():
                 await self._bank.remove(item.reflection.id)
         return {"removed": item.reflection.id}
-
-    async def _near(self, words: str, limit: int) -> list[dict[str, Any]]:
-        shown = []
-        for match in await self._bank.search(words, limit):
-            items = await self._bank.find(match.reflection.id)
-            own = [item for item in items if item.reflection.id == match.reflection.id]
-            shown += [item_json(item, match.similarity) for item in own]
-        return shown
 
     async def _item(self, identifier: str) -> BankItem:
         for item in await self._bank.find(storable(identifier)):
@@ -261,10 +263,3 @@ def _check_version(item: BankItem, version: str | None) -> None:
             "The reflection was changed in the meantime.",
             "Look at it again, and change what stands there now.",
         )
-
-
-def _said(done: Released) -> str:
-    if done.instead is not None:
-        why = "is pinned" if done.instead.pinned else "is newer"
-        return f"Released into the history: {done.instead.reflection.id} {why} and stands."
-    return "Released, but it is disabled." if done.item.disabled else "Released."

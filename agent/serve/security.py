@@ -21,6 +21,7 @@ import socket
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -141,11 +142,12 @@ class Security:
             raise too_large(self.most(path))
 
     def _check_host(self, host: str) -> None:
-        name = _name_in(host)
+        name = host.strip().casefold()
+        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
         if name in (*LOOPBACK, *self.names, self.host.casefold()):
             return
         # A name can be pointed at any address by its owner, a number cannot.
-        if self.token is not None and _is_address(name):
+        if self.token is not None and address_in(name) is not None:
             return
         raise RequestRefused(
             HTTPStatus.FORBIDDEN,
@@ -155,7 +157,9 @@ class Security:
 
     def _check_origin(self, path: str, headers: Mapping[str, str]) -> None:
         origin = headers.get("origin")
-        foreign = origin is not None and _place_of(origin) != headers.get("host", "")
+        foreign = origin is not None
+        with suppress(ValueError):
+            foreign = foreign and urlsplit(str(origin)).netloc != headers.get("host", "")
         asked_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site")
         if foreign or (asked_elsewhere and path.startswith(GUARDED)):
             raise RequestRefused(
@@ -207,36 +211,16 @@ def too_large(most: int) -> RequestRefused:
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach what listens there."""
-    if host in LOOPBACK:
-        return True
+    number = address_in(host)
+    return host in LOOPBACK or (number is not None and number.is_loopback)
+
+
+def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The number that a host is given by; None for a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _name_in(host: str) -> str:
-    """The name or address in a Host header, without its port and brackets."""
-    name = host.strip().casefold()
-    if name.startswith("["):
-        return name[1:].partition("]")[0]
-    return name.partition(":")[0]
-
-
-def _place_of(origin: str) -> str | None:
-    """Host and port of an origin; None for what is none."""
-    try:
-        return urlsplit(origin).netloc
+        return ipaddress.ip_address(host)
     except ValueError:
         return None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def _cookie_in(header: str) -> str:
