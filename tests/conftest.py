@@ -12,15 +12,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
 from rubricem.agent.weights.resolve import resolve_model, weights_dir
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS_DIR = weights_dir()
@@ -29,7 +25,6 @@ ENVIRONMENT = dict(os.environ)
 OWN_VARIABLES = ("RUBRICEM_", "OPENAI_", "XDG_", "HF_")
 LONG = 900
 """seconds for a test that is slow, or the first to want weights; pyproject.toml has the others'"""
-CHROMIUM = "/usr/bin/chromium"
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
 
@@ -153,19 +148,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.support.tiny import write_tiny
 
     return write_tiny(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator["Browser"]:
-    """One Chromium for the tests of a module; without it they are skipped."""
-    if not Path(CHROMIUM).exists():
-        pytest.skip(f"there is no {CHROMIUM}; on Debian: apt install chromium")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=CHROMIUM)
-        yield found
-        found.close()
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """What README and docs name is there: commands and their flags, settings, linked files.
 
-The page of settings is what the code reads, and says of every key what it means.
-
-What the docs show on a console is what the command prints, with the same model's words.
-
-In a block each line that begins with `$` is a command, and what follows is its standard output.
-Addresses of servers, times and names of runs differ from run to run and are not compared.
+The page of settings is what the code reads, and says of every key what it means. What is shown on
+a console is what the command prints, with the same model's words: each line that begins with `$` is
+a command, and what follows is its standard output. Addresses of servers, times and names of runs
+differ from run to run and are not compared.
 """
 
 import json

@@ -1,10 +1,6 @@
-"""The example of the docs, run as it is written: a judge of one's own.
+"""What the docs show works as it is written: programs, a judge of one's own, training files.
 
-The programs that the docs show, run as they are written: OpenAI's client, and an MCP client.
-
-What the docs say of the server and the chat is what these have: addresses, limits, commands.
-
-The training files that the docs show are read as the command reads them.
+What they say of the server and the chat is what these have: addresses, limits, commands.
 """
 
 import json
@@ -35,19 +31,19 @@ from rubricem.training.judge_training.judge_config import read_distil, read_grpo
 from rubricem.training.local.local_config import Method
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
-from tests.docs.test_docs import DOCS, TOML
-from tests.docs.test_docs import PAGES as TestDocsPAGES
+from tests.docs.test_docs import DOCS, PAGES, TOML
 from tests.support.pages import openai_served
 from tests.support.policies import answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.terminal import scripted_folder, turns
 
-PAGES = ROOT / "docs"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
-def example(page: str) -> str:
-    [code] = PYTHON.findall((PAGES / page).read_text(encoding="utf-8"))
+def program(page: str) -> str:
+    """The one program that a page shows."""
+    [text] = [each.read_text(encoding="utf-8") for each in PAGES if each.name == page]
+    [code] = PYTHON.findall(text)
     return str(code)
 
 
@@ -80,13 +76,13 @@ def seeds_differ(run: RunDirectory) -> bool:
 
 
 def test_the_judge_of_ones_own_that_is_shown_scores_a_run(here: Path) -> None:
-    (here / "own_rubrics.py").write_text(example("collecting.md"))
+    (here / "own_rubrics.py").write_text(program("collecting.md"))
     (here / "questions.txt").write_text("What does functools.lru_cache evict?\n")
     (here / "docs").mkdir()
     (here / "docs" / "lru.md").write_text("# lru_cache\nIt evicts the least recently used entry.\n")
     [line] = re.findall(
         r"^rubricem (collect .*rubric:own_rubrics.*)$",
-        (PAGES / "collecting.md").read_text(encoding="utf-8"),
+        (DOCS / "collecting.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     with ScriptedServer(scripted) as server:
@@ -105,12 +101,6 @@ TESTED = {"README.md": 1, "library.md": 2, "collecting.md": 1, "serving.md": 1, 
 """how many programs each page has; test_library and test_docs_examples run those of two pages"""
 
 
-def program(page: str) -> str:
-    [text] = [each.read_text(encoding="utf-8") for each in TestDocsPAGES if each.name == page]
-    [code] = PYTHON.findall(text)
-    return str(code)
-
-
 def run(code: str, page: str) -> None:
     values: dict[str, Any] = {"__name__": "example"}
     exec(compile(code, page, "exec"), values)
@@ -119,7 +109,7 @@ def run(code: str, page: str) -> None:
 
 
 def test_every_program_that_is_shown_is_run_by_some_test() -> None:
-    texts = {page.name: page.read_text(encoding="utf-8") for page in TestDocsPAGES}
+    texts = {page.name: page.read_text(encoding="utf-8") for page in PAGES}
     found = {name: len(PYTHON.findall(text)) for name, text in texts.items()}
     assert {name: count for name, count in found.items() if count} == TESTED
 
@@ -136,9 +126,9 @@ def test_the_program_with_openais_client_prints_the_report_and_its_sources(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = program("serving.md")
-    with openai_served(turns, tmp_path) as (address, _, _):
+    with openai_served(turns, tmp_path) as here:
         assert "http://127.0.0.1:8421/v1" in code
-        run(code.replace("http://127.0.0.1:8421/v1", address), "serving.md")
+        run(code.replace("http://127.0.0.1:8421/v1", here.url), "serving.md")
     printed = capsys.readouterr().out
     assert printed.startswith("It is an unbounded cache [1].")
     assert printed.endswith("lru_cache cache.md\n")
@@ -233,7 +223,7 @@ READ = {"# distil.toml": read_distil, "# judge-grpo.toml": read_grpo}
 """of the judge, whose tables have readers of their own"""
 SHOWN = [
     pytest.param(block, id=f"{page.stem}-{block.splitlines()[0].strip('# ')}")
-    for page in TestDocsPAGES
+    for page in PAGES
     for block in TOML.findall(page.read_text(encoding="utf-8"))
     if block.splitlines()[0] not in SETTINGS
 ]
@@ -264,7 +254,7 @@ def test_each_kind_of_training_is_shown() -> None:
 
 
 def test_every_command_of_the_page_names_a_file_that_it_shows() -> None:
-    text = (TestDocsPAGES[0].parent / "docs" / "training.md").read_text(encoding="utf-8")
+    text = (DOCS / "training.md").read_text(encoding="utf-8")
     named = re.findall(r"train (sft|ss-grpo) (\w+\.toml)$", text, re.MULTILINE)
     assert named
     assert all(METHODS[f"# {file}"] == method for method, file in named)

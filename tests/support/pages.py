@@ -1,17 +1,10 @@
-"""What the tests of the web page do in a browser, in the words of who uses it.
+"""The web page and the server behind it, as their tests use them.
 
-What the scripted model of the web page's tests writes, chosen by words of the question.
-
-`slowly`: in small pieces; `forever`: it falls silent after the plan; `hostile`: markup of every
-kind. It also plays the checker of claims and the stage judge.
-
-The web page as a browser gets it: the real server on loopback, over a scripted model.
-
-The served app over a scripted model, and a client that reads a run's events off it.
-
-A bare application around some routers, with errors told as the server tells them.
-
-The whole served app behind real uvicorn, for clients of OpenAI's interface.
+A real server on loopback answers over a scripted model, which chooses what it writes by words of
+the question: `slowly`: in small pieces; `forever`: it falls silent after the plan; `hostile`:
+markup of every kind. It also plays the checker of claims and the stage judge. Further on: what is
+done in a browser in the words of who uses it, a client that reads a run's events, routers alone
+with errors told as the server tells them, and the whole behind clients of OpenAI's interface.
 """
 
 import asyncio
@@ -26,6 +19,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 import httpx
+from axe_playwright_python.sync_playwright import Axe
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import JSONResponse
 from openai import OpenAI
@@ -246,7 +240,7 @@ async def _fill_bank(data_dir: Path) -> None:
 
 PHONE: ViewportSize = {"width": 360, "height": 740}
 QUESTION = "What does lru_cache do with maxsize None?"
-CSRF = {"X-Rubricem": "1"}
+CHANGING = {"X-Rubricem": "1"}
 SOON = 60_000
 """milliseconds that are waited for what is to be on a page"""
 expect.set_options(timeout=SOON)
@@ -295,7 +289,7 @@ def ask(page: Page, question: str = QUESTION) -> str:
 def begun(site: Site, question: str = QUESTION, **more: Any) -> dict[str, str]:
     """A run that is asked for without a page: its key and its thread's."""
     body = {"question": question, **more}
-    reply = httpx.post(f"{site.url}api/runs", json=body, headers=CSRF, timeout=PATIENCE)
+    reply = httpx.post(f"{site.url}api/runs", json=body, headers=CHANGING, timeout=PATIENCE)
     assert reply.status_code == 201, reply.text
     said: dict[str, str] = reply.json()
     return said
@@ -313,6 +307,13 @@ def run_address(run: str, tab: str = "") -> str:
     return f"#/run/{quote(run)}{tab}"
 
 
+def grave_faults(page: Page) -> list[tuple[str, str]]:
+    """What keeps people from using the page as it stands: each fault and where it is."""
+    faults = Axe().run(page).response["violations"]
+    grave = [fault for fault in faults if fault["impact"] in ("serious", "critical")]
+    return [(fault["id"], fault["nodes"][0]["html"][:120]) for fault in grave]
+
+
 def has_heading(page: Page, text: str) -> None:
     expect(page.get_by_role("heading", level=1, name=text)).to_be_visible()
 
@@ -320,9 +321,6 @@ def has_heading(page: Page, text: str) -> None:
 def is_told(site: Site, words: str) -> None:
     """The model is told these words, now or soon."""
     wait_for(lambda: any(words in str(told.body["messages"]) for told in site.model.requests))
-
-
-CHANGING = {"X-Rubricem": "1"}
 
 
 @dataclass(frozen=True)
@@ -383,10 +381,16 @@ async def read(reply: httpx.Response) -> AsyncIterator[Said]:
             yield Said(number, name, json.loads(value))
 
 
-def run_settings(folder: Path, model: ScriptedServer, **more: Any) -> Settings:
+def run_settings(
+    folder: Path,
+    model: ScriptedServer,
+    says: str = "If maxsize is None, it is unbounded.",
+    **more: Any,
+) -> Settings:
+    """Those of a server over a scripted model and one document that `says` something."""
     documents = folder / "documents"
     documents.mkdir(exist_ok=True)
-    (documents / "cache.md").write_text("# lru_cache\n\nIf maxsize is None, it is unbounded.\n")
+    (documents / "cache.md").write_text(f"# lru_cache\n\n{says}\n")
     chosen = {"base_url": model.base_url, "model": "scripted", "source": (str(documents),)}
     return Settings(**{**chosen, "data_dir": folder / "data", "memory": "off", **more})
 
@@ -404,9 +408,26 @@ def app_at(
 async def site(
     chosen: Settings, security: Security | None = None, capacity: Capacity | None = None
 ) -> AsyncIterator[RunSite]:
-    with app_at(chosen, security, capacity) as (address, desk):
-        async with httpx.AsyncClient(base_url=address, headers=CHANGING, timeout=PATIENCE) as http:
-            yield RunSite(http, desk)
+    with app_at(chosen, security, capacity) as served_at:
+        async with calling(*served_at) as made:
+            yield made
+
+
+@asynccontextmanager
+async def calling(address: str, desk: RunDesk) -> AsyncIterator[RunSite]:
+    """A client of a server that goes on."""
+    async with httpx.AsyncClient(base_url=address, headers=CHANGING, timeout=PATIENCE) as http:
+        yield RunSite(http, desk)
+
+
+@asynccontextmanager
+async def scripted_site(
+    script: Script, folder: Path, capacity: Capacity | None = None, **more: Any
+) -> AsyncIterator[RunSite]:
+    """A site over a model of its own, with the settings of `run_settings`."""
+    with ScriptedServer(script) as model:
+        async with site(run_settings(folder, model, **more), capacity=capacity) as made:
+            yield made
 
 
 @asynccontextmanager
@@ -432,29 +453,31 @@ async def served(*routers: APIRouter) -> AsyncIterator[httpx.AsyncClient]:
 REPORT = "It is an unbounded cache [1]."
 
 
+@dataclass(frozen=True)
+class Programs:
+    """What programs find: the address, and an unmodified client that tries nothing over again."""
+
+    url: str
+    desk: RunDesk
+    model: ScriptedServer
+    client: OpenAI
+
+
 @contextmanager
 def openai_served(
     script: Script, folder: Path, security: Security | None = None, **more: Any
-) -> Iterator[tuple[str, RunDesk, ScriptedServer]]:
-    """Address of the interface, the desk, and the model's server with its requests."""
-    documents = folder / "documents"
-    documents.mkdir(exist_ok=True)
-    (documents / "cache.md").write_text(
-        "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache.\n"
-    )
+) -> Iterator[Programs]:
+    """OpenAI's interface over a scripted model, which keeps its requests."""
+    says = "If maxsize is None, lru_cache is an unbounded cache."
     with ScriptedServer(script) as model:
-        chosen = {"base_url": model.base_url, "model": "scripted", "source": (str(documents),)}
-        settings = Settings(**{**chosen, "data_dir": folder / "data", **more})
-        desk = RunDesk(settings)
-        with serving_http(create_app(desk, security or Security())) as address:
-            yield f"{address}/v1", desk, model
+        chosen = run_settings(folder, model, says, **{"memory": "read-only", **more})
+        with app_at(chosen, security) as (address, desk):
+            url = f"{address}/v1"
+            with OpenAI(base_url=url, api_key="none", max_retries=0) as made:
+                yield Programs(url, desk, model, made)
 
 
 @contextmanager
 def client(script: Script, folder: Path, **more: Any) -> Iterator[OpenAI]:
-    """An unmodified client of a server; with none of its own tries over again."""
-    with (
-        openai_served(script, folder, **more) as (address, _, _),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
-        yield made
+    with openai_served(script, folder, **more) as here:
+        yield here.client

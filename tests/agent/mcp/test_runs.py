@@ -23,7 +23,7 @@ from rubricem.agent.settings import Settings, ToolServer, load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory
-from tests.agent.serve.test_routes_runs import _pdf_text, keep
+from tests.agent.serve.test_routes_exports import keep, pdf_text
 from tests.support.pages import served, site
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
@@ -233,7 +233,7 @@ async def test_no_key_is_in_an_export(tmp_path: Path, kind: str):
     keep(RunStore(settings.data_dir), leaky())
     async with served(exports_router(settings)) as http:
         reply = await http.get(f"/api/runs/leaky/export/{kind}")
-    text = _pdf_text(reply.content) if kind == "pdf" else reply.text
+    text = pdf_text(reply.content) if kind == "pdf" else reply.text
     whole = re.sub(r"\s+", "", text.replace("\\", ""))
     assert "Bearerstays" in whole
     assert [secret for secret in SECRETS if secret in whole] == []

@@ -1,14 +1,12 @@
 """The page for everybody: by keyboard, on a phone, in the dark, heard instead of seen.
 
-The page's own lock on the report's markup, tried on what the server would never send.
+Its own lock on the report's markup is tried on what the server would never send.
 """
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
 from tests.support.pages import (
@@ -17,9 +15,9 @@ from tests.support.pages import (
     Site,
     begun,
     finished,
+    grave_faults,
     opened,
     run_address,
-    seeded,
     website,
 )
 
@@ -29,14 +27,6 @@ VIEWS = (
     "#/training/collected/september", "#/training/trained/adapter", "#/run/none",
 )  # fmt: skip
 LONG = "Why does functools.lru_cache(maxsize=None)_never_discard_anything_whatever_is_asked_of_it?"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("site")
-    seeded(folder)
-    with website(folder) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +52,8 @@ def test_no_view_has_a_serious_fault(browser: Browser, site: Site, views: list[s
     with opened(browser, site, color_scheme=theme, reduced_motion="reduce") as page:
         for view in views:
             shown(page, site, view)
-            faults = Axe().run(page).response["violations"]
-            grave = [f for f in faults if f["impact"] in ("serious", "critical")]
-            if grave:
-                found[view] = [(f["id"], f["nodes"][0]["html"][:120]) for f in grave]
+            if grave := grave_faults(page):
+                found[view] = grave
     assert not found
 
 
@@ -73,8 +61,7 @@ def test_an_open_citation_has_no_serious_fault(browser: Browser, site: Site, vie
     with opened(browser, site, reduced_motion="reduce") as page:
         shown(page, site, views[1])
         page.locator("[data-citation='3']").click()
-        faults = Axe().run(page).response["violations"]
-    assert [f["id"] for f in faults if f["impact"] in ("serious", "critical")] == []
+        assert grave_faults(page) == []
 
 
 def test_no_view_is_wider_than_a_phone(browser: Browser, site: Site, views: list[str]):
@@ -188,10 +175,14 @@ def test_nothing_moves_under_the_reader_while_a_run_is_written(
         assert page.evaluate("window.moved") < 0.02
 
 
-def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(
-    browser: Browser, tmp_path: Path
-):
-    with website(tmp_path, token="right-token") as site, opened(browser, site) as page:
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with website(tmp_path_factory.mktemp("guarded"), token="right-token") as found:
+        yield found
+
+
+def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(browser: Browser, guarded: Site):
+    with opened(browser, guarded) as page:
         dialog = page.get_by_role("dialog", name="Enter the token")
         dialog.get_by_label("Token").fill("wrong")
         dialog.get_by_role("button", name="Enter").click()
@@ -205,15 +196,14 @@ def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(
 
 
 def test_the_link_that_the_server_prints_opens_the_page_and_leaves_no_token_behind(
-    browser: Browser, tmp_path: Path
+    browser: Browser, guarded: Site
 ):
-    with website(tmp_path, token="right-token") as site:
-        with opened(browser, site, "#token=right-token") as page:
-            expect(page.get_by_text("scripted")).to_be_visible()
-            assert page.url.endswith("/#/")
-            assert page.get_by_role("dialog").count() == 0
-        with opened(browser, site, "#token=wrong") as page:
-            expect(page.get_by_role("dialog", name="Enter the token")).to_be_visible()
+    with opened(browser, guarded, "#token=right-token") as page:
+        expect(page.get_by_text("scripted")).to_be_visible()
+        assert page.url.endswith("/#/")
+        assert page.get_by_role("dialog").count() == 0
+    with opened(browser, guarded, "#token=wrong") as page:
+        expect(page.get_by_role("dialog", name="Enter the token")).to_be_visible()
 
 
 CASES = {
@@ -249,9 +239,8 @@ CASES = {
 
 
 @pytest.fixture(scope="module")
-def page(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    folder = tmp_path_factory.mktemp("site")
-    with website(folder) as site, opened(browser, site, hostile=True) as found:
+def page(browser: Browser, site: Site) -> Iterator[Page]:
+    with opened(browser, site, hostile=True) as found:
         yield found
 
 

@@ -1,8 +1,6 @@
-"""Asking on the page: watched, approved, stopped, reloaded in the middle.
+"""Asking on the page: watched, approved, stopped, reloaded in the middle, gone on with.
 
-What is chosen on the page: how claims are checked, what is uploaded, how a run goes on.
-
-Learning as it is seen and steered on the memory view of the page.
+Chosen there: how claims are checked, what is uploaded. What runs teach is steered in its memory.
 """
 
 from collections.abc import Iterator
@@ -10,7 +8,6 @@ from pathlib import Path
 
 import httpx
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, Route, expect
 
 from rubricem.memory.runs import RunStore
@@ -22,6 +19,7 @@ from tests.support.pages import (
     ask,
     begun,
     finished,
+    grave_faults,
     has_heading,
     is_told,
     opened,
@@ -31,12 +29,6 @@ from tests.support.pages import (
 )
 from tests.support.scripted_server import Fault, Hang, Json, Scripted
 from tests.support.waiting import PATIENCE
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with website(tmp_path_factory.mktemp("site")) as found:
-        yield found
 
 
 @pytest.fixture
@@ -184,10 +176,7 @@ def chosen(browser: Browser, site: Site) -> Iterator[Page]:
 
 def sound(page: Page) -> None:
     """See that the page as it stands has no serious fault and fits a phone."""
-    faults = Axe().run(page).response["violations"]
-    grave = [(f["id"], f["nodes"][0]["html"][:120]) for f in faults
-             if f["impact"] in ("serious", "critical")]  # fmt: skip
-    assert not grave
+    assert grave_faults(page) == []
     size = page.viewport_size
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
@@ -218,6 +207,7 @@ def test_uploaded_documents_are_listed_and_deleted(chosen: Page, site: Site):
     chosen.get_by_label("Documents to search").set_input_files([MOON])  # type: ignore[list-item]
     chip = chosen.locator(".chip").filter(has_text="documents-")
     expect(chip).to_have_count(1)
+    expect(chip.locator("input")).to_be_checked()
     chosen.get_by_text("Uploaded documents").press("Enter")
     expect(chosen.get_by_role("listitem").filter(has_text="moon.md").last).to_be_visible()
     sound(chosen)
@@ -372,8 +362,7 @@ def test_the_panel_has_no_serious_fault_and_fits_a_phone(
     with opened(browser, taught, "#/memory", viewport=PHONE, reduced_motion="reduce") as page:
         expect(panel(page).get_by_role("status")).to_contain_text("1 run waits", timeout=LONG)
         panel(page).get_by_text("What the latest runs taught").press("Enter")
-        faults = Axe().run(page).response["violations"]
-        assert [f["id"] for f in faults if f["impact"] in ("serious", "critical")] == []
+        assert grave_faults(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
 
 

@@ -1,6 +1,6 @@
-"""Reading a report: its citations checked, its doubts in sight, hostile text harmless.
+"""A report on the page: its citations checked, its doubts in sight, hostile text harmless.
 
-Threads, memory, the judge and the curves, as somebody finds and changes them on the page.
+So are threads, the memory, the judge and the curves, as somebody finds and changes them.
 """
 
 import re
@@ -18,17 +18,9 @@ from tests.support.pages import (
     has_heading,
     opened,
     run_address,
-    seeded,
-    website,
 )
 
 HOSTILE = f"What does the hostile page say? {' '.join(PAYLOADS)}"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with website(tmp_path_factory.mktemp("site")) as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -127,29 +119,28 @@ def test_hostile_text_is_shown_as_text_everywhere(browser: Browser, site: Site):
         assert page.locator('a[href^="javascript"]').count() == 0
 
 
-@pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("site")
-    seeded(folder)
-    with website(folder) as found:
-        yield found
+OWN = "Which entry does lru_cache discard first?"
 
 
 @pytest.fixture(scope="module")
-def asked(places: Site) -> dict[str, str]:
-    return finished(places)
+def asked(site: Site) -> dict[str, str]:
+    return finished(site, OWN)
 
 
 @pytest.fixture
-def place(browser: Browser, places: Site) -> Iterator[Page]:
-    with opened(browser, places) as found:
+def place(browser: Browser, site: Site) -> Iterator[Page]:
+    with opened(browser, site) as found:
         yield found
 
 
 def test_a_thread_is_opened_renamed_branched_and_deleted(place: Page, asked: dict[str, str]):
     place.get_by_role("link", name="Threads").click()
-    place.locator("main").get_by_role("link", name=QUESTION).click()
-    has_heading(place, QUESTION)
+    threads = place.locator("main .list").get_by_role("listitem")
+    link = place.locator("main").get_by_role("link", name=OWN)
+    expect(link).to_be_visible()
+    before = threads.count()
+    link.click()
+    has_heading(place, OWN)
     place.get_by_role("button", name="Rename").click()
     place.get_by_label("Title").fill("Caches <b>of</b> Python")
     place.get_by_role("button", name="Keep").click()
@@ -159,7 +150,7 @@ def test_a_thread_is_opened_renamed_branched_and_deleted(place: Page, asked: dic
     place.get_by_role("button", name="Delete").click()
     place.get_by_role("dialog").get_by_role("button", name="Delete").click()
     has_heading(place, "Threads")
-    expect(place.locator("main .list").get_by_role("listitem")).to_have_count(1)
+    expect(threads).to_have_count(before)
 
 
 def test_a_reflection_is_edited_pinned_and_switched_off(place: Page):
@@ -184,8 +175,8 @@ def test_a_reflection_is_edited_pinned_and_switched_off(place: Page):
     expect(place.get_by_text("Disabled", exact=True)).to_be_visible()
 
 
-def test_what_is_in_quarantine_is_searched_says_why_and_is_released(place: Page, places: Site):
-    place.goto(f"{places.url}#/memory")
+def test_what_is_in_quarantine_is_searched_says_why_and_is_released(place: Page, site: Site):
+    place.goto(f"{site.url}#/memory")
     place.get_by_role("radiogroup", name="State").get_by_text("Quarantine").click()
     search = place.get_by_role("searchbox")
     search.fill("nothing like it")
@@ -199,10 +190,10 @@ def test_what_is_in_quarantine_is_searched_says_why_and_is_released(place: Page,
     expect(held).to_have_count(0)
 
 
-def test_somebody_elses_change_is_not_overwritten(browser: Browser, places: Site, place: Page):
-    place.goto(f"{places.url}#/memory/off")
+def test_somebody_elses_change_is_not_overwritten(browser: Browser, site: Site, place: Page):
+    place.goto(f"{site.url}#/memory/off")
     place.get_by_label("Rubrics").fill("Mine")
-    with opened(browser, places, "#/memory/off") as other:
+    with opened(browser, site, "#/memory/off") as other:
         other.get_by_role("switch", name="Disabled").uncheck()
         expect(other.get_by_text("Disabled", exact=True)).to_have_count(0)
     place.get_by_role("button", name="Keep the changes").click()
@@ -210,20 +201,18 @@ def test_somebody_elses_change_is_not_overwritten(browser: Browser, places: Site
     expect(place.get_by_label("Rubrics")).to_have_value("Mine")
 
 
-def test_a_run_is_judged_and_stands_beside_another(
-    place: Page, places: Site, asked: dict[str, str]
-):
-    second = finished(places, "What is the other cache?")["run"]
-    place.goto(f"{places.url}#/judge")
+def test_a_run_is_judged_and_stands_beside_another(place: Page, site: Site, asked: dict[str, str]):
+    second = finished(site, "What is the other cache?")["run"]
+    place.goto(f"{site.url}#/judge")
     place.get_by_label("Run").select_option(asked["run"])
     place.get_by_role("button", name="Judge this run").click()
-    answer = place.get_by_role("region", name=QUESTION).get_by_role("region", name="Answer")
+    answer = place.get_by_role("region", name=OWN).get_by_role("region", name="Answer")
     expect(answer).to_contain_text("Answers both parts")
     expect(answer).to_contain_text("Only in passing.")
     expect(answer.get_by_role("meter")).to_have_attribute("aria-label", re.compile("of 1$"))
     place.get_by_label("Compared with").select_option(second)
     expect(place.get_by_role("region", name="What is the other cache?")).to_be_visible()
-    expect(place.get_by_role("region", name=QUESTION)).to_be_visible()
+    expect(place.get_by_role("region", name=OWN)).to_be_visible()
 
 
 def test_curves_are_read_by_key_and_as_a_table(place: Page):
@@ -240,24 +229,10 @@ def test_curves_are_read_by_key_and_as_a_table(place: Page):
     expect(figure.get_by_role("row")).to_have_count(7)
 
 
-def test_a_collected_run_is_drawn_with_its_gaps(place: Page, places: Site):
-    place.goto(f"{places.url}#/training")
+def test_a_collected_run_is_drawn_with_its_gaps(place: Page, site: Site):
+    place.goto(f"{site.url}#/training")
     place.get_by_role("link", name="september").click()
     scores = place.get_by_role("slider", name="Score of each stage")
     expect(scores).to_have_attribute("aria-valuetext", re.compile("^step 1: Plan no value, "))
     scores.press("Home")
     expect(scores).to_have_attribute("aria-valuetext", re.compile("^step 0: Plan 0.5, "))
-
-
-def test_documents_are_uploaded_and_searched(place: Page):
-    place.get_by_label("Documents to search").set_input_files(
-        [
-            {
-                "name": "moon.md",
-                "mimeType": "text/markdown",
-                "buffer": b"# Moon\n\nlru_cache on the moon.",
-            }
-        ]
-    )
-    expect(place.locator(".chip").last).to_contain_text("documents-")
-    expect(place.locator(".chip input").last).to_be_checked()

@@ -1,10 +1,7 @@
 """Runs over HTTP: asked, followed, decided on by two tabs, stopped, read, refused.
 
-What is deleted by hand while a server works with it: a sentence, and nothing left behind.
-
-A server that is killed, or ended by ^C, in the middle: its runs go on with the next one.
-
-What a server finds in its data directory and did not leave there so: it starts all the same.
+They go on with the next server where one is killed, or ended by ^C, in the middle. What is deleted
+by hand while a server works with it, or found damaged when one starts, is a sentence.
 """
 
 import asyncio
@@ -32,8 +29,16 @@ from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.journal import Journal
 from tests.conftest import COMMAND, ROOT
-from tests.support.pages import CHANGING, QUESTION, RunSite, Said, read, run_settings, site
-from tests.support.policies import RUN as PoliciesRUN
+from tests.support.pages import (
+    CHANGING,
+    QUESTION,
+    RunSite,
+    Said,
+    read,
+    run_settings,
+    scripted_site,
+    site,
+)
 from tests.support.policies import SUPPORTED, answer, plan, search
 from tests.support.scripted_server import Fault, Hang, Reply, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE
@@ -43,7 +48,7 @@ RUBRIC = ["Says what happens to the size", "Says what is evicted"]
 
 
 def reply(body: dict[str, Any], number: int) -> str:
-    """The next turn of `RUN` for whichever run asks."""
+    """The next turn of `ASKED` for whichever run asks."""
     first = body["messages"][0]["content"]
     if "check claims" in first:
         return SUPPORTED
@@ -178,20 +183,19 @@ async def test_a_question_back_is_answered_by_whoever_watches(tmp_path: Path):
 
 async def test_a_stopped_run_ends_with_what_there_is(tmp_path: Path):
     slow = [plan(), search("unbounded cache"), Reply(answer(), piece_seconds=0.3)]
-    with ScriptedServer(slow) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            run = await here.ask()
-            assert (await here.http.get(f"/api/runs/{run}/report")).status_code == 409
-            async for event in here.events(run):
-                if event.name == "text" and event.data["stage"] == "research":
-                    break
-            assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
-            told = await here.ended(run)
-            assert told[-2].data == told[-2].data | {"status": "partial"}
-            report = (await here.http.get(f"/api/runs/{run}/report")).json()
-            assert report["status"] == "partial" and report["reason"] == "it was interrupted"
-            again = await here.http.post(f"/api/runs/{run}/stop")
-            assert again.status_code == 409
+    async with scripted_site(slow, tmp_path) as here:
+        run = await here.ask()
+        assert (await here.http.get(f"/api/runs/{run}/report")).status_code == 409
+        async for event in here.events(run):
+            if event.name == "text" and event.data["stage"] == "research":
+                break
+        assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
+        told = await here.ended(run)
+        assert told[-2].data == told[-2].data | {"status": "partial"}
+        report = (await here.http.get(f"/api/runs/{run}/report")).json()
+        assert report["status"] == "partial" and report["reason"] == "it was interrupted"
+        again = await here.http.post(f"/api/runs/{run}/stop")
+        assert again.status_code == 409
 
 
 async def test_a_run_stopped_while_it_asks_can_be_resumed_and_asks_again(here: RunSite):
@@ -225,26 +229,24 @@ async def test_a_follow_up_knows_its_thread(here: RunSite, model: ScriptedServer
 
 
 async def test_a_failed_model_is_a_failed_run_with_its_reason(tmp_path: Path):
-    with ScriptedServer([Fault(401, "wrong key")]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            told = await here.ended(await here.ask())
+    async with scripted_site([Fault(401, "wrong key")], tmp_path) as here:
+        told = await here.ended(await here.ask())
     assert told[-2].data["status"] == "failed" and "key" in told[-2].data["reason"]
 
 
 async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
-    with ScriptedServer([Hang()] * 3) as model:
-        async with site(run_settings(tmp_path, model), capacity=Capacity(1, waiting=1)) as here:
-            first, second = await here.ask("One?"), await here.ask("Two?")
-            await here.until(first, "stage")
-            assert (await here.one(second))["state"] == "waiting"
-            refused = await here.http.post("/api/runs", json={"question": "Three?"})
-            assert refused.status_code == 429 and "2 runs" in refused.json()["error"]
-            assert len((await here.http.get("/api/runs")).json()["runs"]) == 2
-            await here.http.post(f"/api/runs/{second}/stop")
-            assert (await here.ended(second))[-2].data["status"] == "partial"
-            await here.http.post(f"/api/runs/{first}/stop")
-            await here.ended(first)
-            assert await here.ask("Three?")
+    async with scripted_site([Hang()] * 3, tmp_path, capacity=Capacity(1, waiting=1)) as here:
+        first, second = await here.ask("One?"), await here.ask("Two?")
+        await here.until(first, "stage")
+        assert (await here.one(second))["state"] == "waiting"
+        refused = await here.http.post("/api/runs", json={"question": "Three?"})
+        assert refused.status_code == 429 and "2 runs" in refused.json()["error"]
+        assert len((await here.http.get("/api/runs")).json()["runs"]) == 2
+        await here.http.post(f"/api/runs/{second}/stop")
+        assert (await here.ended(second))[-2].data["status"] == "partial"
+        await here.http.post(f"/api/runs/{first}/stop")
+        await here.ended(first)
+        assert await here.ask("Three?")
 
 
 class Deleting(ConversationStore):
@@ -269,7 +271,7 @@ class Halting:
         self.asked = max(self.asked, turn + 1)
         if turn == 2:
             self.go.wait(PATIENCE)
-        return PoliciesRUN[turn]
+        return ASKED[turn]
 
     async def third_turn(self) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -281,16 +283,15 @@ async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     script = Halting()
-    with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            run = await here.ask()
-            watching = asyncio.create_task(here.ended(run))
-            await script.third_turn()
-            shutil.rmtree(tmp_path / "data" / "runs" / run)
-            script.go.set()
-            told = await asyncio.wait_for(watching, PATIENCE)
-            one, listed = await here.http.get(f"/api/runs/{run}"), await here.http.get("/api/runs")
-            report = await here.http.get(f"/api/runs/{run}/report")
+    async with scripted_site(script, tmp_path) as here:
+        run = await here.ask()
+        watching = asyncio.create_task(here.ended(run))
+        await script.third_turn()
+        shutil.rmtree(tmp_path / "data" / "runs" / run)
+        script.go.set()
+        told = await asyncio.wait_for(watching, PATIENCE)
+        one, listed = await here.http.get(f"/api/runs/{run}"), await here.http.get("/api/runs")
+        report = await here.http.get(f"/api/runs/{run}/report")
     last = told[-2]
     assert (last.name, last.data["status"]) == ("finished", "failed")
     assert last.data["reason"].startswith("The folder of this run was deleted while it went on")
@@ -302,27 +303,25 @@ async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
 
 async def test_a_live_run_without_its_folder_is_shown_and_can_be_stopped(tmp_path: Path):
     script = Halting()
-    with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            run = await here.ask()
-            await script.third_turn()
-            shutil.rmtree(tmp_path / "data" / "runs" / run)
-            assert (await here.one(run))["state"] == "running"
-            assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
-            told = await here.ended(run)
-            script.go.set()
+    async with scripted_site(script, tmp_path) as here:
+        run = await here.ask()
+        await script.third_turn()
+        shutil.rmtree(tmp_path / "data" / "runs" / run)
+        assert (await here.one(run))["state"] == "running"
+        assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
+        told = await here.ended(run)
+        script.go.set()
     assert "was deleted while it went on" in told[-2].data["reason"]
 
 
 async def test_events_whose_file_is_gone_are_told_as_gone(tmp_path: Path):
-    with ScriptedServer([*PoliciesRUN, SUPPORTED]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            run = await here.ask()
-            whole = await here.ended(run)
-            log = await here.desk.logs.of(run)
-            log._tail.clear()  # as after more events than are kept in memory
-            (tmp_path / "data" / "runs" / run / FILE_NAME).unlink()
-            again = await here.ended(run)
+    async with scripted_site([*ASKED, SUPPORTED], tmp_path) as here:
+        run = await here.ask()
+        whole = await here.ended(run)
+        log = await here.desk.logs.of(run)
+        log._tail.clear()  # as after more events than are kept in memory
+        (tmp_path / "data" / "runs" / run / FILE_NAME).unlink()
+        again = await here.ended(run)
     assert [event.id for event in again] == [event.id for event in whole]
     assert {event.name for event in again} == {"note"}
 
@@ -344,7 +343,7 @@ async def test_a_thread_deleted_while_its_question_is_taken_up_leaves_no_request
 async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has_one(
     tmp_path: Path,
 ):
-    with ScriptedServer([*PoliciesRUN, SUPPORTED, *PoliciesRUN, SUPPORTED]) as model:
+    with ScriptedServer([*ASKED, SUPPORTED, *ASKED, SUPPORTED]) as model:
         chosen = run_settings(tmp_path, model)
         async with site(chosen) as here:
             run = await here.ask()
@@ -363,11 +362,8 @@ async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has
     assert gone.status_code == 404
 
 
-RUN = (plan(), search("unbounded cache"), answer())
-
-
 class Stalling:
-    """The turns of `RUN`; the third hangs until `go` is set."""
+    """The turns of `ASKED`; the third hangs until `go` is set."""
 
     def __init__(self) -> None:
         self.go = False
@@ -378,9 +374,9 @@ class Stalling:
             return SUPPORTED
         turn = sum(message["role"] == "assistant" for message in body["messages"])
         if turn < 2:
-            return RUN[turn]
+            return ASKED[turn]
         self.third += 1
-        return RUN[2] if self.go else Reply(RUN[2], hang_after=6)
+        return ASKED[2] if self.go else Reply(ASKED[2], hang_after=6)
 
 
 @contextmanager
@@ -448,14 +444,14 @@ async def test_a_run_goes_on_when_the_server_starts_again(tmp_path: Path, by: si
         assert numbers == list(range(numbers[0], numbers[0] + len(rest))) and numbers[0] > seen
         assert rest[0].name == "restart" and rest[-2].data["status"] == "finished"
         text = "".join(event.data["text"] for event in rest if event.name == "text")
-        assert text == "".join(RUN), "what was told before is told again, once"
+        assert text == "".join(ASKED), "what was told before is told again, once"
         repeated = len(model.requests) - finished - script.third - 1
         assert repeated == 0, "only the turn in flight was asked for again, and then the check"
 
 
 @pytest.mark.slow
 async def test_a_run_that_asks_when_the_server_is_killed_asks_again(tmp_path: Path):
-    with ScriptedServer([*RUN, SUPPORTED]) as model:
+    with ScriptedServer([*ASKED, SUPPORTED]) as model:
         with server(model, tmp_path) as (address, process):
             async with httpx.AsyncClient(timeout=60, headers=CHANGING) as http:
                 body = {"question": QUESTION, "approve_plan": True}
@@ -473,7 +469,7 @@ async def test_a_run_that_asks_when_the_server_is_killed_asks_again(tmp_path: Pa
                 assert new.status_code == 200
             told = await told_until(address, run, "end", after=again.id)
         assert told[-2].data["status"] == "finished"
-        assert len(model.requests) == len(RUN) + 1
+        assert len(model.requests) == len(ASKED) + 1
 
 
 def test_a_port_in_use_is_a_sentence_and_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -515,11 +511,10 @@ async def test_a_run_whose_request_is_damaged_keeps_no_server_from_starting(
     tmp_path: Path, request_kept: str
 ):
     begun(tmp_path, "odd", request_kept)
-    with ScriptedServer([]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            told = await here.ended("odd")
-            again = await here.http.post("/api/runs/odd/resume")
-            listed = (await here.http.get("/api/runs")).json()["runs"]
+    async with scripted_site([], tmp_path) as here:
+        told = await here.ended("odd")
+        again = await here.http.post("/api/runs/odd/resume")
+        listed = (await here.http.get("/api/runs")).json()["runs"]
     assert [event.name for event in told] == ["note", "finished", "end"]
     assert told[1].data["status"] == "failed" and "cannot be read" in told[1].data["reason"]
     assert again.status_code == 500 and "cannot be read" in again.json()["error"]
@@ -530,18 +525,16 @@ async def test_events_that_cannot_be_read_keep_no_server_from_starting(tmp_path:
     events = begun(tmp_path, "odd", "{}")
     events.unlink()
     events.mkdir()
-    with ScriptedServer([]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            assert (await here.http.get("/api/status")).status_code == 200
+    async with scripted_site([], tmp_path) as here:
+        assert (await here.http.get("/api/status")).status_code == 200
 
 
 async def test_a_run_that_another_process_works_on_is_left_to_it(tmp_path: Path):
     events = begun(tmp_path, "theirs", "{}")
     journal = Journal(events.parent / "journal.jsonl")
-    with ScriptedServer([]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            one = await here.one("theirs")
-            again = await here.http.post("/api/runs/theirs/resume")
+    async with scripted_site([], tmp_path) as here:
+        one = await here.one("theirs")
+        again = await here.http.post("/api/runs/theirs/resume")
     journal.close()
     assert one["status"] == "elsewhere" and again.status_code == 409
     assert events.read_bytes() == BEGUN

@@ -15,7 +15,7 @@ from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Reflection
 from tests.support.bank_cli import Server
-from tests.support.pages import RunSite, run_settings, site
+from tests.support.pages import RunSite, run_settings, scripted_site, site
 from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
 from tests.support.values import trajectory
 from tests.support.waiting import PATIENCE
@@ -26,9 +26,9 @@ SECOND = "And in Python 3.12?"
 class Failing(Server):
     """A server whose judge fails, hangs or works, as `script` says at the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, script: Scripted | None = None) -> None:
         super().__init__(at=self._at)
-        self.script: Scripted | None = None
+        self.script = script
 
     def _at(self, kind: str, number: int) -> Scripted | None:
         return self.script if kind == "criteria" else None
@@ -58,76 +58,68 @@ async def asked(script: Server, kind: str) -> None:
         await asyncio.sleep(0.02)
 
 
-async def kept(chosen: Settings) -> list[Reflection]:
-    return [item.reflection for item in await RubricBank(chosen.data_dir).items()]
+async def kept(folder: Path) -> list[Reflection]:
+    return [item.reflection for item in await RubricBank(folder / "data").items()]
 
 
 async def test_a_run_is_learnt_from_behind_its_answer_and_the_next_one_is_given_it(
     tmp_path: Path,
 ):
-    script = Failing()
-    script.script = Hang()
-    with ScriptedServer(script) as model:
-        chosen = run_settings(tmp_path, model, memory="on")
-        async with site(chosen) as here:
-            run = await here.ask()
-            told = await here.ended(run)
-            assert told[-2].data["status"] == "finished"
-            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
-            # The judge hangs; the answer stands.
-            report = (await here.http.get(f"/api/runs/{run}/report")).json()
-            assert "unbounded" in report["html"]
-            now = (await here.http.get("/api/learning")).json()
-            assert (now["at_once"], now["waiting"]) == (True, 1)
-            assert (now["now"]["run"], now["now"]["left"]) == (run, 0)
-            assert now["now"]["doing"] == "judging this run"
-            script.script = None
-            await here.http.post("/api/learning/stop")
-            await here.http.post("/api/learning")
-            state = await learnt(here)
-            [item] = await kept(chosen)
-            lesson = state["lessons"][0]
-            assert (lesson["run"], lesson["outcome"]) == (run, "kept")
-            assert lesson["reflection"] == item.id and lesson["question"].startswith("What does")
-            again = await here.ask()
-            await here.ended(again)
-            recalled = (await here.http.get(f"/api/runs/{again}/report")).json()["recalled"]
+    script = Failing(Hang())
+    async with scripted_site(script, tmp_path, memory="on") as here:
+        run = await here.ask()
+        told = await here.ended(run)
+        assert told[-2].data["status"] == "finished"
+        await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+        # The judge hangs; the answer stands.
+        report = (await here.http.get(f"/api/runs/{run}/report")).json()
+        assert "unbounded" in report["html"]
+        now = (await here.http.get("/api/learning")).json()
+        assert (now["at_once"], now["waiting"]) == (True, 1)
+        assert (now["now"]["run"], now["now"]["left"]) == (run, 0)
+        assert now["now"]["doing"] == "judging this run"
+        script.script = None
+        await here.http.post("/api/learning/stop")
+        await here.http.post("/api/learning")
+        state = await learnt(here)
+        [item] = await kept(tmp_path)
+        lesson = state["lessons"][0]
+        assert (lesson["run"], lesson["outcome"]) == (run, "kept")
+        assert lesson["reflection"] == item.id and lesson["question"].startswith("What does")
+        again = await here.ask()
+        await here.ended(again)
+        recalled = (await here.http.get(f"/api/runs/{again}/report")).json()["recalled"]
     assert [each["id"] for each in recalled] == [item.id]
 
 
 async def test_a_follow_up_is_learnt_from_with_its_thread(tmp_path: Path):
-    script = Failing()
-    script.script = Hang()
-    with ScriptedServer(script) as model:
-        chosen = run_settings(tmp_path, model, memory="on")
-        async with site(chosen) as here:
-            first = await here.ask()
-            await here.ended(first)
-            thread = (await here.one(first))["thread"]
-            await here.ended(await here.ask(SECOND, thread=thread))
-            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
-            await left(here, 1)
-            await here.http.post("/api/learning/stop")
-            script.script = None
-            await here.http.post("/api/learning")
-            state = await learnt(here)
+    script = Failing(Hang())
+    async with scripted_site(script, tmp_path, memory="on") as here:
+        first = await here.ask()
+        await here.ended(first)
+        thread = (await here.one(first))["thread"]
+        await here.ended(await here.ask(SECOND, thread=thread))
+        await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+        await left(here, 1)
+        await here.http.post("/api/learning/stop")
+        script.script = None
+        await here.http.post("/api/learning")
+        state = await learnt(here)
     assert [each["outcome"] for each in state["lessons"]] == ["kept", "kept"]
-    questions = {item.question for item in await kept(chosen)}
+    questions = {item.question for item in await kept(tmp_path)}
     assert any(q.endswith(SECOND) and "lru_cache" in q for q in questions), questions
 
 
 async def test_a_judge_that_fails_is_a_note_and_the_run_waits(tmp_path: Path):
-    script = Failing()
-    script.script = Fault(401)
-    with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model, memory="on")) as here:
-            run = await here.ask()
-            told = await here.ended(run)
-            state = await learnt(here, waiting=1)
-            one = await here.one(run)
-            script.script = None
-            begun = await here.http.post("/api/learning")
-            after = await learnt(here)
+    script = Failing(Fault(401))
+    async with scripted_site(script, tmp_path, memory="on") as here:
+        run = await here.ask()
+        told = await here.ended(run)
+        state = await learnt(here, waiting=1)
+        one = await here.one(run)
+        script.script = None
+        begun = await here.http.post("/api/learning")
+        after = await learnt(here)
     assert told[-2].data["status"] == one["status"] == "finished" and begun.status_code == 202
     assert state["lessons"][0]["outcome"] == "queued" and "API key" in state["lessons"][0]["said"]
     assert after["lessons"][0]["outcome"] == "kept"
@@ -136,17 +128,15 @@ async def test_a_judge_that_fails_is_a_note_and_the_run_waits(tmp_path: Path):
 @pytest.mark.parametrize("memory", ["off", "read-only"])
 async def test_without_memory_on_nothing_is_learnt(tmp_path: Path, memory: str):
     script = Server()
-    with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model, memory=memory)) as here:
-            await here.ended(await here.ask())
-            state = (await here.http.get("/api/learning")).json()
+    async with scripted_site(script, tmp_path, memory=memory) as here:
+        await here.ended(await here.ask())
+        state = (await here.http.get("/api/learning")).json()
     nothing = {"at_once": False, "waiting": 0, "others": 0, "now": None, "lessons": []}
     assert state == nothing and script.asked == ["research"] * 3
 
 
 async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path: Path):
-    script = Failing()
-    script.script = Hang()
+    script = Failing(Hang())
     with ScriptedServer(script) as model:
         chosen = run_settings(tmp_path, model, memory="on")
         async with site(chosen) as here:
@@ -158,23 +148,21 @@ async def test_a_server_that_ends_leaves_the_run_to_whoever_comes_next(tmp_path:
             assert (await here.http.get("/api/learning")).json()["waiting"] == 1
             await here.http.post("/api/learning")
             await learnt(here)
-    assert len(await kept(chosen)) == 1
+    assert len(await kept(tmp_path)) == 1
     assert script.asked.count("reflect") == 8
 
 
 async def test_stopping_leaves_what_waits_waiting(tmp_path: Path):
-    script = Failing()
-    script.script = Hang()
-    with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model, memory="on")) as here:
-            runs = [await here.ask(), await here.ask("And what does maxsize 0 do?")]
-            for run in runs:
-                await here.ended(run)
-            await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
-            await left(here, 1)
-            stopped = await here.http.post("/api/learning/stop")
-            assert stopped.json()["now"] is None and stopped.json()["waiting"] == 2
-            assert sorted(queued(here.desk.store)) == sorted(runs)
+    script = Failing(Hang())
+    async with scripted_site(script, tmp_path, memory="on") as here:
+        runs = [await here.ask(), await here.ask("And what does maxsize 0 do?")]
+        for run in runs:
+            await here.ended(run)
+        await asyncio.wait_for(asked(script, "criteria"), PATIENCE)
+        await left(here, 1)
+        stopped = await here.http.post("/api/learning/stop")
+        assert stopped.json()["now"] is None and stopped.json()["waiting"] == 2
+        assert sorted(queued(here.desk.store)) == sorted(runs)
 
 
 async def test_runs_of_another_model_are_left_to_the_command(tmp_path: Path):
@@ -211,12 +199,11 @@ async def _nothing(trajectory: object) -> None:
 
 
 async def test_a_foreign_page_starts_no_learning(tmp_path: Path):
-    with ScriptedServer(Server()) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            foreign = {"Origin": "https://elsewhere.example"}
-            for path in ("/api/learning", "/api/learning/stop"):
-                assert (await here.http.post(path, headers=foreign)).status_code == 403
-                assert (await here.http.post(path, headers={"X-Rubricem": ""})).status_code == 403
+    async with scripted_site(Server(), tmp_path) as here:
+        foreign = {"Origin": "https://elsewhere.example"}
+        for path in ("/api/learning", "/api/learning/stop"):
+            assert (await here.http.post(path, headers=foreign)).status_code == 403
+            assert (await here.http.post(path, headers={"X-Rubricem": ""})).status_code == 403
 
 
 async def test_the_queue_is_bounded_and_works_on_one_run_at_a_time():

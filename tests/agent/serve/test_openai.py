@@ -24,9 +24,15 @@ from rubricem.agent.research.question import LONGEST_QUESTION, checked
 from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.agent.serve.openai import LONGEST_TURN, dialogue
 from rubricem.agent.serve.security import Security
-from tests.support.pages import QUESTION, REPORT, client, openai_served, run_settings, site
+from tests.support.pages import (
+    QUESTION,
+    REPORT,
+    client,
+    openai_served,
+    scripted_site,
+)
 from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
-from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, Scripted
 from tests.support.waiting import PATIENCE, wait_for
 
 ASKED: list[Any] = [{"role": "user", "content": QUESTION}]
@@ -102,8 +108,8 @@ def test_usage_is_streamed_only_where_it_is_wanted(tmp_path: Path) -> None:
 
 
 async def test_the_asynchronous_client_streams_as_well(tmp_path: Path) -> None:
-    with openai_served([*RUN, SUPPORTED], tmp_path) as (address, _, _):
-        async with AsyncOpenAI(base_url=address, api_key="none", max_retries=0) as made:
+    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
+        async with AsyncOpenAI(base_url=here.url, api_key="none", max_retries=0) as made:
             done = await made.chat.completions.create(model="rubricem", messages=ASKED, stream=True)
             content = [c.choices[0].delta.content or "" async for c in done if c.choices]
     assert "".join(content).startswith(REPORT)
@@ -111,22 +117,19 @@ async def test_the_asynchronous_client_streams_as_well(tmp_path: Path) -> None:
 
 def test_a_second_question_goes_on_with_the_thread_of_the_first(tmp_path: Path) -> None:
     script = [*RUN, SUPPORTED, plan("heapq"), answer(), SUPPORTED]
-    with (
-        openai_served(script, tmp_path) as (address, desk, model),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
-        first = made.chat.completions.create(model="rubricem", messages=ASKED)
+    with openai_served(script, tmp_path) as here:
+        first = here.client.chat.completions.create(model="rubricem", messages=ASKED)
         follow: list[Any] = [
             *ASKED,
             {"role": "assistant", "content": first.choices[0].message.content},
             {"role": "user", "content": "And with maxsize 0?"},
         ]
-        second = made.chat.completions.create(model="rubricem", messages=follow)
+        second = here.client.chat.completions.create(model="rubricem", messages=follow)
         told: Any = [first.model_extra, second.model_extra]
         threads = [each["rubricem"]["thread"] for each in told]
         assert threads[0] == threads[1]
-        assert len(desk.conversations.get(threads[0]).runs) == 2
-        said = contents(model.requests[4].body)[1][1]
+        assert len(here.desk.conversations.get(threads[0]).runs) == 2
+        said = contents(here.model.requests[4].body)[1][1]
         assert "Report 1:\nIt is an unbounded cache [S1]." in said
         assert said.count("And with maxsize 0?") == 1
 
@@ -138,12 +141,9 @@ def test_a_thread_that_is_not_known_is_told_as_text(tmp_path: Path) -> None:
         {"role": "assistant", "content": "Somebody else's words."},
         {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
     ]
-    with (
-        openai_served([*RUN, SUPPORTED], tmp_path) as (address, _, model),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
-        made.chat.completions.create(model="rubricem", messages=asked)
-        said = contents(model.requests[0].body)[1][1]
+    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
+        here.client.chat.completions.create(model="rubricem", messages=asked)
+        said = contents(here.model.requests[0].body)[1][1]
     assert said.startswith(QUESTION)
     assert "User: Who are you?\n\nAssistant: Somebody else's words." in said
     assert "funny" not in said
@@ -186,16 +186,13 @@ def test_what_is_not_supported_is_a_clear_bad_request(
 
 
 def test_what_a_run_may_be_given_besides_reaches_it(tmp_path: Path) -> None:
-    with (
-        openai_served([*RUN, SUPPORTED], tmp_path) as (address, desk, _),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
+    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
         options = {"rubricem": {"format": "short", "tool_calls": 3}}
-        done = made.chat.completions.create(
+        done = here.client.chat.completions.create(
             model="rubricem", messages=ASKED, temperature=0.1, extra_body=options
         )
         run: Any = done.model_extra
-        asked = desk.store.request(run["rubricem"]["run"])["ask"]
+        asked = here.desk.store.request(run["rubricem"]["run"])["ask"]
     assert (asked["answer_format"], asked["tool_calls"]) == ("short", 3)
 
 
@@ -223,40 +220,40 @@ def test_a_report_that_a_budget_cut_ends_for_its_length(tmp_path: Path) -> None:
 def test_a_client_that_goes_away_ends_its_run_with_what_there_is(
     stream: bool, tmp_path: Path
 ) -> None:
-    with openai_served([plan(), Hang()], tmp_path) as (address, desk, model):
+    with openai_served([plan(), Hang()], tmp_path) as here:
         body = {"model": "rubricem", "messages": ASKED, "stream": stream}
-        url = f"{address}/chat/completions"
+        url = f"{here.url}/chat/completions"
         if stream:
             with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
                 lines = reply.iter_lines()
                 wait_for(lambda: "Found:" in next(lines))
-                wait_for(lambda: len(model.requests) == 2)
+                wait_for(lambda: len(here.model.requests) == 2)
         else:
             with closing(HTTPConnection(urlsplit(url).netloc)) as asking:
                 asking.request("POST", url, json.dumps(body), {"Content-Type": "application/json"})
-                wait_for(lambda: len(model.requests) == 2)
-        wait_for(lambda: not desk.live)
-        [run] = desk.store.threads()
-        ended = desk.store.load(run)
+                wait_for(lambda: len(here.model.requests) == 2)
+        wait_for(lambda: not here.desk.live)
+        [run] = here.desk.store.threads()
+        ended = here.desk.store.load(run)
     assert (ended.status, ended.ended_by) == ("partial", "interrupt")
 
 
 def test_the_token_of_the_server_is_the_key_of_its_clients(tmp_path: Path) -> None:
     security = Security("127.0.0.1", token="t" * 40)
-    with openai_served([*RUN, SUPPORTED], tmp_path, security) as (address, _, _):
-        with OpenAI(base_url=address, api_key="wrong", max_retries=0) as made:
+    with openai_served([*RUN, SUPPORTED], tmp_path, security) as here:
+        with OpenAI(base_url=here.url, api_key="wrong", max_retries=0) as made:
             with pytest.raises(openai.AuthenticationError, match="asks for its token") as refused:
                 made.models.list()
             assert refused.value.type == "invalid_request_error"
-        with OpenAI(base_url=address, api_key="t" * 40, max_retries=0) as made:
+        with OpenAI(base_url=here.url, api_key="t" * 40, max_retries=0) as made:
             assert len(list(made.models.list())) == 1
 
 
 def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
-    with openai_served([], tmp_path) as (address, desk, _):
+    with openai_served([], tmp_path) as here:
         body = {"model": "rubricem", "messages": ASKED}
         foreign = {"Origin": "https://evil.example"}
-        url = f"{address}/chat/completions"
+        url = f"{here.url}/chat/completions"
         assert httpx.post(url, json=body, headers=foreign, timeout=PATIENCE).status_code == 403
         form = {"content-type": "text/plain"}
         reply = httpx.post(url, content=b"{}", headers=form, timeout=PATIENCE)
@@ -266,24 +263,24 @@ def test_a_page_of_another_site_gets_nothing(tmp_path: Path) -> None:
         bad = httpx.post(url, content=b"{", headers=form, timeout=PATIENCE)
         assert bad.status_code == 400
         assert bad.json()["error"]["message"] == "The body must be a JSON object."
-        assert desk.store.threads() == []
+        assert here.desk.store.threads() == []
 
 
 def test_a_run_is_left_to_the_next_server_where_this_one_ends(tmp_path: Path) -> None:
-    with openai_served([plan(), Hang()], tmp_path) as (address, desk, model):
+    with openai_served([plan(), Hang()], tmp_path) as here:
         body = {"model": "rubricem", "messages": ASKED, "stream": True}
-        url = f"{address}/chat/completions"
+        url = f"{here.url}/chat/completions"
         with httpx.stream("POST", url, json=body, timeout=PATIENCE) as reply:
             lines = reply.iter_lines()
             wait_for(lambda: "Found:" in next(lines))
-            wait_for(lambda: len(model.requests) == 2)
-            [work] = desk.live.values()
+            wait_for(lambda: len(here.model.requests) == 2)
+            [work] = here.desk.live.values()
             assert work.task is not None
-            work.task.get_loop().call_soon_threadsafe(desk.close)
+            work.task.get_loop().call_soon_threadsafe(here.desk.close)
             rest = "\n".join(lines)
     assert "the run goes on when it starts again" in rest
-    [run] = desk.store.threads()
-    assert not desk.store.ended(run), "nothing ended it: a server that comes takes it up"
+    [run] = here.desk.store.threads()
+    assert not here.desk.store.ended(run), "nothing ended it: a server that comes takes it up"
 
 
 def history(turns: int, words: str) -> list[dict[str, Any]]:
@@ -316,13 +313,9 @@ def test_of_a_short_history_everything_is_told_in_its_order() -> None:
 
 def test_what_is_refused_at_the_door_is_told_as_its_clients_read_it(tmp_path: Path) -> None:
     with (
-        openai_served([], tmp_path, security=Security(token="t" * 40, most_body=2000)) as (
-            url,
-            _,
-            _,
-        ),
-        OpenAI(base_url=url, api_key="wrong", max_retries=0) as stranger,
-        OpenAI(base_url=url, api_key="t" * 40, max_retries=0) as known,
+        openai_served([], tmp_path, Security(token="t" * 40, most_body=2000)) as here,
+        OpenAI(base_url=here.url, api_key="wrong", max_retries=0) as stranger,
+        OpenAI(base_url=here.url, api_key="t" * 40, max_retries=0) as known,
     ):
         with pytest.raises(openai.AuthenticationError) as unknown:
             stranger.models.list()
@@ -370,16 +363,15 @@ async def test_a_reply_comes_while_the_events_of_its_run_are_still_being_told(
     tmp_path: Path, path: str, asked: dict[str, Any]
 ):
     script = Blocking(tmp_path / "data")
-    with ScriptedServer(script) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            reply = await here.http.post(path, json=asked, headers=PROGRAM, timeout=PATIENCE)
-            [run] = here.desk.live
-            assert (await here.one(run))["state"] == "running"
-            if path.endswith("responses"):
-                again = await here.http.get(f"/v1/responses/{reply.json()['id']}")
-                assert again.json()["status"] == "completed"
-            script.unblock()
-            told = await asyncio.wait_for(here.ended(run), PATIENCE)
+    async with scripted_site(script, tmp_path) as here:
+        reply = await here.http.post(path, json=asked, headers=PROGRAM, timeout=PATIENCE)
+        [run] = here.desk.live
+        assert (await here.one(run))["state"] == "running"
+        if path.endswith("responses"):
+            again = await here.http.get(f"/v1/responses/{reply.json()['id']}")
+            assert again.json()["status"] == "completed"
+        script.unblock()
+        told = await asyncio.wait_for(here.ended(run), PATIENCE)
     assert reply.status_code == 200 and "unbounded cache [1]" in reply.text
     assert "Stage: research" in reply.text, "what was done is told as reasoning"
     assert [event.name for event in told][-2:] == ["finished", "end"]
@@ -387,9 +379,8 @@ async def test_a_reply_comes_while_the_events_of_its_run_are_still_being_told(
 
 
 async def test_a_run_that_failed_is_told_without_waiting_for_its_events(tmp_path: Path):
-    with ScriptedServer([Fault(401)]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            reply = await here.http.post(
-                "/v1/chat/completions", json=CHAT, headers=PROGRAM, timeout=PATIENCE
-            )
+    async with scripted_site([Fault(401)], tmp_path) as here:
+        reply = await here.http.post(
+            "/v1/chat/completions", json=CHAT, headers=PROGRAM, timeout=PATIENCE
+        )
     assert reply.status_code >= 500 and "API key" in reply.json()["error"]["message"]

@@ -75,9 +75,9 @@ def test_the_events_of_a_stream_come_in_the_order_of_the_interface(tmp_path: Pat
 async def test_the_helper_of_the_asynchronous_client_puts_the_response_together(
     tmp_path: Path,
 ) -> None:
-    with openai_served([*RUN, SUPPORTED], tmp_path) as (address, _, _):
+    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
         async with (
-            AsyncOpenAI(base_url=address, api_key="none", max_retries=0) as made,
+            AsyncOpenAI(base_url=here.url, api_key="none", max_retries=0) as made,
             made.responses.stream(model="rubricem", input=QUESTION) as stream,
         ):
             async for _ in stream:
@@ -88,31 +88,27 @@ async def test_the_helper_of_the_asynchronous_client_puts_the_response_together(
 
 def test_a_response_goes_on_with_the_thread_of_the_one_it_names(tmp_path: Path) -> None:
     script = [*RUN, SUPPORTED, plan("heapq"), answer(), SUPPORTED]
-    with (
-        openai_served(script, tmp_path) as (address, desk, model),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
-        first = made.responses.create(model="rubricem", input=QUESTION)
-        second = made.responses.create(
+    with openai_served(script, tmp_path) as here:
+        first = here.client.responses.create(model="rubricem", input=QUESTION)
+        second = here.client.responses.create(
             model="rubricem", input="And with 0?", previous_response_id=first.id
         )
         assert second.previous_response_id == first.id
         runs = [each.id.removeprefix("resp_") for each in (first, second)]
-        conversation = desk.conversations.of_run(runs[0])
+        conversation = here.desk.conversations.of_run(runs[0])
         assert conversation is not None and list(conversation.runs) == runs
-        assert "It is an unbounded cache [S1]." in contents(model.requests[4].body)[1][1]
+        assert "It is an unbounded cache [S1]." in contents(here.model.requests[4].body)[1][1]
 
 
 def test_what_goes_on_from_an_earlier_response_is_a_branch(tmp_path: Path) -> None:
     more = [plan("heapq"), answer(), SUPPORTED]
-    with (
-        openai_served([*RUN, SUPPORTED, *more, *more], tmp_path) as (address, desk, _),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
-        first = made.responses.create(model="rubricem", input=QUESTION)
+    with openai_served([*RUN, SUPPORTED, *more, *more], tmp_path) as here:
+        first = here.client.responses.create(model="rubricem", input=QUESTION)
         for question in ("And with 0?", "And with 1?"):
-            made.responses.create(model="rubricem", input=question, previous_response_id=first.id)
-        listed = desk.conversations.listed().conversations
+            here.client.responses.create(
+                model="rubricem", input=question, previous_response_id=first.id
+            )
+        listed = here.desk.conversations.listed().conversations
     assert sorted(len(conversation.runs) for conversation in listed) == [2, 2]
 
 
@@ -122,12 +118,9 @@ def test_a_list_of_messages_is_read_as_a_dialogue(tmp_path: Path) -> None:
         {"role": "assistant", "content": [{"type": "output_text", "text": "A stranger."}]},
         {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
     ]
-    with (
-        openai_served([*RUN, SUPPORTED], tmp_path) as (address, _, model),
-        OpenAI(base_url=address, api_key="none", max_retries=0) as made,
-    ):
-        made.responses.create(model="rubricem", input=asked, instructions="Be brief.")
-        said = contents(model.requests[0].body)[1][1]
+    with openai_served([*RUN, SUPPORTED], tmp_path) as here:
+        here.client.responses.create(model="rubricem", input=asked, instructions="Be brief.")
+        said = contents(here.model.requests[0].body)[1][1]
     assert said.startswith(QUESTION) and "Assistant: A stranger." in said
 
 

@@ -19,7 +19,7 @@ from rubricem.agent.serve.routes_mcp import router
 from rubricem.agent.serve.security import Security
 from rubricem.memory.runs import RunStore
 from tests.agent.mcp.test_server import TOOLS, asked, refusal
-from tests.support.pages import QUESTION, app_at, run_settings, served, site
+from tests.support.pages import QUESTION, app_at, run_settings, scripted_site, served
 from tests.support.policies import RUN, SUPPORTED, answer, plan
 from tests.support.scripted_server import Hang, ScriptedServer
 
@@ -44,18 +44,17 @@ async def test_a_client_researches_by_a_run_that_the_page_shows(tmp_path: Path):
     async def heard(number: float, total: float | None, message: str | None) -> None:
         progress.append(message)
 
-    with ScriptedServer([*RUN, SUPPORTED]) as model:
-        async with site(run_settings(tmp_path, model)) as here:
-            async with client(str(here.http.base_url).rstrip("/")) as tools:
-                listed = await tools.list_tools()
-                assert sorted(tool.name for tool in listed.tools) == TOOLS
-                result = await tools.call_tool(
-                    "research",
-                    {"question": QUESTION, "format": "short"},
-                    progress_callback=heard,
-                )
-            found: Any = result.structured_content
-            [run] = (await here.http.get("/api/runs")).json()["runs"]
+    async with scripted_site([*RUN, SUPPORTED], tmp_path) as here:
+        async with client(str(here.http.base_url).rstrip("/")) as tools:
+            listed = await tools.list_tools()
+            assert sorted(tool.name for tool in listed.tools) == TOOLS
+            result = await tools.call_tool(
+                "research",
+                {"question": QUESTION, "format": "short"},
+                progress_callback=heard,
+            )
+        found: Any = result.structured_content
+        [run] = (await here.http.get("/api/runs")).json()["runs"]
     assert (found["status"], found["answer"]) == ("finished", "It is an unbounded cache [1].")
     assert found["citations"][0]["verdict"] == "supported"
     assert (run["run"], run["question"]) == (found["run"], QUESTION)

@@ -3,12 +3,13 @@
 import asyncio
 import json
 import stat
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.security import (
     COOKIE,
@@ -21,7 +22,7 @@ from rubricem.agent.serve.security import (
     kept_token,
 )
 from rubricem.memory.errors import StoreError
-from tests.support.pages import CHANGING, QUESTION, RunSite, run_settings, site
+from tests.support.pages import CHANGING, QUESTION, RunSite, app_at, calling, run_settings
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE
 
@@ -143,11 +144,35 @@ def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
         kept_token(tmp_path / "new")
 
 
-@pytest.fixture
-async def here(tmp_path: Path) -> AsyncIterator[RunSite]:
+Server = tuple[str, RunDesk]
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that carries out nothing of what these tests ask of it."""
+    folder = tmp_path_factory.mktemp("open")
+    with ScriptedServer([]) as model, app_at(run_settings(folder, model)) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with ScriptedServer([]) as model:
-        async with site(run_settings(tmp_path, model), Security(token=TOKEN)) as made:
+        chosen = run_settings(tmp_path_factory.mktemp("guarded"), model)
+        with app_at(chosen, Security(token=TOKEN)) as made:
             yield made
+
+
+@pytest.fixture
+async def here(guarded_server: Server) -> AsyncIterator[RunSite]:
+    async with calling(*guarded_server) as made:
+        yield made
+
+
+@pytest.fixture
+async def open_here(open_server: Server) -> AsyncIterator[RunSite]:
+    async with calling(*open_server) as made:
+        yield made
 
 
 async def test_a_login_lets_a_browser_in(here: RunSite):
@@ -169,13 +194,6 @@ async def test_every_reply_forbids_what_the_page_does_not_need(here: RunSite, pa
     assert reply.headers["referrer-policy"] == "no-referrer"
     assert "access-control-allow-origin" not in reply.headers
     assert "server" not in reply.headers or "uvicorn" in reply.headers["server"]
-
-
-@pytest.fixture
-async def open_here(tmp_path: Path) -> AsyncIterator[RunSite]:
-    with ScriptedServer([]) as model:
-        async with site(run_settings(tmp_path, model)) as made:
-            yield made
 
 
 @pytest.mark.parametrize(
