@@ -17,7 +17,7 @@ from pathlib import Path
 
 import click
 
-from rubricem.agent.cli.bank_files import FILE_COMMANDS, item_json, opened, state
+from rubricem.agent.cli.bank_files import FILE_COMMANDS, item_json, open_own, state
 from rubricem.agent.cli.options import AS_JSON, EXISTING, YES, counted, print_json, read_text
 from rubricem.agent.cli.terminal import Interrupts, confirmed, edited_in_place
 from rubricem.agent.research.events import Event, SourceProgress
@@ -33,7 +33,7 @@ _LISTED = 5
 
 
 @contextmanager
-def opened_to_embed(doing: str) -> Iterator[RubricBank]:
+def open_to_embed(doing: str) -> Iterator[RubricBank]:
     """The bank; on a terminal it is shown how its embedder is fetched and how far it has come."""
     from rich.console import Console
     from rich.markup import escape
@@ -52,7 +52,7 @@ def opened_to_embed(doing: str) -> Iterator[RubricBank]:
         yield open_bank(load_settings(), heard, counted)
 
 
-async def found(bank: RubricBank, prefix: str) -> BankItem:
+async def find_one(bank: RubricBank, prefix: str) -> BankItem:
     """The one item whose id begins so, or is just that."""
     items = await bank.find(storable(prefix))
     exact = [item for item in items if item.reflection.id == prefix]
@@ -182,7 +182,7 @@ for _command in FILE_COMMANDS:
 @AS_JSON
 def list_(every: bool, sort: str | None, as_json: bool) -> None:
     """List the reflection that counts for each question."""
-    held = opened()
+    held = open_own()
     items = sorted(asyncio.run(held.items(every=every)), key=SORTS[sort or "written"])
     if as_json:
         print_json({"reflections": [item_json(item) for item in items]})
@@ -207,8 +207,8 @@ def list_(every: bool, sort: str | None, as_json: bool) -> None:
 @AS_JSON
 def show(identifier: str, as_json: bool) -> None:
     """Show the reflection ID: where it comes from, what became of it, what it replaced."""
-    held = opened()
-    item = asyncio.run(found(held, identifier))
+    held = open_own()
+    item = asyncio.run(find_one(held, identifier))
     history = asyncio.run(held.history(item.reflection.question))
     if as_json:
         versions = [item_json(version) for version in history]
@@ -228,7 +228,7 @@ def search(words: Sequence[str], count: int, as_json: bool) -> None:
     sought = storable(" ".join(words)).strip()
     if not sought:
         raise SettingsError("There is nothing to look for.", "Say it in words.")
-    with opened_to_embed("looking it up") as bank:
+    with open_to_embed("looking it up") as bank:
         matches = asyncio.run(bank.search(sought, count))
     if as_json:
         nearest = [
@@ -248,7 +248,7 @@ def search(words: Sequence[str], count: int, as_json: bool) -> None:
 @AS_JSON
 def stats(as_json: bool) -> None:
     """Count what the bank holds, how often it was used and what it takes on disk."""
-    held = asyncio.run(opened().stats())
+    held = asyncio.run(open_own().stats())
     if as_json:
         print_json(asdict(held))
         return
@@ -308,7 +308,7 @@ def _decision(done: str, change: Change) -> Callable[[Sequence[str]], None]:
     """What such a command does to the reflections that it is given."""
 
     async def decide(identifiers: Sequence[str]) -> None:
-        held = opened()
+        held = open_own()
         for item in await _all(held, identifiers):
             await change(held, item.reflection.id)
             question = one_line(item.reflection.question, 80)
@@ -326,7 +326,7 @@ for _name, (_done, _change, _help) in DECISIONS.items():
 @YES
 def release(identifiers: Sequence[str], yes: bool) -> None:
     """Let reflections out of quarantine, after their text and flags have been read."""
-    items = asyncio.run(_all(opened(), identifiers))
+    items = asyncio.run(_all(open_own(), identifiers))
     if free := [item.reflection.id for item in items if not item.quarantined]:
         raise SettingsError(
             f"The reflection {free[0]} is not in quarantine.",
@@ -336,7 +336,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
         print_whole(item)
         click.echo()
         if confirmed("Release it?", yes):
-            click.echo(told_of(asyncio.run(opened().release(item.reflection.id, BY))))
+            click.echo(told_of(asyncio.run(open_own().release(item.reflection.id, BY))))
         else:
             click.echo(f"stays in quarantine: {item.reflection.id}")
 
@@ -346,7 +346,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
 @YES
 def rm(identifiers: Sequence[str], yes: bool) -> None:
     """Remove reflections for good, also their text in the bank's journal."""
-    items = asyncio.run(_all(opened(), identifiers))
+    items = asyncio.run(_all(open_own(), identifiers))
     for item in items:
         click.echo(line(item))
     these = "it" if len(items) == 1 else f"these {len(items)}"
@@ -354,14 +354,14 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
         click.echo("nothing was removed")
         return
     for item in items:
-        asyncio.run(opened().remove(item.reflection.id))
+        asyncio.run(open_own().remove(item.reflection.id))
         click.echo(f"removed: {item.reflection.id}")
 
 
 @bank.command()
 def rebuild() -> None:
     """Make the index anew from the journal, with the embedder that is set."""
-    with opened_to_embed("rebuilding") as bank:
+    with open_to_embed("rebuilding") as bank:
         asyncio.run(bank.rebuild())
         stats = asyncio.run(bank.stats())
     live = counted(stats.live, "live reflection")
@@ -382,7 +382,7 @@ def told_of(released: Released) -> str:
 
 async def _all(bank: RubricBank, identifiers: Sequence[str]) -> list[BankItem]:
     """The items of all these ids, each once; nothing is done where one of them fits nothing."""
-    items = [await found(bank, identifier) for identifier in identifiers]
+    items = [await find_one(bank, identifier) for identifier in identifiers]
     return list({item.reflection.id: item for item in items}.values())
 
 
@@ -399,8 +399,8 @@ def edit(identifier: str, file: Path | None) -> None:
 
 
 async def _edit(identifier: str, file: Path | None) -> None:
-    bank = opened()
-    item = await found(bank, identifier)
+    bank = open_own()
+    item = await find_one(bank, identifier)
     if item.until != NEVER:
         raise SettingsError(
             f"The reflection {item.reflection.id} was replaced.",

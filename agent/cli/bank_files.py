@@ -45,7 +45,7 @@ from rubricem.memory.screening import screened
 from rubricem.memory.screening.orders import orders
 
 
-def opened() -> RubricBank:
+def open_own() -> RubricBank:
     """The bank of the data directory, for what needs no embedder."""
     return open_bank(load_settings())
 
@@ -77,7 +77,7 @@ FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Pat
 @FOLDER
 def snapshot(folder: Path) -> None:
     """Copy everything that cannot be made again into FOLDER, at one moment."""
-    generation = asyncio.run(opened().snapshot(folder))
+    generation = asyncio.run(open_own().snapshot(folder))
     click.echo(f"{counted(generation, 'event')} copied to {folder}")
 
 
@@ -87,7 +87,7 @@ def snapshot(folder: Path) -> None:
 @YES
 def restore(folder: Path, foreign: bool, yes: bool) -> None:
     """Go back to the copy in FOLDER. What was removed since stays removed."""
-    held = opened()
+    held = open_own()
     now = asyncio.run(held.generation())
     if now and not confirmed(f"Give up the bank as it is now ({counted(now, 'event')})?", yes):
         click.echo("the bank was left as it is")
@@ -123,7 +123,7 @@ class _Standing(Value):
 @click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
 def export(file: Path | None, every: bool) -> None:
     """Write the reflections to FILE, or to standard output: one JSON object a line."""
-    bank = opened()
+    bank = open_own()
     items = list(asyncio.run(bank.export())) if every else asyncio.run(bank.items())
     lines = [{HEADER: VERSION, "items": len(items)}, *map(item_json, items)]
     text = "".join(json.dumps(entry) + "\n" for entry in lines)
@@ -247,9 +247,9 @@ def _screened(file: Path, number: int, read: Reflection) -> Reflection:
 async def _brought_in(reflections: Sequence[Reflection], dry_run: bool, removed: bool) -> Imported:
     """What became of them; of a dry run in a copy of the journal, which is all that decides."""
     if not dry_run:
-        return await opened().bring_in(reflections, removed=removed)
+        return await open_own().bring_in(reflections, removed=removed)
     with tempfile.TemporaryDirectory() as folder:
-        journal, copy = opened().folder / "journal.jsonl", Path(folder, "bank")
+        journal, copy = open_own().folder / "journal.jsonl", Path(folder, "bank")
         if journal.exists():
             copy.mkdir()
             await asyncio.to_thread(shutil.copy, journal, copy)

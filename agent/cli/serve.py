@@ -52,10 +52,10 @@ def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **fl
     when it is made. Runs go on when their page is closed; those that are not finished when the
     server ends go on when it starts again. Budgets are of each question that names none.
     """
-    from rubricem.agent.serve.app import served
+    from rubricem.agent.serve.app import run_server
 
     settings = load_settings(flags)
-    asyncio.run(served(settings, host, port, open_page, results))
+    asyncio.run(run_server(settings, host, port, open_page, results))
 
 
 @click.command("mcp")
@@ -72,7 +72,7 @@ def mcp(http: bool, port: int, **flags: Any) -> None:
             "The MCP server needs the extra `mcp`.", 'Install it: pip install "rubricem[mcp]"'
         )
     from rubricem.agent.mcp.server import HOST, run
-    from rubricem.agent.serve.security import bound
+    from rubricem.agent.serve.security import bind
 
     settings = load_settings(flags)
-    run(settings, bound(HOST, port) if http else None)
+    run(settings, bind(HOST, port) if http else None)

@@ -48,9 +48,9 @@ from rubricem.agent.serve.security import (
     Guard,
     Security,
     address_in,
-    bound,
+    bind,
     is_loopback,
-    kept_token,
+    keep_token,
 )
 from rubricem.agent.settings import Settings, choose_policy
 from rubricem.judge.build import LocalModel
@@ -227,7 +227,7 @@ def here(host: str, port: int) -> str:
     return _link("::1" if ":" in host else "127.0.0.1", port)
 
 
-def announced(
+def announce(
     security: Security, port: int, machine: Machine, kept: Path, made: bool
 ) -> Iterator[str]:
     """What is said when the server starts, line by line.
@@ -277,19 +277,19 @@ class PageServer(uvicorn.Server):
         self.force_exit, self.should_exit = self.should_exit, True
 
 
-async def served(
+async def run_server(
     settings: Settings, host: str, port: int, open_page: bool, results: Sequence[Path] = ()
 ) -> None:
     """Serve until ^C; what is not finished then goes on when the next server starts."""
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
     decoding_of(settings, choose_policy(settings))
-    listening = bound(host, port)
+    listening = bind(host, port)
     with sole_server(settings.data_dir):
-        await _served(settings, host, listening, open_page, results)
+        await _run(settings, host, listening, open_page, results)
 
 
-async def _served(
+async def _run(
     settings: Settings,
     host: str,
     listening: socket.socket,
@@ -298,7 +298,7 @@ async def _served(
 ) -> None:
     everywhere = listens_everywhere(host)
     machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
-    security, made = secured(settings.data_dir, host, machine)
+    security, made = secure(settings.data_dir, host, machine)
     desk = RunDesk(settings)
     config = uvicorn.Config(
         create_app(desk, security, results),
@@ -309,17 +309,17 @@ async def _served(
         lifespan="on",
     )
     port, kept = listening.getsockname()[1], settings.data_dir / TOKEN_FILE_NAME
-    for line in announced(security, port, machine, kept, made):
+    for line in announce(security, port, machine, kept, made):
         click.echo(line)
     if open_page:
         await asyncio.to_thread(webbrowser.open, here(host, port))
     await PageServer(config, desk).serve([listening])
 
 
-def secured(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]:
+def secure(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]:
     """What the server requires, and whether its token is new: one where others can reach it."""
     if is_loopback(host):
         return Security(host), False
-    token, made = kept_token(data_dir)
+    token, made = keep_token(data_dir)
     names = (machine.name,) if machine.name and listens_everywhere(host) else ()
     return Security(host, token, names), made

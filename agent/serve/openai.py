@@ -263,6 +263,45 @@ def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[Ann
     return "\n\n".join(filter(None, parts)), tuple(annotations)
 
 
+BEAT = b":\n\n"
+"""a comment: the connection stands"""
+DONE = b"data: [DONE]\n\n"
+GONE = 499
+"""the status of a reply that nobody waits for"""
+PIECE = 400
+"""characters of a report that are sent at once"""
+
+
+def frame(value: Mapping[str, Any], event: str = "") -> bytes:
+    named = f"event: {event}\n" if event else ""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return f"{named}data: {text}\n\n".encode()
+
+
+def pieces(text: str) -> list[str]:
+    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
+
+
+async def unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
+    """The reply that the work comes to; it is cancelled when the client goes away."""
+
+    async def gone() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(gone())
+    try:
+        await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            return Response(status_code=GONE)
+        return JSONResponse(working.result())
+    finally:
+        for task in (working, watching):
+            task.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
 class Form(Protocol):
     """How one kind of interface tells of a run: in events, or as a whole."""
 
@@ -431,45 +470,6 @@ def line_of(name: str, held: Any) -> str:
             return f"{held['message']}\n" if held.get("message") else ""
         case _:
             return ""
-
-
-BEAT = b":\n\n"
-"""a comment: the connection stands"""
-DONE = b"data: [DONE]\n\n"
-GONE = 499
-"""the status of a reply that nobody waits for"""
-PIECE = 400
-"""characters of a report that are sent at once"""
-
-
-def frame(value: Mapping[str, Any], event: str = "") -> bytes:
-    named = f"event: {event}\n" if event else ""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return f"{named}data: {text}\n\n".encode()
-
-
-def pieces(text: str) -> list[str]:
-    return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
-
-
-async def unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
-    """The reply that the work comes to; it is cancelled when the client goes away."""
-
-    async def gone() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-
-    working = asyncio.ensure_future(work)
-    watching = asyncio.ensure_future(gone())
-    try:
-        await asyncio.wait([working, watching], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            return Response(status_code=GONE)
-        return JSONResponse(working.result())
-    finally:
-        for task in (working, watching):
-            task.cancel()
-        await asyncio.gather(working, watching, return_exceptions=True)
 
 
 _REFUSED = {

@@ -337,7 +337,7 @@ TOKEN_FILE_NAME = "serve-token"
 BYTES = 32
 
 
-def kept_token(data_dir: Path) -> tuple[str, bool]:
+def keep_token(data_dir: Path) -> tuple[str, bool]:
     """The token of a data directory, and whether it was made now.
 
     Raises StoreError where its file cannot be used, or can be read by others.
@@ -372,7 +372,7 @@ def _read(path: Path) -> str:
     return token
 
 
-def bound(host: str, port: int) -> socket.socket:
+def bind(host: str, port: int) -> socket.socket:
     """The socket to listen on; SettingsError where it cannot be had."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -390,12 +390,12 @@ def bound(host: str, port: int) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise _unbound(host, port, error) from error
+        raise _not_bound(host, port, error) from error
     listening.setblocking(False)
     return listening
 
 
-def _unbound(host: str, port: int, error: OSError) -> SettingsError:
+def _not_bound(host: str, port: int, error: OSError) -> SettingsError:
     if error.errno == errno.EADDRINUSE:
         return SettingsError(
             f"Port {port} is in use.", "Choose another by --port, or 0 for any free one."

@@ -18,11 +18,11 @@ from rubricem.agent.serve.app import (
     NOT_FOUND,
     WARNING,
     Machine,
-    announced,
+    announce,
     create_app,
     here,
     places,
-    secured,
+    secure,
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
@@ -143,7 +143,7 @@ def test_this_machine_opens_its_own_page_by_loopback():
 
 
 def said(security: Security, machine: Machine = HOME, made: bool = True) -> list[str]:
-    return list(announced(security, 80, machine, Path("data/serve-token"), made))
+    return list(announce(security, 80, machine, Path("data/serve-token"), made))
 
 
 def test_a_server_of_this_machine_alone_says_its_address_and_no_more():
@@ -174,7 +174,7 @@ def test_a_machine_without_a_network_says_so():
 
 
 def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
-    security, _ = secured(tmp_path, "0.0.0.0", HOME)
+    security, _ = secure(tmp_path, "0.0.0.0", HOME)
     asked = {"authorization": f"Bearer {security.token}"}
     security.check("GET", "/api/status", {"host": "Study:80", **asked}, "1.2.3.4")
     for host in ("study.evil.example", "evil.example"):
@@ -183,11 +183,11 @@ def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
 
 
 def test_a_token_is_made_once_and_only_where_others_can_reach_the_server(tmp_path: Path):
-    alone, made = secured(tmp_path, "127.0.0.1", Machine())
+    alone, made = secure(tmp_path, "127.0.0.1", Machine())
     assert (alone.token, made) == (None, False) and not (tmp_path / TOKEN_FILE_NAME).exists()
-    first, made = secured(tmp_path, "0.0.0.0", Machine())
+    first, made = secure(tmp_path, "0.0.0.0", Machine())
     assert first.token and made
-    assert secured(tmp_path, "0.0.0.0", Machine()) == (first, False)
+    assert secure(tmp_path, "0.0.0.0", Machine()) == (first, False)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from rubricem.agent.serve.security import (
     Rates,
     Security,
     is_loopback,
-    kept_token,
+    keep_token,
 )
 from rubricem.memory.errors import StoreError
 from tests.support.pages import CHANGING, QUESTION, RunSite, app_at, calling, run_settings
@@ -130,18 +130,18 @@ def test_only_loopback_needs_no_token(host: str, alone: bool):
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
-    token, made = kept_token(tmp_path / "new")
+    token, made = keep_token(tmp_path / "new")
     assert made and len(token) >= 32
-    assert kept_token(tmp_path / "new") == (token, False)
+    assert keep_token(tmp_path / "new") == (token, False)
     path = tmp_path / "new" / TOKEN_FILE_NAME
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     path.chmod(0o644)
     with pytest.raises(StoreError, match="can be read by others"):
-        kept_token(tmp_path / "new")
+        keep_token(tmp_path / "new")
     path.chmod(0o600)
     path.write_text("\n")
     with pytest.raises(StoreError, match="holds no token"):
-        kept_token(tmp_path / "new")
+        keep_token(tmp_path / "new")
 
 
 Server = tuple[str, RunDesk]
