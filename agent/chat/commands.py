@@ -65,12 +65,6 @@ class Command:
     words: Callable[[Talk], Words] = field(default=lambda talk: ())
 
 
-def split(line: str) -> tuple[str, str]:
-    """The command's name without its slash, and its argument."""
-    name, _, argument = line.strip().removeprefix("/").partition(" ")
-    return name.casefold(), argument.strip()
-
-
 def number_of(text: str, what: str) -> int:
     """A whole number; raises SettingsError that says what it should have been."""
     if not is_number(text):
@@ -82,18 +76,6 @@ def number_of(text: str, what: str) -> int:
 def is_number(text: str) -> bool:
     """Whether a text is a whole number of what a list could hold."""
     return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
-
-
-def one_of(name: str, commands: dict[str, Command]) -> Command:
-    """The command of a name, or of the beginning of just one name."""
-    fitting = [each for each in commands if each.startswith(name)] if name else []
-    if name in commands:
-        return commands[name]
-    if len(fitting) != 1:
-        raise SettingsError(
-            f"There is no command /{name}.", "/help lists them; a question needs no slash."
-        )
-    return commands[fitting[0]]
 
 
 _VERDICTS: dict[CitationSupport, str] = {

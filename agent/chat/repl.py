@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubricem.agent.chat.commands import COMMANDS, FAILED, Talk, ask, one_of, open_thread, split
+from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, Talk, ask, open_thread
 from rubricem.agent.chat.session import Conversing, Terminal
 from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.options import counted
@@ -219,7 +219,7 @@ async def _worked(talk: Talk, line: str) -> bool:
     async def work(interrupts: Interrupts) -> bool:
         if line.lstrip().startswith("/"):
             name, argument = split(line)
-            await one_of(name, COMMANDS).act(talk, argument, interrupts)
+            await one_of(name).act(talk, argument, interrupts)
         else:
             await ask(talk, line, interrupts)
         return True
@@ -233,6 +233,24 @@ async def _worked(talk: Talk, line: str) -> bool:
     if not done:
         talk.terminal.tell("Stopped. /resume goes on with the question.")
     return bool(done)
+
+
+def split(line: str) -> tuple[str, str]:
+    """The command's name without its slash, and its argument."""
+    name, _, argument = line.strip().removeprefix("/").partition(" ")
+    return name.casefold(), argument.strip()
+
+
+def one_of(name: str) -> Command:
+    """The command of a name, or of the beginning of just one name."""
+    fitting = [each for each in COMMANDS if each.startswith(name)] if name else []
+    if name in COMMANDS:
+        return COMMANDS[name]
+    if len(fitting) != 1:
+        raise SettingsError(
+            f"There is no command /{name}.", "/help lists them; a question needs no slash."
+        )
+    return COMMANDS[fitting[0]]
 
 
 async def _entered(talk: Talk) -> AsyncIterator[str]:

@@ -73,12 +73,6 @@ def budgets(command: Command) -> Command:
     return command
 
 
-def port(default: int) -> Callable[[Command], Command]:
-    """`--port` of a server."""
-    kind, said = click.IntRange(0, 65535), f"Port ({default}); 0: a free one."
-    return click.option("--port", type=kind, default=default, help=said)
-
-
 def read_text(file: Path, remedy: str = "Save it as UTF-8.") -> str:
     """A file that a person named; raises SettingsError where it is no text."""
     try:

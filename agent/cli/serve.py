@@ -1,6 +1,7 @@
 """`rubricem serve` and `rubricem mcp`: the page and the tools of programs, on one's own host."""
 
 import asyncio
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,18 @@ from rubricem.agent.cli.options import (
     RETRIEVAL,
     SOURCE,
     VERIFY,
+    Command,
     budgets,
-    port,
 )
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 
 PORT, MCP_PORT = 8421, 8422
+
+
+def port(default: int) -> Callable[[Command], Command]:
+    kind, said = click.IntRange(0, 65535), f"Port ({default}); 0: a free one."
+    return click.option("--port", type=kind, default=default, help=said)
 
 
 @click.command()

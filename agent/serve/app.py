@@ -4,12 +4,15 @@ The application is routes over the desk and the page's static files, with the gu
 What was collected and trained is told by the room to the left, and therefore named by string.
 
 There is one server for each data directory: what two of them did to one run, neither would know.
+Where others can reach it, a token is made once and kept for its owner alone.
 One that listens on all addresses is told by those that this machine has in its networks, since
 nobody elsewhere can open 0.0.0.0 or a loopback address.
 """
 
 import asyncio
 import fcntl
+import os
+import secrets
 import socket
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -44,17 +47,15 @@ from rubricem.agent.serve import (
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import body_of, status_of
 from rubricem.agent.serve.security import (
-    TOKEN_FILE_NAME,
     Guard,
     Security,
     address_in,
     bind,
     is_loopback,
-    keep_token,
 )
 from rubricem.agent.settings import Settings, choose_policy
 from rubricem.judge.build import LocalModel
-from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import writable
 
 RESULTS = "rubricem.training.show.routes"
@@ -323,3 +324,38 @@ def secure(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]
     token, made = keep_token(data_dir)
     names = (machine.name,) if machine.name and listens_everywhere(host) else ()
     return Security(host, token, names), made
+
+
+TOKEN_FILE_NAME = "serve-token"
+BYTES = 32
+
+
+def keep_token(data_dir: Path) -> tuple[str, bool]:
+    """The token of a data directory, and whether it was made now.
+
+    Raises StoreError where its file cannot be used, or can be read by others.
+    """
+    path = data_dir / TOKEN_FILE_NAME
+    with writable(path):
+        data_dir.mkdir(parents=True, exist_ok=True)
+        if path.exists():
+            return _read(path), False
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        token = secrets.token_urlsafe(BYTES)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(token + "\n")
+        return token, True
+
+
+def _read(path: Path) -> str:
+    if path.stat().st_mode & 0o077:
+        raise StoreError(
+            f"the token in {path} can be read by others",
+            "Remove the file; a new one is made when the server starts.",
+        )
+    token = path.read_text(encoding="ascii", errors="replace").strip()
+    if len(token) < BYTES:
+        raise StoreError(
+            f"{path} holds no token", "Remove it; a new one is made when the server starts."
+        )
+    return token

@@ -282,7 +282,7 @@ def pieces(text: str) -> list[str]:
     return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
-async def unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
+async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Response:
     """The reply that the work comes to; it is cancelled when the client goes away."""
 
     async def gone() -> None:
@@ -364,7 +364,7 @@ class OpenAIRuns:
             headers = {"X-Accel-Buffering": "no"}
             frames = self._frames(work, form)
             return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
-        return await unless_gone(request, self._whole(work, form))
+        return await _unless_gone(request, self._whole(work, form))
 
     async def _whole(self, work: Work, form: "Form") -> dict[str, Any]:
         async with self.held(work):

@@ -6,8 +6,7 @@ CSRF       changing requests carry a header that no other site can send without 
 token      where the server can be reached from elsewhere: a bearer token, or the cookie of a login
 limits     sizes of bodies, and requests of one address within a time
 
-A refusal is a sentence and a remedy. Every reply forbids the page all that it does not need. The
-token is made once and kept for its owner alone.
+A refusal is a sentence and a remedy. Every reply forbids the page all that it does not need.
 """
 
 import errno
@@ -16,7 +15,6 @@ import hmac
 import ipaddress
 import json
 import os
-import secrets
 import socket
 import time
 from collections import OrderedDict
@@ -25,14 +23,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rubricem.agent.serve.refusals import RequestRefused, body_of, error_of, too_many
-from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import unusable
+from rubricem.memory.errors import SettingsError
 
 BACKLOG = 2048
 
@@ -331,45 +327,6 @@ async def _discard(receive: Receive, most: int) -> None:
         read += len(message.get("body", b""))
         if not message.get("more_body"):
             return
-
-
-TOKEN_FILE_NAME = "serve-token"
-BYTES = 32
-
-
-def keep_token(data_dir: Path) -> tuple[str, bool]:
-    """The token of a data directory, and whether it was made now.
-
-    Raises StoreError where its file cannot be used, or can be read by others.
-    """
-    path = data_dir / TOKEN_FILE_NAME
-    try:
-        data_dir.mkdir(parents=True, exist_ok=True)
-        if path.exists():
-            return _read(path), False
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        token = secrets.token_urlsafe(BYTES)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(token + "\n")
-        return token, True
-    except StoreError:
-        raise
-    except OSError as error:
-        raise unusable(path, error) from error
-
-
-def _read(path: Path) -> str:
-    if path.stat().st_mode & 0o077:
-        raise StoreError(
-            f"the token in {path} can be read by others",
-            "Remove the file; a new one is made when the server starts.",
-        )
-    token = path.read_text(encoding="ascii", errors="replace").strip()
-    if len(token) < BYTES:
-        raise StoreError(
-            f"{path} holds no token", "Remove it; a new one is made when the server starts."
-        )
-    return token
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -1,6 +1,6 @@
 """`rubricem chat` in a terminal of its own: what a person types, and what they see.
 
-Where the examples of the docs run: a folder with one document, and a scripted model.
+Its scripted model and a folder with one document are also where the docs' examples run.
 """
 
 import fcntl

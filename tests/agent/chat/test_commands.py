@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rubricem.agent.chat.commands import COMMANDS, Talk, one_of, split
-from rubricem.agent.chat.repl import completions, history_file, toolbar
+from rubricem.agent.chat.commands import COMMANDS, Talk
+from rubricem.agent.chat.repl import completions, history_file, one_of, split, toolbar
 from rubricem.agent.chat.session import Conversing, Terminal
 from rubricem.agent.cli import main
 from rubricem.agent.research.threads import ConversationStore
@@ -135,10 +135,10 @@ async def test_what_completes_a_line(tmp_path: Path):
 
 
 def test_a_command_may_be_cut_short_as_long_as_it_is_clear():
-    assert one_of("so", COMMANDS) is COMMANDS["sources"]
+    assert one_of("so") is COMMANDS["sources"]
     for unclear in ("r", "", "x"):
         with pytest.raises(SettingsError, match="no command"):
-            one_of(unclear, COMMANDS)
+            one_of(unclear)
     assert split("  /CITE   2 ") == ("cite", "2")
 
 

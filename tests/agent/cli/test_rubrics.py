@@ -1,7 +1,4 @@
-"""`rubricem judge rubrics`: what scored can be looked up, moved and changed by hand.
-
-`rubricem judge rubrics make`: a checklist kept before anything is judged.
-"""
+"""`rubricem judge rubrics`: made before anything is judged, looked up, moved, changed by hand."""
 
 import json
 from pathlib import Path

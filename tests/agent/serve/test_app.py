@@ -1,7 +1,4 @@
-"""The inspection routes on the server itself: its guard before them, its end, all of them there.
-
-Where a server says that it can be opened: addresses that others can use, a token, a warning.
-"""
+"""The whole server: its guard before all routes, its end, and where it says it can be opened."""
 
 import os
 import re
@@ -16,6 +13,7 @@ import pytest
 
 from rubricem.agent.serve.app import (
     NOT_FOUND,
+    TOKEN_FILE_NAME,
     WARNING,
     Machine,
     announce,
@@ -26,7 +24,7 @@ from rubricem.agent.serve.app import (
 )
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
-from rubricem.agent.serve.security import TOKEN_FILE_NAME, Security
+from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.runs import RunStore
 from tests.conftest import COMMAND, ROOT

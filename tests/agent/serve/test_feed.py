@@ -1,6 +1,6 @@
-"""The log of a run's events: numbered, kept, told without a gap or a double, however slowly.
+"""What watchers are told of a run as it is written: stages by their tags, checklists, plans.
 
-What watchers are told of a run as it is written: stages by their tags, checklists, plans.
+Its log numbers events, keeps them and tells them without a gap or a double, however slowly.
 """
 
 import asyncio

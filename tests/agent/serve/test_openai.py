@@ -1,8 +1,7 @@
 """The real `openai` package against the served app: models and chat completions.
 
-Requests to OpenAI's interface at their limits: long histories, refusals before any route.
-
-A program's reply is not held up by the pace at which people are told of a run.
+Also requests at their limits: long histories, refusals before any route; and that a program's reply
+is not held up by the pace at which people are told of a run.
 """
 
 import asyncio

@@ -1,8 +1,7 @@
 """Documents uploaded over HTTP: taken, listed, searched by name, deleted, refused.
 
-Names under which nothing is stored: traversal, absolute paths, devices, Unicode tricks.
-
-Uploads that come at once share one limit: what may come is reserved before it is read.
+Nothing is stored under a name of traversal, absolute paths, devices or Unicode tricks. Uploads that
+come at once share one limit: what may come is reserved before it is read.
 """
 
 import asyncio

@@ -9,17 +9,16 @@ from pathlib import Path
 import httpx
 import pytest
 
+from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.security import (
     COOKIE,
     MOST_ADDRESSES,
-    TOKEN_FILE_NAME,
     Rate,
     Rates,
     Security,
     is_loopback,
-    keep_token,
 )
 from rubricem.memory.errors import StoreError
 from tests.support.pages import CHANGING, QUESTION, RunSite, app_at, calling, run_settings
