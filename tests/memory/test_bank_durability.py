@@ -17,6 +17,7 @@ import pytest
 from rubricem.memory.schema import Imported
 from tests.conftest import ROOT
 from tests.judge.test_reflection import by_content
+from tests.programs.killing import ran
 from tests.support.bank_cli import Server, ask, command, kept, prepared
 from tests.support.bank_cli import bank as bank_command
 from tests.support.banks import bank_in, ids, reflection
@@ -33,10 +34,8 @@ def run(code: str, *arguments: str | Path) -> Process:
 
 def test_a_process_killed_anywhere_loses_nothing_it_was_told_is_done(tmp_path: Path):
     seed = str(time.time_ns() % 10**6)
-    command = [sys.executable, "-m", "tests.programs.bank_killed", str(tmp_path), seed, str(KILLS)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, f"with the seed {seed}: {done.stderr}"
-    assert int(done.stdout.split()[0]) > 0, "nothing was put"
+    told = ran("bank_killed", "writers", tmp_path, seed, KILLS, seconds=PATIENCE)
+    assert int(told.split()[0]) > 0, "nothing was put"
 
 
 WRITER = """
@@ -200,10 +199,8 @@ async def test_lines_of_the_first_version_are_read_and_can_be_removed(tmp_path: 
     ["garbage", *(pytest.param(how, marks=pytest.mark.slow) for how in ("cut", "gone"))],
 )
 def test_a_damaged_index_is_made_again_whatever_is_damaged(tmp_path: Path, how: str):
-    command = [sys.executable, "-m", "tests.programs.bank_damaged", str(tmp_path), how]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 0, done.stderr
-    lines = [line.split(",") for line in done.stdout.splitlines()]
+    told = ran("bank_killed", "index", tmp_path, how, seconds=PATIENCE)
+    lines = [line.split(",") for line in told.splitlines()]
     assert len(lines) == 6
     for name, *found in lines:
         # Chroma may crash on it; that is found out, at the latest the second time.

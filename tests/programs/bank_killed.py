@@ -1,24 +1,28 @@
-"""A process that writes into a bank, is killed at random moments, and looks what is left.
+"""A bank whose writers are killed at random moments, or whose index is damaged file by file.
 
-    python -m tests.programs.bank_killed FOLDER SEED KILLS
+    python -m tests.programs.bank_killed writers FOLDER SEED KILLS
+    python -m tests.programs.bank_killed index FOLDER cut|garbage|gone
 
-Every child is a fork that puts, edits, removes, searches and copies until it is killed (SIGKILL);
-what it was told is done stands in a log. After each kill another fork looks at everything.
+Every writer is a fork that puts, edits, removes, searches and copies until it is killed (SIGKILL);
+what it was told is done stands in a log. After each kill another fork looks at everything. A
+damaged index is asked in forks, as Chroma may crash on it; printed is, for each damaged file, what
+each of three processes in a row found.
 """
 
 import asyncio
 import os
 import random
+import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import chromadb  # noqa: F401  (once, before the forks)
 
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.vectors import HNSW
+from tests.programs.killing import ended_well, forked
 from tests.support.banks import bank_in, ids, reflection
 
 MOST_SECONDS = 0.8
@@ -90,18 +94,34 @@ async def look_at_snapshot(folder: Path, there: set[str]) -> None:
         assert ids(await other.items())
 
 
-def forked(work: Callable[[], None]) -> int:
-    if not (child := os.fork()):
-        try:
-            work()
-        finally:
-            if sys.exc_info()[0] is not None:
-                sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
-            os._exit(sys.exc_info()[0] is not None)
-    return child
+FILES = (
+    "chroma.sqlite3", "data_level0.bin", "header.bin", "index_metadata.pickle", "link_lists.bin",
+    "current.json",
+)  # fmt: skip
 
 
-def main(folder: Path, seed: int, kills: int) -> None:
+async def fill(folder: Path) -> None:
+    bank = bank_in(folder)
+    await bank.bring_in(reflection(f"heap {'path ' * n}", f"h{n}") for n in range(60))
+    await bank.bring_in([reflection("cache rome", "near"), reflection("cache", "next")])
+    await bank.search("heap")
+
+
+def search(folder: Path) -> None:
+    found = asyncio.run(bank_in(folder).search("cache rome", 2))
+    (folder / "found").write_text(" ".join(ids(found)))
+
+
+def damage(path: Path, how: str) -> None:
+    if how == "gone":
+        path.unlink()
+    elif how == "cut":
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    else:
+        path.write_bytes(bytes([255, 7, 0, 1]) * (path.stat().st_size // 4))
+
+
+def kill_writers(folder: Path, seed: int, kills: int) -> None:
     # Its files are then written while a few dozen are put, not every thousand.
     HNSW.update(sync_threshold=8, batch_size=4)
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,11 +131,31 @@ def main(folder: Path, seed: int, kills: int) -> None:
         time.sleep(draw.uniform(0.05, MOST_SECONDS))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        child = forked(lambda: asyncio.run(look(folder, log)))
-        if os.waitpid(child, 0)[1]:
+        if not ended_well(forked(lambda: asyncio.run(look(folder, log)))):
             raise SystemExit(f"after kill {number} with the seed {seed}")
     print(len(log.said("put")), len(log.said("remove")), len(log.said("edit")))
 
 
+def damage_index(folder: Path, how: str) -> None:
+    # With so few items Chroma would else keep them in its database alone.
+    HNSW.update(sync_threshold=20, batch_size=10)
+    ended_well(forked(lambda: asyncio.run(fill(folder / "whole"))))
+    for name in FILES:
+        copy = folder / name
+        shutil.copytree(folder / "whole", copy)
+        [path] = (copy / "bank" / "index").rglob(name)
+        damage(path, how)
+        found = []
+        for _ in range(3):
+            (copy / "found").write_text("crashed")
+            ended_well(forked(lambda copy=copy: search(copy)))  # type: ignore[misc]
+            found.append((copy / "found").read_text())
+        print(name, *found, sep=",")
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    what, place, *how = sys.argv[1:]
+    if what == "index":
+        damage_index(Path(place), *how)
+    else:
+        kill_writers(Path(place), *map(int, how))

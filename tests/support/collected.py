@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from rubricem.agent.models.policy import JournaledCalls, Policy
 from rubricem.agent.research.free import FreeDecoder
@@ -240,6 +240,12 @@ class Opened:
 
     def close(self) -> None:
         self.journal.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
 
 
 OWN = {"id", "started_at", "seconds"}

@@ -2,10 +2,8 @@
 
 import asyncio
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -18,7 +16,7 @@ from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.loop import run_loop
 from rubricem.training.loop.story import LoopPlan, LoopQuestion, Story, default_plan
-from tests.conftest import ENVIRONMENT, ROOT
+from tests.programs.killing import ran
 from tests.programs.tiny_loop import STEPS, begun, judging, plan_of
 from tests.support.scripted_server import ScriptedServer
 
@@ -60,17 +58,10 @@ KILLS = 5
 
 def go_on(folder: Path, seconds: float | None) -> bool:
     """Run the loop in a process of its own; True if it came to its end before it was killed."""
-    environment = {**ENVIRONMENT, "HOME": os.environ["HOME"]}
-    command = [sys.executable, "-m", "tests.programs.tiny_loop", str(folder)]
-    with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
-        try:
-            said = process.communicate(timeout=seconds)[0].decode()
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return False
-    assert process.returncode == 0, said
+    try:
+        ran("tiny_loop", folder, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        return False
     return True
 
 

@@ -1,6 +1,7 @@
 """`rubricem collect`: groups of scored rollouts of many questions, in steps that resume.
 
-A command that works for long: how it tells and shows what it does, and what ends it early.
+Its second half is what every command that works for long shares: how it tells what it does, and
+what ends it early.
 """
 
 import asyncio

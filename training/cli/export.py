@@ -1,10 +1,9 @@
-"""`rubricem export`: what a run collected, in the form that a trainer reads.
+"""What there is to see of runs: `rubricem export`, `rubricem runs show FOLDER`, `rubricem loop`.
 
-`rubricem runs show FOLDER`: what a collecting run brought, or how a training went.
-
-On the terminal, as a page, as JSON; a training's numbers as TensorBoard's event files, too.
-
-`rubricem loop`: one thin line through everything, on one machine without a key.
+`export` writes what a run collected in the form that a trainer reads. `runs show` tells what a
+collecting run brought, or how a training went: on the terminal, as a page, as JSON; a training's
+numbers as TensorBoard's event files, too. `loop` is one thin line through everything, on one
+machine without a key.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""`rubricem train`: a policy by imitation, or by the stage-wise policy gradient.
+"""`rubricem train`: a policy by imitation or by the stage-wise policy gradient, and a judge.
 
-`rubricem train judge`: a pairwise judge by imitation of teachers, or by its own verdicts.
+`rubricem train judge` trains a pairwise one, by imitation of teachers or by its own verdicts.
 """
 
 import asyncio

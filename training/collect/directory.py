@@ -13,8 +13,6 @@
 The last four only grow. A step's lines are appended and fsynced before its `done.json` is
 written; what a kill leaves beyond the sizes named there was never committed, and is cut off
 when the run goes on. Readers stop at those sizes.
-
-How many questions were read, and what became of them.
 """
 
 import hashlib
@@ -157,9 +155,11 @@ class RunDirectory:
     ) -> None:
         """Write down what is collected, or go on with the same; another run is refused."""
         if self.exists:
-            if fields := _differing(self.manifest(), manifest):
+            before, after = _shape(self.manifest()), _shape(manifest)
+            if fields := [name for name in before if before[name] != after[name]]:
+                told = ("list of questions" if f == "questions_sha256" else f for f in fields)
                 raise SettingsError(
-                    f"{self.folder} holds a run with another {', '.join(map(_in_words, fields))}.",
+                    f"{self.folder} holds a run with another {', '.join(told).replace('_', ' ')}.",
                     "Go on with the flags it was begun with, or name another --out.",
                 )
         else:
@@ -271,21 +271,12 @@ def _lines(questions: Sequence[Question]) -> str:
     return "".join(question.model_dump_json() + "\n" for question in questions)
 
 
-def _differing(old: Manifest, new: Manifest) -> list[str]:
-    before, after = _shape(old), _shape(new)
-    return [name for name in before if before[name] != after[name]]
-
-
 def _shape(manifest: Manifest) -> dict[str, Any]:
     """The manifest without the addresses of servers, which may move while a run goes on."""
     shape = {name: getattr(manifest, name) for name in Manifest.model_fields}
     settings = {**manifest.settings, "base_url": bool(manifest.settings.get("base_url"))}
     models = {name: identity(shape[name]) for name in ("policy", "teacher", "judge")}
     return {**shape, **models, "settings": settings}
-
-
-def _in_words(field: str) -> str:
-    return {"questions_sha256": "list of questions"}.get(field, field.replace("_", " "))
 
 
 def _append(path: Path, values: Iterable[Value]) -> int:

@@ -1,22 +1,15 @@
-"""Questions as they are read: from lines, JSONL, CSV, Parquet or a Hugging Face dataset.
+"""Questions as they are read, and which of them are asked.
 
-A row has the question in the column `question`, or in the one that is named, and may have an
-`id` and `criteria`, what a good answer says. Without an id a question is called by the number
-of its row, from 0. Which of them are asked is chosen afterwards (`questions_selecting`).
+They stand in lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question
+in the column `question`, or in the one that is named, and may have an `id` and `criteria`, what a
+good answer says. Without an id a question is called by the number of its row, from 0. Parquet needs
+`pyarrow`, datasets need `datasets`; both come with the extra `data`. Only columns of text, numbers,
+truth values and lists of text are read: a picture says nothing here.
 
-A row of a table of questions, and what goes wrong with the file that it stands in.
-
-Which of the questions that were read are asked: filters, duplicates, a held-out split.
-
-Duplicates are told by their text alone, whatever its spaces, case and compatibility forms (Unicode
-NFKC); the first one stands. A question is held out by the hash of that text, so the same one is
-held out in every run with the same share, whichever file it came from, and one that is held out
-at a share is so at a larger.
-
-Questions from tables: CSV, Parquet and Hugging Face datasets.
-
-Parquet needs `pyarrow`, datasets need `datasets`; both come with the extra `data`. Only columns
-of text, numbers, truth values and lists of text are read: a picture says nothing here.
+Filters leave some out. Duplicates are told by their text alone, whatever its spaces, case and
+compatibility forms (Unicode NFKC); the first one stands. A question is held out by the hash of that
+text, so the same one is held out in every run with the same share, whichever file it came from, and
+one that is held out at a share is so at a larger.
 """
 
 import csv
@@ -323,7 +316,10 @@ TRAIN = "train"
 
 def csv_rows(path: Path, column: str) -> Iterator[Row]:
     """Rows of a CSV file whose first line names the columns; a cell may hold line breaks."""
-    text = _text(path)
+    written = content(path)
+    for at, part in enumerate(written.split(b"\n"), start=1):
+        decoded(part, f"line {at} of {path}")
+    text = decoded(written, str(path))
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     names: list[str] | None = None
     number, line = 0, 1
@@ -333,7 +329,9 @@ def csv_rows(path: Path, column: str) -> Iterator[Row]:
             if not any(map(str.strip, cells)):
                 continue
             if names is None:
-                names = _names(cells, place, column)
+                names = [cell.strip() for cell in cells]
+                if column not in names:
+                    raise lacking(place, column, names)
                 continue
             if len(cells) != len(names):
                 raise SettingsError(
@@ -405,20 +403,6 @@ def _split_of(found: Any, name: str, split: str) -> Any:
             f"Name one of them: {HUB}{name}:SPLIT.",
         )
     return found[chosen]
-
-
-def _text(path: Path) -> str:
-    written = content(path)
-    for number, line in enumerate(written.split(b"\n"), start=1):
-        decoded(line, f"line {number} of {path}")
-    return decoded(written, str(path))
-
-
-def _names(cells: list[str], place: str, column: str) -> list[str]:
-    names = [cell.strip() for cell in cells]
-    if column not in names:
-        raise lacking(place, column, names)
-    return names
 
 
 def _readable(schema: Any) -> list[str]:

@@ -332,25 +332,22 @@ class RemoteRollouts:
             with self.flow.parked():
                 worker = await self.pool.take()
             try:
-                written = await self._written(worker, ask, thread)
+                said = await worker.begin(Begin(thread, ask, self.journal.held(thread)))
+                while not isinstance(said, Ended):
+                    answer = await self._answer(said, worker, thread)
+                    said = await worker.go_on(thread, answer)
             except WorkerLost as lost:
                 self.pool.lost(worker, lost)
             else:
-                return await self.researcher.keep(written)
+                if isinstance(said.outcome, RubricemError):
+                    raise said.outcome
+                return await self.researcher.keep(said.outcome)
             finally:
                 self.pool.give_back(worker)
         raise PolicyError(
             f"{LIVES} workers ended, one after another, while they wrote {thread}.",
             f"See that each has enough memory, or use fewer. {GO_ON}",
         )
-
-    async def _written(self, worker: Worker, ask: Ask, thread: str) -> Trajectory:
-        said = await worker.begin(Begin(thread, ask, self.journal.held(thread)))
-        while not isinstance(said, Ended):
-            said = await worker.go_on(thread, await self._answer(said, worker, thread))
-        if isinstance(said.outcome, RubricemError):
-            raise said.outcome
-        return said.outcome
 
     async def _answer(
         self, asked: Asked, worker: Worker, thread: str

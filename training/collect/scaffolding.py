@@ -11,8 +11,6 @@ Of n criteria, member i of G (i = 1 ... G) is shown, at progress t of the traini
 A group of one is shown nothing, unless its share is full. The subsets of a group are drawn once,
 by a seed, and nest: who sees more sees all that is seen by who sees less. Source: RuscaRL
 (arXiv:2508.16949), section 3.2.
-
-A scaffold as it is asked for: `--scaffold`, `--scaffold-decay`, `--progress`.
 """
 
 import math

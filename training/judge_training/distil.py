@@ -6,11 +6,9 @@ OUT/distilled/rows.jsonl      the same as rows of the judge's own tokeniser
 OUT/distilled/report.json     what was kept, redone and dropped, by reason
 OUT/distilled/made_of.json    what all that follows from
 
-When the rows of a distilling stand: from the beginning of the training on them.
-
 A pair whose teacher failed is asked about again by the next call, so that more rows may come. A
-training goes on with the very rows that it began with, so from then on none is made, and what
-the rows were made of is compared instead: OUT/distilled/made_of.json has it.
+training goes on with the very rows that it began with, so from the beginning of the training on
+them none is made, and what they were made of is compared instead.
 """
 
 import asyncio
@@ -176,8 +174,14 @@ async def _distilled(
             found = await gate.flow.through(_traced(gate, teachers, shown, tell), stop)
         cost = gate.flow.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
-    dropped = Counter(_plain(reason) for reason in found if isinstance(reason, str))
-    _check_any(traces, found)
+    reasons = [reason for reason in found if isinstance(reason, str)]
+    if not traces:
+        raise JudgeError(
+            f"Of {len(found)} pairs no trace can be kept: {reasons[0]}.",
+            "Name a stronger teacher, or a second one; what was written is not paid for again.",
+        )
+    # Failures differ in their words and are one kind.
+    dropped = Counter(FAILED if reason.startswith(FAILED) else reason for reason in reasons)
     write_atomically(folder / "traces.jsonl", (t.model_dump_json() + "\n" for t in traces))
     rows, unfit = await _rows(config, form, shown, traces)
     write_rows(config.rows[0], rows)
@@ -260,17 +264,3 @@ async def _rows(
             else:
                 rows.append(row)
     return rows, unfit
-
-
-def _plain(reason: str) -> str:
-    """The kind of reason: failures differ in their words and are one kind."""
-    return FAILED if reason.startswith(FAILED) else reason
-
-
-def _check_any(traces: Sequence[Trace], found: Sequence[Trace | str]) -> None:
-    if not traces:
-        first = next(reason for reason in found if isinstance(reason, str))
-        raise JudgeError(
-            f"Of {len(found)} pairs no trace can be kept: {first}.",
-            "Name a stronger teacher, or a second one; what was written is not paid for again.",
-        )

@@ -9,11 +9,8 @@ OUT/rounds/NNN/journal.jsonl     the round's samples: none is made twice
 OUT/rounds.jsonl                 one line of numbers for each round
 OUT/held_out/NNN.json            the held-out pairs after NNN rounds, in both orders
 
-The judge in training, asked as it stands: samples to learn from, and held-out pairs.
-
-It is sampled as the policy is: the embedded model with the newest adapter, or a server that is
-given each checkpoint. Calls are kept in the journal of the round that makes them, so a round that
-was killed goes on from the samples it has.
+The judge is sampled as the policy is: the embedded model with the newest adapter, or a server that
+is given each checkpoint.
 """
 
 import asyncio
@@ -65,7 +62,6 @@ from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import (
     Canary,
     Tell,
-    TrainingSession,
     compare_once,
     open_session,
 )
@@ -122,7 +118,11 @@ class JudgeSampler:
             with gate.scopes.scope("compare"):
                 work = compare_all(comparer, tasks, at_once(settings), lambda comparison: None)
                 found = await gate.flow.through(work, self.stop)
-        _check_compared(found)
+        if not any(comparison.text for comparison in found):
+            # A judge that was asked in vain is not one that names no winner.
+            raise PolicyError(
+                f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
+            )
         return found
 
     @asynccontextmanager
@@ -172,14 +172,6 @@ class JudgeSampler:
             faults[0]
             if len(faults) == len(found)
             else SampledPair(pair, prefix, tuple(samples), model.version)
-        )
-
-
-def _check_compared(found: Sequence[LabelledComparison]) -> None:
-    """A judge that was asked in vain is not one that names no winner."""
-    if not any(comparison.text for comparison in found):
-        raise PolicyError(
-            f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
         )
 
 
@@ -313,7 +305,11 @@ async def train_judge(
     record = {f"grpo.{name}": value for name, value in claimed.items()}
     record |= {"judge": config.judge, "grpo.pairs": digest(pairs), "grpo.asked": digest(held_out)}
     async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
-        _check_alone(session)
+        if session.ranks.world > 1:
+            raise SettingsError(
+                "The judge is sampled by one process, and torchrun started several.",
+                "Start it without torchrun.",
+            )
         session.note = session.note.model_copy(update={"method": METHOD})
         session.trained_on = {
             "pairs": len(pairs), "pairs SHA-256": record["grpo.pairs"],
@@ -399,12 +395,4 @@ def _check_start(config: EngineConfig) -> None:
         raise SettingsError(
             f"the judge in {config.start_adapter} writes the form {begun!r}, not {config.judge!r}.",
             f'Set judge = "{begun}", or begin with another checkpoint.',
-        )
-
-
-def _check_alone(session: TrainingSession) -> None:
-    if session.ranks.world > 1:
-        raise SettingsError(
-            "The judge is sampled by one process, and torchrun started several.",
-            "Start it without torchrun.",
         )

@@ -110,7 +110,10 @@ def group_advantages(judged: Sequence[Judgement | None], rule: RowRule) -> tuple
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
     """(n, K) in [0, 1]; NaN where a stage has no score."""
-    rows = [[_score(stage) for stage in _in_order(judgement)] for judgement in judged]
+    rows = [
+        [np.nan if stage is None or stage.score is None else stage.score for stage in stages]
+        for stages in map(_in_order, judged)
+    ]
     return np.array(rows, dtype=np.float64).reshape(len(judged), len(STAGES))
 
 
@@ -151,10 +154,6 @@ def reflection_rows(
 def _in_order(judgement: Judgement | None) -> list[StageScore | None]:
     stages = {score.stage: score for score in judgement.stages} if judgement else {}
     return [stages.get(stage) for stage in Stage]
-
-
-def _score(stage: StageScore | None) -> float:
-    return np.nan if stage is None or stage.score is None else stage.score
 
 
 def _policy_row(

@@ -1,21 +1,14 @@
-"""Stage rewards to stage returns: how much of what came later each stage is credited with.
+"""Stage rewards to stage-wise advantages: what a stage is credited with, against its group.
 
     G[i, k] = sum over j >= k of L[k, j] * R[i, j]
-
-Shapes: n = trajectories of one question, K = stages, in order. R are stage rewards in the range
-of the judge that gave them (the stage judge: [0, 1]), L is the dependence matrix of stage-wise
-GRPO (RubricEM, arXiv:2605.10899, section 3.3). NaN is "not known", never 0: a return that
-needs an unknown reward is unknown itself.
-
-Stage returns to stage-wise advantages: how much better a stage went than its group did.
-
     A[i, k] = (G[i, k] - mean over i of G[., k]) / (std over i of G[., k] + eps)
 
-Shapes: n = trajectories of one question, K = stages. Each stage has its own baseline, over the
-members whose return is known, with the population standard deviation (RubricEM,
-arXiv:2605.10899, section 3.3; with one stage this is GRPO, arXiv:2402.03300).
-
-How a judged group becomes rows: what a stage is credited with, and which ratio is formed.
+Shapes: n = trajectories of one question, K = stages, in order. R are stage rewards in the range
+of the judge that gave them (the stage judge: [0, 1]), G stage returns, A advantages; L is the
+dependence matrix of stage-wise GRPO (RubricEM, arXiv:2605.10899, section 3.3). Each stage has its
+own baseline, over the members whose return is known, with the population standard deviation; with
+one stage this is GRPO (arXiv:2402.03300). NaN is "not known", never 0: a return that needs an
+unknown reward is unknown itself.
 
 A credit is called by its name, or is a dependence matrix of one's own, of four rows:
 

@@ -2,17 +2,13 @@
 
 A sequence is the ids of all kept segments one after another, exactly as the policy read and
 wrote them. A transcript from a chat-only server has no ids; `retokenised` gives it those of a
-tokeniser and marks it, so that no policy-gradient ratio is ever formed of it.
+tokeniser and marks it, so that no policy-gradient ratio is ever formed of it. The tokenizer of a
+folder of safetensors encodes as llama.cpp does of a GGUF file: what stands in a text is text, also
+where it is written like a special token, and the chat template alone puts special ones in.
 
-Which vocabulary token ids are of: a short hash that rows carry, and a model is compared by.
-
-It is of the ordinary tokens and their ids. A GGUF file pads its list of tokens and a fine-tuning
-adds special ones, so that with all of them a model's file and its folder would seem to differ.
-
-The tokenizer of a folder of safetensors, as transformers reads it.
-
-It encodes as llama.cpp does of a GGUF file: what stands in a text is text, also where it is written
-like a special token, and the chat template alone puts special ones in.
+Which vocabulary ids are of is a short hash that rows carry, and a model is compared by: of the
+ordinary tokens and their ids. A GGUF file pads its list of tokens and a fine-tuning adds special
+ones, so that with all of them a model's file and its folder would seem to differ.
 """
 
 import asyncio

@@ -1,11 +1,8 @@
 """Rows and trajectories as Parquet files and Hugging Face datasets, and read back without loss.
 
-Both need the extra `data`. A file or folder is there whole or not at all.
-
-Stored values as columns: which Arrow type a field has, and its value in it and back.
-
-Nested values are structs, tuples are lists, texts, numbers and truth values are themselves, and
-None is null. A mapping is a JSON text, since Hugging Face datasets know no maps.
+Both need the extra `data`. A file or folder is there whole or not at all. Nested values are
+structs, tuples are lists, texts, numbers and truth values are themselves, and None is null. A
+mapping is a JSON text, since Hugging Face datasets know no maps.
 """
 
 import json

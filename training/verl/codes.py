@@ -1,9 +1,8 @@
-"""A finished trajectory as verl takes one: a prompt, a response, a mask and log-probabilities.
+"""A finished trajectory as verl takes one, and stage-wise GRPO as an estimator on its tensors.
 
-Stages and their scores in the one tensor that verl hands on to an estimator.
-
-verl 0.9 gives an estimator the rewards of all tokens, the mask and the question's id, and nothing
-else of the batch. So each token of a response carries a number, 4 * (s + 1) + c:
+verl takes a prompt, a response, a mask and log-probabilities. verl 0.9 gives an estimator the
+rewards of all tokens, the mask and the question's id, and nothing else of the batch, so stages and
+their scores go in the rewards: each token of a response carries a number, 4 * (s + 1) + c:
 
 - s: the stage it stands in, 0 to 3, or -1 for none;
 - c: 0, but of the first K tokens, where it tells the score of the stage of that number: 0.5 for one
@@ -13,10 +12,9 @@ A sum over tokens means nothing then: verl's own reward metrics are none, and it
 divergence must not be put into the rewards (`algorithm.use_kl_in_reward`). Shapes: B = responses,
 T = tokens of the longest, K = stages.
 
-Stage-wise GRPO as an advantage estimator: the project's own returns and advantages on tensors.
-
-Per question: stage scores -> returns by the dependence matrix -> normalised stage by stage over
-the question's responses -> each policy token gets its stage's (RubricEM, arXiv:2605.10899, 3.3).
+The estimator goes per question from stage scores to returns by the dependence matrix, to advantages
+normalised stage by stage over the question's responses, which each policy token gets by its stage
+(RubricEM, arXiv:2605.10899, 3.3).
 """
 
 from collections.abc import Mapping, Sequence

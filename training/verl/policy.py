@@ -1,18 +1,14 @@
-"""verl's rollout servers behind our `TokenPolicy`: token ids in, token ids out.
+"""verl's rollout servers behind our `TokenPolicy`, our judge for its rollouts, and its data set.
 
 verl's client answers with whole pieces and knows no end but the model's own, so a turn is asked for
 in pieces, the text read after each, and what was sampled beyond the end left out. Each piece
 continues the same prefix, which the server has in its cache.
 
-One rollout judged by itself, on rubrics that were made before the training.
-
 verl rewards each rollout alone, so nothing is there to contrast, and rubrics that a judge made for
 one would not be those of the others of its question. Only questions with rubrics of their own are
 scored; all rollouts of a question, on all machines, are then held to the same ones.
 
-Questions as a data set that verl reads.
-
-python -m rubricem.training.verl.policy QUESTIONS OUT.parquet
+The data set: python -m rubricem.training.verl.policy QUESTIONS OUT.parquet
 """
 
 import sys

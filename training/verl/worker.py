@@ -1,17 +1,14 @@
-"""Our episode as verl's agent loop: one rollout of a question by the graph, on verl's servers.
+"""Our episode as verl's agent loop, and our judge as its reward manager.
 
-Settings are those of the environment and of the settings file, as for `rubricem ask`; what they
-say of the model is not read. verl makes an object for each rollout; what costs something to open is
-opened once in a process.
+The loop does one rollout of a question by the graph, on verl's servers. Settings are those of the
+environment and of the settings file, as for `rubricem ask`; what they say of the model is not read.
+verl makes an object for each rollout; what costs something to open is opened once in a process.
 
-Our judge as verl's reward manager, in the processes of verl's reward loop.
-
-Named by reward.reward_manager: source=importlib, name=StageReward and
-module.path=pkg://training.verl_engine.reward.
-
-The judge's model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for
-`rubricem judge`. What it says of each stage goes to the agent loop's output; verl's own scalar is
-its mean, and nothing is learnt from it.
+The reward manager runs in the processes of verl's reward loop, named by reward.reward_manager:
+source=importlib, name=StageReward and module.path=pkg://rubricem.training.verl.worker. The judge's
+model is named by the settings (RUBRICEM_BASE_URL, RUBRICEM_MODEL), as for `rubricem judge`. What it
+says of each stage goes to the agent loop's output; verl's own scalar is its mean, and nothing is
+learnt from it.
 """
 
 import asyncio

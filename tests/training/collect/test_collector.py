@@ -5,7 +5,7 @@ Collecting over a poisoned page: what a rollout reflects with the page's words i
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.interfaces import Completion
-from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.rubrics import BufferStore, RubricBuffer
 from rubricem.memory.schema import Stage, Status
 from rubricem.training.collect.collector import SWEPT_EVERY
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
@@ -25,17 +25,34 @@ from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.collect.tally import tally
 from tests.agent.research.test_injection import OBEYING, POISON
+from tests.programs.killing import killed_runs
 from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, folder, scripted
 
+Open = Callable[..., Opened]
+
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    made = Opened(tmp_path)
-    yield made
-    made.close()
+def open_run(tmp_path: Path) -> Iterator[Open]:
+    """Opens the run of the test's folder, and closes what was opened of it before."""
+    made: list[Opened] = []
+
+    def open_next(*parts: Any, **changed: Any) -> Opened:
+        while made:
+            made.pop().close()
+        made.append(Opened(tmp_path, *parts, **changed))
+        return made[0]
+
+    yield open_next
+    for last in made:
+        last.close()
+
+
+@pytest.fixture
+def opened(open_run: Open) -> Opened:
+    return open_run()
 
 
 async def test_every_question_gets_a_group_of_free_rollouts_with_ids_and_stages(opened: Opened):
@@ -60,13 +77,12 @@ async def test_all_groups_of_a_step_see_the_same_rubrics_and_bank(opened: Opened
     assert [r.question for r in opened.memory.items] == [q.question for q in QUESTIONS]
 
 
-async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(tmp_path: Path):
+async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(open_run: Open):
     again = (*QUESTIONS[:1], *QUESTIONS[:1])
-    opened = Opened(tmp_path, questions=again)
+    opened = open_run(questions=again)
     await opened.collector().collect()
     assert opened.judge.seen == [("What is one?", 0, 0), ("What is one?", 1, 1)]
     assert opened.buffers.load("What is one?").version == 2
-    opened.close()
 
 
 async def test_the_reflection_is_on_one_member_with_its_own_judgement(opened: Opened):
@@ -95,21 +111,20 @@ async def test_garbage_is_sought_seldom_while_collecting_and_as_before_afterward
     assert gc.get_threshold() == before and not gc.get_freeze_count()
 
 
-async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(tmp_path: Path):
+async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(open_run: Open):
     policy = Failing(ScriptedPolicy(two_turns), lambda asked: asked == 3)
-    opened = Opened(tmp_path, policy=policy)
+    opened = open_run(policy=policy)
     await opened.collector(at_once=1).collect()
     groups = list(opened.run.groups())
     assert sum(len(g.trajectories) for g in groups) == 5
     assert [f for g in groups for f in g.failures] == ["The server is down. Start it."]
     assert all(t.status is Status.FINISHED for t in opened.run.trajectories())
-    opened.close()
 
 
-async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(tmp_path: Path):
+async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(open_run: Open):
     down = True
     policy = Failing(ScriptedPolicy(two_turns), lambda asked: down and asked > 4)
-    opened = Opened(tmp_path, policy=policy, step_size=1)
+    opened = open_run(policy=policy, step_size=1)
     with pytest.raises(PolicyError, match=r"No rollout of step 1 .* The server is down"):
         await opened.collector(at_once=1).collect()
     assert opened.run.finished_steps() == 1
@@ -117,7 +132,6 @@ async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(
     await opened.collector(at_once=1).collect()
     assert tally(opened.run).finished == 6
     assert tally(opened.run).failed == 0
-    opened.close()
 
 
 async def test_rubrics_that_somebody_else_changed_stand_and_the_run_says_so(opened: Opened):
@@ -142,10 +156,9 @@ async def test_a_finished_run_asks_for_nothing_more(opened: Opened):
     assert (len(policy.calls), len(opened.judge.seen)) == (calls, judged)
 
 
-async def test_a_run_is_not_gone_on_with_under_other_settings(opened: Opened, tmp_path: Path):
-    opened.close()
+async def test_a_run_is_not_gone_on_with_under_other_settings(opened: Opened, open_run: Open):
     with pytest.raises(SettingsError, match=r"another group size, seed"):
-        Opened(tmp_path, group_size=3, seed=8)
+        open_run(group_size=3, seed=8)
 
 
 async def test_two_processes_cannot_collect_into_one_folder(opened: Opened, tmp_path: Path):
@@ -153,14 +166,13 @@ async def test_two_processes_cannot_collect_into_one_folder(opened: Opened, tmp_
         opened.run.journal()
 
 
-async def test_a_retried_turn_is_kept_outside_the_transcript(tmp_path: Path):
+async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
     script = ["no tags at all", plan(), answer()]
-    opened = Opened(tmp_path, ScriptedPolicy(script), QUESTIONS[:1], group_size=1)
+    opened = open_run(ScriptedPolicy(script), QUESTIONS[:1], group_size=1)
     await opened.collector().collect()
     (trajectory,) = opened.run.trajectories()
     assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
     assert (tally(opened.run).finished, tally(opened.run).first_try) == (1, 0)
-    opened.close()
 
 
 def test_seeds_differ_between_members_groups_and_runs():
@@ -178,36 +190,33 @@ WINDOWED = [
 ]  # fmt: skip
 
 
-async def test_without_windows_every_step_recalls_its_questions_own_reflections(tmp_path: Path):
-    opened = Opened(tmp_path, step_size=1)
+async def test_without_windows_every_step_recalls_its_questions_own_reflections(open_run: Open):
+    opened = open_run(step_size=1)
     await opened.collector().collect()
     assert opened.memory.own == [True, True, True]
-    opened.close()
 
 
-async def test_a_fresh_batch_of_rounds_recalls_nothing_of_its_own_questions(tmp_path: Path):
-    opened = Opened(tmp_path, step_size=3)
+async def test_a_fresh_batch_of_rounds_recalls_nothing_of_its_own_questions(open_run: Open):
+    opened = open_run(step_size=3)
     collector = opened.collector()
     collector.fresh = True
     await collector.collect()
     assert opened.memory.own == [False]
-    opened.close()
 
 
-async def test_steps_of_a_window_come_again_under_names_of_their_own(tmp_path: Path):
-    opened = Opened(tmp_path, step_size=1, windows=2)
+async def test_steps_of_a_window_come_again_under_names_of_their_own(open_run: Open):
+    opened = open_run(step_size=1, windows=2)
     await opened.collector().collect()
     assert shown(list(opened.run.groups())) == WINDOWED
     threads = [t.thread for t in opened.run.trajectories()]
     assert len(set(threads)) == len(threads) == 12
     assert "step 6 of 6 is kept" in opened.lines
-    opened.close()
 
 
 async def test_rubrics_grow_over_both_passes_and_the_second_sees_what_the_first_taught(
-    tmp_path: Path,
+    open_run: Open,
 ):
-    opened = Opened(tmp_path, step_size=1, windows=2)
+    opened = open_run(step_size=1, windows=2)
     await opened.collector().collect()
     assert opened.judge.seen == [
         (QUESTIONS[int(number)].question, step, int(replay is not None))
@@ -216,28 +225,25 @@ async def test_rubrics_grow_over_both_passes_and_the_second_sees_what_the_first_
     assert [opened.buffers.load(q.question).version for q in QUESTIONS] == [2, 2, 2]
     assert opened.memory.pinned == [0, 1, 2, 3, 4, 5]
     assert opened.memory.own == [replay is not None for _, _, replay in WINDOWED]
-    opened.close()
 
 
 @pytest.mark.parametrize("ended", range(1, 6))
-async def test_a_run_goes_on_in_the_middle_of_a_window(ended: int, tmp_path: Path):
+async def test_a_run_goes_on_in_the_middle_of_a_window(ended: int, open_run: Open):
     down = True
     policy = Failing(ScriptedPolicy(two_turns), lambda asked: down and asked > 4 * ended)
-    opened = Opened(tmp_path, policy=policy, step_size=1, windows=2)
+    opened = open_run(policy=policy, step_size=1, windows=2)
     with pytest.raises(PolicyError):
         await opened.collector(at_once=1).collect()
     assert opened.run.finished_steps() == ended
-    opened.close()
     down = False
-    opened = Opened(tmp_path, policy=policy, step_size=1, windows=2)
+    opened = open_run(policy=policy, step_size=1, windows=2)
     await opened.collector(at_once=1).collect()
     assert shown(list(opened.run.groups())) == WINDOWED
     assert tally(opened.run).finished == 12
-    opened.close()
 
 
-async def test_a_step_that_is_kept_is_no_longer_held_in_memory(tmp_path: Path):
-    opened = Opened(tmp_path, step_size=1)
+async def test_a_step_that_is_kept_is_no_longer_held_in_memory(open_run: Open):
+    opened = open_run(step_size=1)
     seen: list[int] = []
 
     class Counting(ScriptedPolicy):
@@ -248,7 +254,6 @@ async def test_a_step_that_is_kept_is_no_longer_held_in_memory(tmp_path: Path):
     opened.policy = Counting(two_turns)
     await opened.collector(at_once=1).collect()
     assert max(seen) == 1, "but for the rollout that goes on"
-    opened.close()
 
 
 @pytest.mark.parametrize(
@@ -284,3 +289,28 @@ def test_what_a_rollout_copies_from_its_page_is_put_in_quarantine(folder: Path):
     [item] = asyncio.run(bank.items(every=True))
     assert item.quarantined
     assert any("copied from what the run read" in flag for flag in item.reflection.flags)
+
+
+def products(folder: Path) -> dict[str, object]:
+    """All that a run leaves, but for the names and times that no two runs share."""
+    run = RunDirectory(folder / "run")
+    threads = {t.id: t.thread for t in run.trajectories()}
+    return {
+        "trajectories": [(t.thread, t.seed, t.transcript()) for t in run.trajectories()],
+        "groups": [(g.id, [threads[i] for i in g.trajectories]) for g in run.groups()],
+        "judged": [(threads[j.trajectory_id], j.stages) for j in run.judgements()],
+        "reflected": [threads[c.trajectory_id] for c in run.reflections()],
+        "rubrics": [BufferStore(folder / "rubrics").load(q.question).version for q in QUESTIONS],
+    }
+
+
+async def test_a_run_killed_at_random_moments_repeats_nothing_and_leaves_no_half_item(
+    tmp_path: Path,
+):
+    whole, killed = killed_runs("runs_killed collect", tmp_path, 5)
+    for one in killed:
+        assert products(one.folder) == products(whole), one.told
+        # One thing is done at a time, so each kill finds at most one reply not yet in the journal.
+        assert one.repeated <= one.kills, f"finished calls were repeated {one.told}"
+        kept = [i.reflection.question for i in await RubricBank(one.folder).items()]
+        assert kept == [q.question for q in QUESTIONS], one.told

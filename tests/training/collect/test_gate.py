@@ -35,7 +35,7 @@ from rubricem.training.collect.gate import (
 from rubricem.training.collect.setup import preparing
 from rubricem.training.collect.tally import tally
 from rubricem.training.extras import Pace
-from tests.programs.collect_killed import AskingJudge
+from tests.programs.runs_killed import AskingJudge
 from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Fault, ScriptedServer
@@ -84,8 +84,11 @@ class Gated(Opened):
         self.policy = GatedPolicy(policy, self.flow)
 
 
+OpenWith = Callable[..., Gated]
+
+
 @pytest.fixture
-def opened_with(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
+def opened_with(tmp_path: Path) -> Iterator[OpenWith]:
     made: list[Gated] = []
 
     def open_next(policy: Unsteady, **changed: Any) -> Gated:
@@ -100,7 +103,7 @@ def opened_with(tmp_path: Path) -> Iterator[Callable[..., Gated]]:
 
 
 async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fails(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
     opened = opened_with(policy)
@@ -113,7 +116,7 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fa
 
 
 async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_back(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     dying = Unsteady(lambda number, said: away() if number > 5 else None)
     opened = opened_with(dying)
@@ -130,7 +133,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
 
 
 async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_with_its_cost(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     def one_is_too_much(number: int, said: str) -> Exception | None:
         return away(Usage(calls=1, cost=0.25)) if "What is two?" in said else None
@@ -183,7 +186,7 @@ def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
 
 
 async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     opened = opened_with(Unsteady(), step_size=3)
     chat = DownChat(12)
@@ -198,7 +201,7 @@ async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
 
 
 async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     policy = Unsteady()
     opened = opened_with(policy, step_size=3)
@@ -214,7 +217,7 @@ async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
     assert len(list(opened.run.judgements())) == 6
 
 
-async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: Callable[..., Gated]):
+async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: OpenWith):
     policy = Unsteady()
     opened = opened_with(policy)
     opened.flow.purse.most = 0.55
@@ -231,7 +234,7 @@ async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: Calla
 
 
 async def test_while_nobody_knows_what_a_call_costs_one_goes_ahead(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     policy = Unsteady()
     opened = opened_with(policy)
@@ -242,7 +245,7 @@ async def test_while_nobody_knows_what_a_call_costs_one_goes_ahead(
 
 
 async def test_an_interrupt_finishes_the_calls_in_flight_and_begins_none(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     stop = asyncio.Event()
     policy = Unsteady(lambda number, said: stop.set() if number == 4 else None)
@@ -259,7 +262,7 @@ async def test_an_interrupt_finishes_the_calls_in_flight_and_begins_none(
 
 
 async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
-    opened_with: Callable[..., Gated],
+    opened_with: OpenWith,
 ):
     tasks: list[int] = []
     policy = Unsteady(lambda number, said: tasks.append(len(asyncio.all_tasks())))
@@ -271,9 +274,7 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
 
 
 @pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])
-async def test_a_group_is_judged_while_others_still_roll(
-    places: int | None, opened_with: Callable[..., Gated]
-):
+async def test_a_group_is_judged_while_others_still_roll(places: int | None, opened_with: OpenWith):
     opened = opened_with(Unsteady(), step_size=3)
     await opened.collector(at_once=1, judged_at_once=places).collect()
     judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
@@ -329,6 +330,13 @@ class Named(LengthJudge):
     name = "length"
 
 
+def one_group(folder: Path, size: int) -> Opened:
+    """A run of one question; its flow tells what it waits for."""
+    opened = Opened(folder, questions=QUESTIONS[:1], group_size=size, step_size=1, reflections=0)
+    opened.flow.tell = opened.lines.append
+    return opened
+
+
 def graded(model: Model) -> ComposedJudge:
     return ComposedJudge(Named(), {Stage.ANSWER: lambda: LLMJudge("Rate {action}", model)})
 
@@ -339,19 +347,16 @@ def answers(opened: Opened) -> dict[str, float | None]:
 
 async def test_a_run_that_goes_on_asks_a_rubrics_model_nothing_again(tmp_path: Path):
     model = Model(down=3)
-    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=5, step_size=1, reflections=0)
-    opened.flow.patience = Patience(longest=0.0)
-    with pytest.raises(PolicyError, match="Asking the grader failed"):
-        await opened.collector(judge=graded(model)).collect()
-    assert (len(model.prompts), opened.run.finished_steps()) == (3, 0)
-    opened.close()
-
+    with one_group(tmp_path, 5) as opened:
+        opened.flow.patience = Patience(longest=0.0)
+        with pytest.raises(PolicyError, match="Asking the grader failed"):
+            await opened.collector(judge=graded(model)).collect()
+        assert (len(model.prompts), opened.run.finished_steps()) == (3, 0)
     model.down = 1000
-    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=5, step_size=1, reflections=0)
-    await opened.collector(judge=graded(model)).collect()
+    with one_group(tmp_path, 5) as opened:
+        await opened.collector(judge=graded(model)).collect()
     assert len(set(model.prompts)) == len(model.prompts) == 5
     assert sorted(answers(opened).values()) == [0.1, 0.2, 0.3, 0.4, 0.5]  # type: ignore[type-var]
-    opened.close()
 
 
 async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
@@ -362,21 +367,18 @@ async def test_a_rubrics_model_that_is_away_is_waited_for(tmp_path: Path):
             finally:
                 self.down = 1000
 
-    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=2, step_size=1, reflections=0)
-    opened.flow.patience = Patience(longest=60.0, first=0.01, most=0.01)
-    opened.flow.tell = opened.lines.append
-    await opened.collector(judge=graded(Once(down=0))).collect()
+    with one_group(tmp_path, 2) as opened:
+        opened.flow.patience = Patience(longest=60.0, first=0.01, most=0.01)
+        await opened.collector(judge=graded(Once(down=0))).collect()
     assert sorted(answers(opened).values()) == [0.1, 0.2]  # type: ignore[type-var]
     assert any("the model that a rubric asks answers again" in line for line in opened.lines)
-    opened.close()
 
 
 async def test_a_rubrics_model_of_unknown_price_ends_a_run_of_limited_money(tmp_path: Path):
-    opened = Opened(tmp_path, questions=QUESTIONS[:1], group_size=2, step_size=1, reflections=0)
-    opened.flow.purse.most = 5.0
-    with pytest.raises(SettingsError, match="--max-run-cost cannot be kept: a rubric asks"):
-        await opened.collector(judge=graded(Model())).collect()
-    opened.close()
+    with one_group(tmp_path, 2) as opened:
+        opened.flow.purse.most = 5.0
+        with pytest.raises(SettingsError, match="--max-run-cost cannot be kept: a rubric asks"):
+            await opened.collector(judge=graded(Model())).collect()
 
 
 async def test_a_kept_reply_counts_as_it_did_when_it_was_asked_for():
@@ -445,17 +447,20 @@ def test_rates_are_of_this_process_and_counts_of_the_whole_run():
     )
 
 
-def test_rollouts_that_have_all_ended_leave_no_time_to_be_told():
-    progress = begun(60, rollouts=2, done=1, meter=Meter())
-    progress.pace.advance()
-    assert progress.line().endswith("0 tokens/s, the last are being judged")
-
-
-def test_long_waits_are_told_in_hours_and_no_rate_gives_none():
-    progress = begun(60, rollouts=500, done=0, meter=Meter())
-    assert progress.line() == "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"
-    progress.pace.advance()
-    assert progress.line().endswith("about 8 h 19 min left")
+@pytest.mark.parametrize(
+    ("rollouts", "done", "ended", "told"),
+    [
+        (2, 1, 1, "0 tokens/s, the last are being judged"),
+        (500, 0, 0, "0 of 500 rollouts, 0.0 a minute, 0 tokens/s"),
+        (500, 0, 1, "about 8 h 19 min left"),
+    ],
+    ids=["all have ended", "no rate gives no time", "long waits are told in hours"],
+)
+def test_the_time_that_is_left_is_told(rollouts: int, done: int, ended: int, told: str):
+    progress = begun(60, rollouts, done, Meter())
+    for _ in range(ended):
+        progress.pace.advance()
+    assert progress.line().endswith(told)
 
 
 def test_long_preparations_are_told_once_and_then_each_minute():

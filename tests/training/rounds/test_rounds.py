@@ -9,11 +9,6 @@ Rounds whose money is limited: they end, tell so, and go on with more, also at a
 
 import asyncio
 import json
-import os
-import random
-import subprocess
-import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,8 +34,8 @@ from rubricem.training.rounds.update import Metrics, RoundFolders
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.card import CARD
 from rubricem.training.statistics import meaning_apart
-from tests.conftest import ENVIRONMENT, ROOT
-from tests.programs.rounds_killed import ROUNDS
+from tests.programs.killing import killed_runs
+from tests.programs.runs_killed import ROUNDS
 from tests.support.banks import WordEmbedder, bank_in, reflection
 from tests.support.collected import Failing, FixedReflections, LengthJudge, judgement, two_turns
 from tests.support.policies import ScriptedPolicy
@@ -363,33 +358,15 @@ def left_by(folder: Path) -> dict[str, Any]:
 async def test_rounds_killed_at_random_moments_repeat_nothing_and_train_the_same_rows(
     tmp_path: Path,
 ):
-    seed = random.randrange(2**32)
-    command = [
-        sys.executable,
-        "-m",
-        "tests.programs.rounds_killed",
-        str(tmp_path),
-        str(seed),
-        str(KILLS),
-    ]
-    environment = {**ENVIRONMENT, "HOME": os.environ["HOME"]}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    whole, kills = left_by(tmp_path / "whole"), 0
+    at, killed = killed_runs("runs_killed rounds", tmp_path, KILLS)
+    whole = left_by(at)
     assert [len(part) for part in whole["taken"][1]] == [2, 2]
-    for number in range(KILLS):
-        folder = tmp_path / f"killed{number}"
-        told = f"with the seed {seed}, {folder.name}"
-        assert left_by(folder) == whole, told
-        log = folder / "kills.log"
-        times = len(log.read_text().splitlines()) if log.exists() else 0
-        kills += times
-        calls = Counter((folder / "calls.log").read_text().splitlines())
+    for one in killed:
+        assert left_by(one.folder) == whole, one.told
         # In flight are at most two rollouts of a round, and a judgement of the one before.
-        assert sum(calls.values()) - len(calls) <= 3 * times, f"calls were repeated {told}"
-        kept = [i.reflection.question for i in await RubricBank(folder / "data").items()]
-        assert kept == [q.question for q in ASKED[:ROUNDS]], told
-    assert kills >= KILLS - 1, "nothing was killed"
+        assert one.repeated <= 3 * one.kills, f"calls were repeated {one.told}"
+        kept = [i.reflection.question for i in await RubricBank(one.folder / "data").items()]
+        assert kept == [q.question for q in ASKED[:ROUNDS]], one.told
 
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -42,41 +42,30 @@ SCORES = st.lists(
 ).map(np.array)
 
 
-def test_advantages_by_hand_with_the_population_standard_deviation() -> None:
-    # mean 0.5; variance (0.25 + 0.25 + 0 + 0) / 4 = 0.125, not / 3
-    found = stage_advantages(np.array([[1.0], [0.0], [0.5], [0.5]]), eps=0.0)
-    np.testing.assert_allclose(found.values[:, 0], [2**0.5, -(2**0.5), 0.0, 0.0])
-    assert (found.unscored, found.too_few, found.no_spread) == ((0,), (0,), (0,))
-
-
-def test_eps_is_added_to_the_standard_deviation() -> None:
-    found = stage_advantages(np.array([[1.0], [0.0]]), eps=0.5)
-    np.testing.assert_allclose(found.values[:, 0], [0.5, -0.5])
-
-
-def test_unknown_return_is_in_no_baseline_and_teaches_nothing() -> None:
-    found = stage_advantages(np.array([[1.0], [0.0], [NAN]]), eps=0.0)
-    np.testing.assert_allclose(found.values[:, 0], [1.0, -1.0, 0.0])
-    assert found.unscored == (1,)
-
-
-def test_lone_known_return_has_no_baseline() -> None:
-    found = stage_advantages(np.array([[1.0, NAN], [NAN, NAN], [NAN, NAN]]))
-    np.testing.assert_array_equal(found.values, np.zeros((3, 2)))
-    assert found.too_few == (1, 0)
-    assert found.unscored == (2, 3)
-
-
-def test_spread_below_the_minimum_is_noise_and_at_it_is_not() -> None:
-    returns = np.array([[0.5, 0.0], [0.5 + 1e-7, 0.002]])
-    found = stage_advantages(returns, minimum_spread=1e-3, eps=0.0)
-    np.testing.assert_allclose(found.values, [[0.0, -1.0], [0.0, 1.0]])
-    assert found.no_spread == (2, 0)
-
-
-def test_stages_have_baselines_of_their_own() -> None:
-    found = stage_advantages(np.array([[100.0, 0.0], [101.0, 0.5]]), eps=0.0)
-    np.testing.assert_allclose(found.values, [[-1.0, -1.0], [1.0, 1.0]])
+@pytest.mark.parametrize(
+    ("returns", "more", "values", "idle"),
+    [
+        # mean 0.5; variance (0.25 + 0.25 + 0 + 0) / 4 = 0.125, not / 3
+        ([[1.0], [0.0], [0.5], [0.5]], {"eps": 0.0}, [[2**0.5], [-(2**0.5)], [0.0], [0.0]],
+         ((0,), (0,), (0,))),
+        ([[1.0], [0.0]], {"eps": 0.5}, [[0.5], [-0.5]], ((0,), (0,), (0,))),
+        ([[1.0], [0.0], [NAN]], {"eps": 0.0}, [[1.0], [-1.0], [0.0]], ((1,), (0,), (0,))),
+        ([[1.0, NAN], [NAN, NAN], [NAN, NAN]], {}, np.zeros((3, 2)), ((2, 3), (1, 0), (0, 0))),
+        ([[0.5, 0.0], [0.5 + 1e-7, 0.002]], {"minimum_spread": 1e-3, "eps": 0.0},
+         [[0.0, -1.0], [0.0, 1.0]], ((0, 0), (0, 0), (2, 0))),
+        ([[100.0, 0.0], [101.0, 0.5]], {"eps": 0.0}, [[-1.0, -1.0], [1.0, 1.0]],
+         ((0, 0), (0, 0), (0, 0))),
+    ],
+    ids=["population standard deviation", "eps is added to it", "unknown is in no baseline",
+         "a lone known return has no baseline", "below the minimum spread is noise, at it is not",
+         "each stage has its own baseline"],
+)  # fmt: skip
+def test_advantages_by_hand(
+    returns: Any, more: dict[str, Any], values: Any, idle: tuple[tuple[int, ...], ...]
+) -> None:
+    found = stage_advantages(np.array(returns), **more)
+    np.testing.assert_allclose(found.values, values)
+    assert (found.unscored, found.too_few, found.no_spread) == idle
 
 
 @MANY
@@ -155,50 +144,36 @@ def test_infinite_returns_are_refused() -> None:
         stage_advantages(np.array([[np.inf], [0.0]]))
 
 
-def test_returns_of_the_papers_matrix_by_hand() -> None:
-    scores = np.array([[1.0, 0.0, 0.5, 1.0], [0.5, 1.0, 0.0, 0.25]])
-    by_hand = [
+NO_REVIEW, NO_ANSWER = [[False, False, True, False]], [[False, False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("scores", "dependence", "absent", "returns"),
+    [
         # 1 + .4*0 + .6*.5 + .8*1, 0 + .4*.5 + .8*1, .5 + .8*1, 1
-        [2.1, 1.0, 1.3, 1.0],
+        ([[1.0, 0.0, 0.5, 1.0]], PAPER, None, [[2.1, 1.0, 1.3, 1.0]]),
         # .5 + .4*1 + .6*0 + .8*.25, 1 + .4*0 + .8*.25, 0 + .8*.25, .25
-        [1.1, 1.2, 0.2, 0.25],
-    ]
-    np.testing.assert_allclose(stage_returns(scores, PAPER), by_hand)
-
-
-def test_broadcast_gives_every_stage_the_answers_reward() -> None:
-    scores = np.array([[1.0, 0.0, 0.25], [0.5, 1.0, 0.75]])
-    np.testing.assert_array_equal(
-        stage_returns(scores, broadcast(3)), [[0.25, 0.25, 0.25], [0.75, 0.75, 0.75]]
-    )
-
-
-def test_identity_gives_every_stage_its_own_reward() -> None:
-    scores = np.array([[1.0, 0.0, 0.25, 0.5]])
-    np.testing.assert_array_equal(stage_returns(scores, identity()), scores)
-
-
-def test_unscored_stage_makes_only_the_returns_that_need_it_unknown() -> None:
-    scores = np.array([[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]])
-    np.testing.assert_allclose(
-        stage_returns(scores, PAPER), [[NAN, NAN, 1.3, 1.0], [NAN, NAN, NAN, NAN]]
-    )
-    np.testing.assert_array_equal(
-        stage_returns(scores, identity()), [[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]]
-    )
-    np.testing.assert_array_equal(stage_returns(scores, broadcast()), [[1.0] * 4, [NAN] * 4])
-
-
-def test_missing_stage_counts_as_the_zero_it_is_given() -> None:
-    scores = np.array([[1.0, 0.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(stage_returns(scores, PAPER), [[1.0, 0.0, 0.0, 0.0]])
-
-
-def test_stage_without_rubric_items_is_left_out_of_every_sum() -> None:
-    scores = np.array([[1.0, 0.5, NAN, 0.25]])
-    absent = np.array([[False, False, True, False]])
-    # 1 + .4*.5 + .8*.25, .5 + .8*.25, its downstream term .8*.25, .25
-    np.testing.assert_allclose(stage_returns(scores, PAPER, absent), [[1.4, 0.7, 0.2, 0.25]])
+        ([[0.5, 1.0, 0.0, 0.25]], PAPER, None, [[1.1, 1.2, 0.2, 0.25]]),
+        ([[1.0, 0.0, 0.25], [0.5, 1.0, 0.75]], broadcast(3), None, [[0.25] * 3, [0.75] * 3]),
+        ([[1.0, 0.0, 0.25, 0.5]], identity(), None, [[1.0, 0.0, 0.25, 0.5]]),
+        ([[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]], PAPER, None,
+         [[NAN, NAN, 1.3, 1.0], [NAN] * 4]),
+        ([[1.0, NAN, 0.5, 1.0]], identity(), None, [[1.0, NAN, 0.5, 1.0]]),
+        ([[1.0, 0.0, 0.5, NAN]], identity(), None, [[1.0, 0.0, 0.5, NAN]]),
+        ([[1.0, NAN, 0.5, 1.0], [1.0, 0.0, 0.5, NAN]], broadcast(), None, [[1.0] * 4, [NAN] * 4]),
+        # a missing stage counts as the zero it is given
+        ([[1.0, 0.0, 0.0, 0.0]], PAPER, None, [[1.0, 0.0, 0.0, 0.0]]),
+        # left out of every sum: 1 + .4*.5 + .8*.25, .5 + .8*.25, its downstream term .8*.25, .25
+        ([[1.0, 0.5, NAN, 0.25]], PAPER, NO_REVIEW, [[1.4, 0.7, 0.2, 0.25]]),
+        # with no term left a return is unknown
+        ([[1.0, 0.5, 0.5, NAN]], PAPER, NO_ANSWER, [[1.5, 0.7, 0.5, NAN]]),
+        ([[1.0, 0.5, 0.5, NAN]], broadcast(), NO_ANSWER, [[NAN] * 4]),
+    ],
+)  # fmt: skip
+def test_returns_by_hand(scores: Any, dependence: Dependence, absent: Any, returns: Any) -> None:
+    left_out = None if absent is None else np.array(absent)
+    found = stage_returns(np.array(scores), dependence, left_out)
+    np.testing.assert_allclose(found, returns, atol=1e-12)
 
 
 def test_score_of_an_absent_stage_is_not_read() -> None:
@@ -206,13 +181,6 @@ def test_score_of_an_absent_stage_is_not_read() -> None:
     with_score = stage_returns(np.array([[1.0, 0.5, 1.0, 0.25]]), PAPER, absent)
     without = stage_returns(np.array([[1.0, 0.5, NAN, 0.25]]), PAPER, absent)
     np.testing.assert_array_equal(with_score, without)
-
-
-def test_return_with_no_term_left_is_unknown() -> None:
-    absent = np.array([[False, False, False, True]])
-    scores = np.array([[1.0, 0.5, 0.5, NAN]])
-    np.testing.assert_allclose(stage_returns(scores, PAPER, absent), [[1.5, 0.7, 0.5, NAN]])
-    np.testing.assert_array_equal(stage_returns(scores, broadcast(), absent), [[NAN] * 4])
 
 
 @pytest.mark.parametrize(
