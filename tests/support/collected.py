@@ -25,6 +25,7 @@ from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.interfaces import Sampling
 from rubricem.memory.journal import Journal
 from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
     Author,
     Criterion,
@@ -54,6 +55,8 @@ from rubricem.training.collect.remote import (
 from rubricem.training.rows.forms import run_rows
 from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
 
+QUESTION = "What does functools.lru_cache do with maxsize=None?"
+"""what the file of questions asks in a working directory of the tests"""
 QUESTIONS = tuple(
     Question(id=str(n), question=text)
     for n, text in enumerate(["What is one?", "What is two?", "What is three?"])
@@ -199,6 +202,21 @@ class Failing:
         return await self._policy.write(*call)
 
 
+def researcher_of(
+    policy: Policy, store: RunStore, journal: Journal, search: FixedSearch
+) -> Researcher:
+    """One that writes freely and may search three times."""
+    return Researcher(
+        policy=policy,
+        decoder=FreeDecoder(),
+        decoding=Decoding.FREE,
+        search_tool=search,
+        store=store,
+        template=Ask("", tool_calls=3),
+        journal=journal,
+    )
+
+
 class Opened:
     """A run's folder with everything that a collector needs; close it when done."""
 
@@ -221,15 +239,7 @@ class Opened:
         self.lines: list[str] = []
 
     def collector(self, **options: Any) -> Collector:
-        researcher = Researcher(
-            policy=self.policy,
-            decoder=FreeDecoder(),
-            decoding=Decoding.FREE,
-            search_tool=self.search,
-            store=self.run.store,
-            template=Ask("", tool_calls=3),
-            journal=self.journal,
-        )
+        researcher = researcher_of(self.policy, self.run.store, self.journal, self.search)
         parts: dict[str, Any] = {
             "judge": self.judge, "reflecting": self.reflecting, "memory": self.memory, "at_once": 2,
         }  # fmt: skip

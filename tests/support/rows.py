@@ -13,12 +13,9 @@ from typing import Any
 import torch
 
 from rubricem.agent.models.policy import JournaledCalls, Policy
-from rubricem.agent.research.free import FreeDecoder
-from rubricem.agent.research.question import Ask
-from rubricem.agent.research.researcher import Researcher
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Decoding, Judgement, Reflection, Trajectory
+from rubricem.memory.schema import Judgement, Reflection, Trajectory
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question
@@ -40,6 +37,7 @@ from tests.support.collected import (
     ListMemory,
     candidate,
     manifest,
+    researcher_of,
     two_turns,
 )
 from tests.support.policies import FixedSearch, ScriptedPolicy
@@ -236,7 +234,7 @@ class Parts:
         try:
             yield Collector(
                 run,
-                self._researcher(number, run.store, journal),
+                researcher_of(self.policy(number), run.store, journal, FixedSearch()),
                 calls,
                 BufferStore(self.folders.data / "buffers"),
                 Flow(journal, meter),
@@ -248,14 +246,3 @@ class Parts:
             )
         finally:
             journal.close()
-
-    def _researcher(self, number: int, store: Any, journal: Any) -> Researcher:
-        return Researcher(
-            policy=self.policy(number),
-            decoder=FreeDecoder(),
-            decoding=Decoding.FREE,
-            search_tool=FixedSearch(),
-            store=store,
-            template=Ask("", tool_calls=3),
-            journal=journal,
-        )

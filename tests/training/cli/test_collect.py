@@ -32,11 +32,11 @@ from rubricem.training.collect.setup import CollectOptions, judge_settings, open
 from rubricem.training.collect.tally import tally
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ENVIRONMENT
+from tests.support.collected import QUESTION
 from tests.support.policies import ASKED, SAMPLING, answer, client, plan
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE, Process, wait_for
 
-QUESTION = "What does functools.lru_cache do with maxsize=None?"
 REFLECTION = (
     "<reflection_rubrics>\nCritical Requirement: name the bound.\n</reflection_rubrics>\n"
     "<reflection_takeaways>\n- Read the documentation first.\n</reflection_takeaways>"
@@ -68,18 +68,6 @@ def scripted(body: dict[str, Any], number: int) -> Scripted:
     if "tool_output" in messages[-1]:
         return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
     return plan()
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    documents = tmp_path / "documents"
-    documents.mkdir()
-    (documents / "lru.md").write_text(
-        "# lru_cache\nWithout a maxsize the lru_cache has no bound.\n"
-    )
-    (tmp_path / "questions.txt").write_text(f"{QUESTION}\n")
-    return tmp_path
 
 
 def collect(folder: Path, server: ScriptedServer, *arguments: str) -> Result:
@@ -297,11 +285,10 @@ def slowly(body: dict[str, Any], number: int) -> Scripted:
 
 
 @pytest.fixture
-def out(tmp_path: Path) -> Path:
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nWithout a maxsize, no bound.\n")
-    (tmp_path / "questions.txt").write_text("".join(f"{q}\n" for q in QUESTIONS))
-    return tmp_path
+def asking(folder: Path) -> Path:
+    """The working directory, with two questions to ask."""
+    (folder / "questions.txt").write_text("".join(f"{q}\n" for q in QUESTIONS))
+    return folder
 
 
 def arguments_of(folder: Path, server: ScriptedServer, *more: str) -> list[str]:
@@ -336,9 +323,9 @@ def served(folder: Path) -> int:
     return tally(RunDirectory(folder / "run")).finished
 
 
-def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(out: Path):
+def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(asking: Path):
     with ScriptedServer(slowly) as server:
-        process = begin(out, server)
+        process = begin(asking, server)
         wait_for(lambda: len(server.requests) >= 4)
         process.send_signal(signal.SIGINT)
         out, errors = process.communicate()
@@ -346,21 +333,21 @@ def test_ctrl_c_once_finishes_what_is_in_flight_and_the_same_command_goes_on(out
         assert process.returncode == 130, errors
         assert "Finishing the calls in flight; ^C again stops at once." in errors
         assert "The run was interrupted. The same command goes on" in errors
-        assert not out and served(out) == 0
-        status, out, errors = finished(out, server)
+        assert not out and served(asking) == 0
+        status, out, errors = finished(asking, server)
     assert status == 0, errors
     assert "4 rollouts: 4 finished" in out
     assert len(server.requests) == 8 and asked < 8, "no call was made twice"
 
 
-def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(out: Path):
+def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(asking: Path):
     hanging = threading.Event()
 
     def script(body: dict[str, Any], number: int) -> Scripted:
         return turns(body, number) if hanging.is_set() else Reply(plan(), hang_after=2)
 
     with ScriptedServer(script) as server:
-        process = begin(out, server)
+        process = begin(asking, server)
         wait_for(lambda: len(server.requests) == 4)
         process.send_signal(signal.SIGINT)
         heard = iter(process.stderr.readline, "")
@@ -370,11 +357,11 @@ def test_ctrl_c_twice_stops_at_once_and_the_same_command_goes_on(out: Path):
         assert process.returncode == 130
         assert "Stopped at once. The same command goes on" in errors
         hanging.set()
-        status, out, errors = finished(out, server)
+        status, out, errors = finished(asking, server)
     assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
 
 
-def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finished(out: Path):
+def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finished(asking: Path):
     long = plan().replace("Look it up.", " ".join(map(str, range(1500))))
 
     def script(body: dict[str, Any], number: int) -> str:
@@ -386,21 +373,21 @@ def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finish
         resource.setrlimit(resource.RLIMIT_FSIZE, (24_000, 24_000))
 
     with ScriptedServer(script) as server:
-        process = begin(out, server, "--concurrency", "1", preexec_fn=limit)
+        process = begin(asking, server, "--concurrency", "1", preexec_fn=limit)
         _, errors = process.communicate()
         before = len(server.requests)
         assert process.returncode == 1, errors
         told = [line for line in errors.splitlines() if line.startswith("error: ")]
         assert len(told) == 1 and "cannot be used" in told[0], errors
         assert "disk is not full" in errors
-        assert served(out) == 0
-        status, out, errors = finished(out, server, "--concurrency", "1")
+        assert served(asking) == 0
+        status, out, errors = finished(asking, server, "--concurrency", "1")
     assert status == 0, errors
     assert "4 rollouts: 4 finished" in out
     assert 8 <= len(server.requests) <= 9 and before < 8, "only the call that was not kept"
 
 
-def test_a_run_in_use_is_told_and_left_alone(out: Path):
+def test_a_run_in_use_is_told_and_left_alone(asking: Path):
     told = threading.Event()
 
     def script(body: dict[str, Any], number: int) -> str:
@@ -408,44 +395,44 @@ def test_a_run_in_use_is_told_and_left_alone(out: Path):
         return turns(body, number)
 
     with ScriptedServer(script) as server:
-        process = begin(out, server)
+        process = begin(asking, server)
         wait_for(lambda: len(server.requests) >= 1)
-        status, _, errors = finished(out, server)
+        status, _, errors = finished(asking, server)
         assert (status, "in use by another process" in errors) == (1, True), errors
         told.set()
         out, errors = process.communicate()
     assert (process.returncode, "4 rollouts: 4 finished" in out) == (0, True), errors
 
 
-def test_a_group_whose_rollouts_all_fail_is_kept_with_its_reasons(out: Path):
+def test_a_group_whose_rollouts_all_fail_is_kept_with_its_reasons(asking: Path):
     def script(body: dict[str, Any], number: int) -> Scripted:
         refused = QUESTIONS[0] in str(body["messages"])
         return Fault(400, "this is refused") if refused else turns(body, number)
 
     with ScriptedServer(script) as server:
-        status, out, errors = finished(out, server)
+        status, out, errors = finished(asking, server)
     assert status == 0, errors
     assert "4 rollouts: 2 finished" in out and "2 failed" in out
-    first, second = RunDirectory(out / "run").groups()
+    first, second = RunDirectory(asking / "run").groups()
     assert (first.trajectories, len(second.trajectories)) == ((), 2)
     assert len(first.failures) == 2 and "this is refused" in first.failures[0]
 
 
-def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(out: Path):
+def test_a_limit_of_money_ends_the_run_and_a_larger_one_goes_on(asking: Path):
     # Twenty written tokens cost a tenth of a dollar.
     with ScriptedServer(turns) as server:
-        status, _, errors = finished(out, server, "--max-run-cost", "0.35")
+        status, _, errors = finished(asking, server, "--max-run-cost", "0.35")
         assert status == 3, errors
         assert "The run's money is spent: 0.30 of 0.35 US dollars" in errors
         assert "--max-run-cost" in errors and len(server.requests) == 3
-        status, out, errors = finished(out, server, "--max-run-cost", "5")
+        status, out, errors = finished(asking, server, "--max-run-cost", "5")
     assert (status, "4 rollouts: 4 finished" in out) == (0, True), errors
     assert len(server.requests) == 8
 
 
-def test_a_limit_of_money_needs_a_price(out: Path):
+def test_a_limit_of_money_needs_a_price(asking: Path):
     with ScriptedServer(turns, models=("nameless",)) as server:
-        status, _, errors = finished(out, server, "--max-run-cost", "1")
+        status, _, errors = finished(asking, server, "--max-run-cost", "1")
     assert status == 2
     assert "the price of nameless@" in errors and "rubricem.toml" in errors
 

@@ -29,7 +29,7 @@ from tests.programs.killing import killed_runs
 from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
-from tests.training.cli.test_collect import collect, folder, scripted
+from tests.training.cli.test_collect import collect, scripted
 
 Open = Callable[..., Opened]
 
@@ -269,9 +269,6 @@ async def test_windows_without_anything_to_learn_from_are_refused(
     with pytest.raises(SettingsError, match=r"--windows .* nothing is to be kept"):
         async with open_collector(settings, options, RunDirectory(tmp_path), asked, print):
             pass
-
-
-__all__ = ["folder"]
 
 
 def obeying(body: dict[str, Any], number: int) -> Scripted:

@@ -59,14 +59,6 @@ class Holding:
         return answer(f'It is <cite id="S1">answer {body["seed"]}</cite>.')
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nWithout a maxsize, no bound.\n")
-    (tmp_path / "questions.txt").write_text("Which rule decides?\n")
-    return tmp_path
-
-
 def arguments(folder: Path, server: ScriptedServer, engine: str) -> list[str]:
     named = [str(folder / "questions.txt"), "--out", str(folder / engine), "--judge", "none"]
     where = ["--base-url", server.base_url, "--source", str(folder / "documents")]

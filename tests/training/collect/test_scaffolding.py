@@ -57,15 +57,13 @@ def test_a_group_of_eight_at_the_start(criteria: int, counts: list[int]):
     assert shown(START, 8, criteria) == counts
 
 
-def test_halves_go_to_the_even_number():
-    # (G - i) / (G - 1) = 1, 1/2, 0: halves of 1, 3 and 5 criteria are 0.5, 1.5 and 2.5.
-    assert [shown(CONSTANT, 3, n)[1] for n in (1, 3, 5)] == [0, 2, 2]
-
-
-def test_a_share_that_no_float_holds_still_gives_an_exact_half():
-    # 9 criteria times 1/6, 15 times 1/10.
-    assert shown(CONSTANT, 7, 9)[5] == 2
-    assert shown(CONSTANT, 11, 15)[9] == 2
+@pytest.mark.parametrize(
+    ("size", "criteria", "member", "count"),
+    # 1 to 5 criteria times 1/2; 9 times 1/6 and 15 times 1/10, which no float holds.
+    [(3, 1, 1, 0), (3, 3, 1, 2), (3, 5, 1, 2), (7, 9, 5, 2), (11, 15, 9, 2)],
+)
+def test_exact_halves_go_to_the_even_number(size: int, criteria: int, member: int, count: int):
+    assert shown(CONSTANT, size, criteria)[member] == count
 
 
 @pytest.mark.parametrize("share", ["linear", "binary"])
@@ -181,12 +179,14 @@ ASKED = (Question(id="0", question="What is one?", criteria=("Says 1.", "Says 2.
 
 
 async def collected(folder: Path, **changed: object) -> list[Trajectory]:
-    opened = Opened(folder, questions=ASKED, group_size=3, scaffold=RULE, **changed)
-    try:
+    opened = await finished(folder, **changed)
+    return sorted(opened.run.trajectories(), key=lambda t: t.thread)
+
+
+async def finished(folder: Path, **changed: object) -> Opened:
+    with Opened(folder, questions=ASKED, group_size=3, scaffold=RULE, **changed) as opened:
         await opened.collector().collect()
-        return sorted(opened.run.trajectories(), key=lambda t: t.thread)
-    finally:
-        opened.close()
+    return opened
 
 
 async def test_members_are_shown_less_and_less_and_the_last_one_nothing(tmp_path: Path):
@@ -196,19 +196,10 @@ async def test_members_are_shown_less_and_less_and_the_last_one_nothing(tmp_path
     assert "1. Says 1.\n2. Says 2." in first.system
     assert first.system.endswith(first.scaffold.text)
     assert first.system.removesuffix(first.scaffold.text) == last.system
-
-
-async def test_a_rollout_keeps_the_ids_of_its_prompt_with_and_without(tmp_path: Path):
-    first, _, last = await collected(tmp_path)
-    assert first.scaffold
     prompt = first.segments[0]
-    assert prompt.token_ids == tuple(map(ord, first.system + prompt.text))
-    assert first.scaffold.bare_ids == last.segments[0].token_ids
-
-
-async def test_the_criteria_are_not_in_what_the_judge_reads(tmp_path: Path):
-    first, *_ = await collected(tmp_path)
-    assert "Says 1." not in first.transcript()
+    assert prompt.token_ids == tuple(map(ord, first.system + prompt.text)), "ids with it are kept"
+    assert first.scaffold.bare_ids == last.segments[0].token_ids, "and those without"
+    assert "Says 1." not in first.transcript(), "the judge does not read the criteria"
 
 
 async def test_a_run_that_goes_on_shows_what_it_showed_at_first(tmp_path: Path):
@@ -225,18 +216,15 @@ async def test_a_run_that_goes_on_shows_what_it_showed_at_first(tmp_path: Path):
     )
     opened.buffers.save(grown)
     opened.close()
-    again = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
-    await again.collector().collect()
+    again = await finished(tmp_path)
     assert again.run.store.request("s000-q000-r1")["ask"] == failed
     assert len(list(again.run.trajectories())) == 3
-    again.close()
 
 
 async def test_a_question_without_criteria_is_asked_without_a_scaffold(tmp_path: Path):
-    opened = Opened(tmp_path, questions=QUESTIONS[:1], scaffold=RULE)
-    await opened.collector().collect()
+    with Opened(tmp_path, questions=QUESTIONS[:1], scaffold=RULE) as opened:
+        await opened.collector().collect()
     assert [t.scaffold for t in opened.run.trajectories()] == [None, None]
-    opened.close()
 
 
 def test_a_rubric_takes_the_place_of_what_stands_in_the_file():
@@ -252,9 +240,7 @@ def test_a_rubric_takes_the_place_of_what_stands_in_the_file():
 
 
 async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_path: Path):
-    opened = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
-    await opened.collector().collect()
-    opened.close()
+    opened = await finished(tmp_path)
     trajectories = {t.id: t for t in opened.run.trajectories()}
     rows = [row for row in (await run_rows(opened.run)).rows if row.objective == "policy"]
     assert {row.recompute_logprobs for row in rows} == {True, False}
@@ -271,9 +257,7 @@ async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_
 async def test_rows_of_a_run_are_exported_for_the_ratio_that_is_asked_for(
     tmp_path: Path, ratio: str
 ):
-    opened = Opened(tmp_path, questions=ASKED, group_size=3, scaffold=RULE)
-    await opened.collector().collect()
-    opened.close()
+    opened = await finished(tmp_path)
     out = tmp_path / "rows.jsonl"
     wanted = ExportOptions(scaffold_ratio=ratio)
     told = await export_run(opened.run.folder, "rows", out, wanted)

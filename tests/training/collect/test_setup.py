@@ -211,17 +211,12 @@ def test_a_judge_that_there_is_not_is_told_before_anything_is_begun(here: Path):
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nIt evicts the oldest entry.\n")
-    (tmp_path / "questions.txt").write_text("What does functools.lru_cache evict?\n")
-    (tmp_path / "lengths.py").write_text(
+def measured(folder: Path) -> Path:
+    (folder / "lengths.py").write_text(
         "from rubricem.judge.rubrics import Rubric\n\n\nclass Even(Rubric):\n"
         "    def forward(self, action, observation):\n        return len(action) % 7 / 7\n"
     )
-    return tmp_path
+    return folder
 
 
 def two_turns(before: str, asked: Json) -> str:
@@ -246,13 +241,13 @@ def rows(folder: Path) -> list[TrainRow]:
     return [TrainRow.model_validate_json(line) for line in lines if line]
 
 
-def test_rows_of_a_server_that_gives_ids_and_logprobs_can_form_ratios(folder: Path):
+def test_rows_of_a_server_that_gives_ids_and_logprobs_can_form_ratios(measured: Path):
     with spelling(two_turns) as server:
         done = collect_ids(server)
         sent = server.bodies("POST /v1/completions")
     assert done.exit_code == 0, done.output
     assert "is asked in token ids, as vllm takes them" in done.stderr
-    run = RunDirectory(folder / "run")
+    run = RunDirectory(measured / "run")
     first = next(run.trajectories())
     assert run.manifest().policy_version == first.policy_version == "org/speller"
     kept = [s for s in first.segments if s.kept]
@@ -260,7 +255,7 @@ def test_rows_of_a_server_that_gives_ids_and_logprobs_can_form_ratios(folder: Pa
     assert not any(s.retokenised for s in kept)
     prefix = [one for s in kept if s.turn < 2 for one in s.token_ids or ()]
     assert any(body["prompt"][: len(prefix)] == prefix for body in sent), "appended, never redone"
-    made = rows(folder)
+    made = rows(measured)
     assert made and all(row.ratio_allowed for row in made)
     for row in made:
         chances = {b for b, on in zip(row.behaviour_logprobs, row.loss_mask, strict=True) if on}
@@ -273,20 +268,20 @@ def test_rows_of_a_server_that_gives_ids_and_logprobs_can_form_ratios(folder: Pa
      (0, None, "8 of 8 turns form no ratio: 8 without log-probabilities")],
 )  # fmt: skip
 def test_a_server_that_lies_or_leaves_out_gives_rows_without_ratios_and_that_is_told(
-    folder: Path, lie: int, logprob: float | None, told: str
+    measured: Path, lie: int, logprob: float | None, told: str
 ):
     with spelling(two_turns, lie, logprob) as server:
         done = collect_ids(server)
     assert done.exit_code == 0, done.output
     assert told in done.stdout
-    trajectory = next(RunDirectory(folder / "run").trajectories())
+    trajectory = next(RunDirectory(measured / "run").trajectories())
     written = [s for s in trajectory.segments if s.author is Author.POLICY and s.kept]
     assert [list(s.token_ids or ()) for s in written] == [spelled(s.text) for s in written]
-    made = rows(folder)
+    made = rows(measured)
     assert made and not any(row.ratio_allowed for row in made)
 
 
-def test_the_same_server_can_be_asked_by_chat(folder: Path):
+def test_the_same_server_can_be_asked_by_chat(measured: Path):
     with spelling(two_turns) as server:
         done = collect_ids(server, "--dialect", "openai")
     assert done.exit_code == 1, "this server has no chat"

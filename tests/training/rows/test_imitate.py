@@ -176,16 +176,6 @@ def by_script(body: Json, number: int) -> Scripted:
     return plan()
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "documents").mkdir()
-    (tmp_path / "documents" / "lru.md").write_text("# lru_cache\nIt evicts the oldest entry.\n")
-    (tmp_path / "questions.txt").write_text("What does functools.lru_cache evict?\n")
-    return tmp_path
-
-
 def collect(*arguments: str) -> Result:
     shape = ["--source", "documents", "--group-size", "2", "--judge", "none"]
     return CliRunner().invoke(
