@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -28,6 +29,8 @@ CONFIG = click.argument("config", type=click.Path(path_type=Path))
 JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
+_JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
+_POLICY = 'answer with it: rubricem ask --model {} "..."'
 
 
 @click.group()
@@ -60,11 +63,11 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
         trained = run(partial(_imitated, settings, as_json), "Finishing the step under way")
     if as_json:
         rows = {"rows_file": str(settings.rows[0]), **asdict(found)}
-        click.echo(json.dumps({**rows, "trained": trained and _trained_dict(trained)}))
+        click.echo(json.dumps({**rows, "trained": trained and as_dict(trained)}))
     else:
         click.echo(_distilled_told(found, settings.rows[0]))
         if trained is not None:
-            click.echo(f"{len(trained.steps)} steps done\n{_use(trained.checkpoint)}")
+            click.echo(f"{len(trained.steps)} steps done\n{_JUDGE.format(trained.checkpoint)}")
 
 
 @judge.command("grpo")
@@ -113,16 +116,6 @@ def _distilled_told(found: "Distilled", rows: Path) -> str:
     return "\n".join(lines)
 
 
-def _trained_dict(trained: "Trained") -> dict[str, Any]:
-    canary = trained.canary
-    return {
-        "checkpoint": str(trained.checkpoint),
-        "steps": list(trained.steps),
-        "dropped": trained.dropped,
-        "canary": canary.as_dict() if canary else None,
-    }
-
-
 def _rounds_dict(done: "JudgeTrained") -> dict[str, Any]:
     return {
         "checkpoint": str(done.checkpoint) if done.checkpoint else None,
@@ -137,11 +130,15 @@ def _rounds_told(done: "JudgeTrained") -> str:
     lines = [f"{done.rounds} rounds done"]
     if done.before is not None and done.after is not None:
         lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
+    return _ended(lines, done, _JUDGE)
+
+
+def _ended(lines: Sequence[str], done: "JudgeTrained | RoundsDone", use: str) -> str:
+    """What is told of rounds, with what may be done with the last checkpoint."""
     if done.checkpoint is None:
         return "\n".join([*lines, "no round had anything to train on"])
-    if done.canary is not None:
-        lines.append(done.canary.sentence())
-    return "\n".join([*lines, _use(done.checkpoint)])
+    canary = [done.canary.sentence()] if done.canary else []
+    return "\n".join([*lines, *canary, use.format(done.checkpoint)])
 
 
 def _accuracy(when: str, report: "PairReport") -> str:
@@ -153,10 +150,6 @@ def _accuracy(when: str, report: "PairReport") -> str:
     )
 
 
-def _use(checkpoint: Path) -> str:
-    return f"judge with it: rubricem judge score RUN --judge pairwise --model {checkpoint}"
-
-
 @click.group()
 def train() -> None:
     """Train the embedded policy on rows, or in rounds that collect them; CONFIG is a TOML file."""
@@ -166,8 +159,8 @@ train.add_command(judge)
 
 
 @train.command()
-@click.argument("config", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@CONFIG
+@JSON
 def sft(config: Path, as_json: bool) -> None:
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
@@ -178,8 +171,8 @@ def sft(config: Path, as_json: bool) -> None:
 
 
 @train.command("ss-grpo")
-@click.argument("config", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object and nothing else.")
+@CONFIG
+@JSON
 def ss_grpo(config: Path, as_json: bool) -> None:
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 
@@ -261,11 +254,7 @@ def _tell_rounds(done: "RoundsDone") -> str:
     lines = [f"{done.rounds} rounds done"]
     if done.cost is not None:
         lines.append(f"calls cost {done.cost:.2f} US dollars")
-    if done.checkpoint is None:
-        return "\n".join([*lines, "no round had anything to train on"])
-    if done.canary is not None:
-        lines.append(done.canary.sentence())
-    return "\n".join([*lines, f'answer with it: rubricem ask --model {done.checkpoint} "..."'])
+    return _ended(lines, done, _POLICY)
 
 
 def as_dict(trained: "Trained") -> dict[str, object]:
@@ -285,8 +274,4 @@ def _told(trained: "Trained") -> str:
     ]
     if (canary := trained.canary) is None:
         return "\n".join([*lines, f"trained for torch alone: {trained.checkpoint}"])
-    lines += [
-        canary.sentence(),
-        f'answer with it: rubricem ask --model {trained.checkpoint} "..."',
-    ]
-    return "\n".join(lines)
+    return "\n".join([*lines, canary.sentence(), _POLICY.format(trained.checkpoint)])
