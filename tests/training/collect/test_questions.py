@@ -1,9 +1,4 @@
-"""Questions from lines and JSON lines, and what is wrong with a file of them.
-
-Which questions are asked: filters, duplicates, the held-out split, and what is recorded.
-
-Questions from CSV, Parquet and datasets, and what is wrong with such tables.
-"""
+"""Questions from lines, tables and datasets, what is wrong with a file, and which are asked."""
 
 import json
 import subprocess
@@ -30,7 +25,7 @@ from tests.conftest import ROOT
 
 def written(tmp_path: Path, name: str, text: str) -> str:
     path = tmp_path / name
-    path.write_text(text, encoding="utf-8")
+    path.write_text(text, encoding="utf-8", newline="")
     return str(path)
 
 
@@ -38,22 +33,26 @@ def read(named: str, column: str = "question") -> list[Question]:
     return [question_of(row, column) for row in read_rows(named, column)]
 
 
-def test_a_text_file_has_one_question_a_line(tmp_path: Path):
-    path = written(tmp_path, "q.txt", "\ufeffWhat is one?\n\n  What is two?  \r\n")
-    assert read(path) == [
-        Question(id="0", question="What is one?"), Question(id="1", question="What is two?"),
-    ]  # fmt: skip
+ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question="What is two?")
 
 
-def test_json_lines_may_name_their_questions_and_what_they_ask_for(tmp_path: Path):
-    lines = '{"question": "What is one?", "id": "first", "criteria": ["says 1"], "more": 2}\n'
-    path = written(tmp_path, "q.jsonl", lines + '{"question": "What is two?", "id": 7}\n'
-                   '{"question": "What is three?"}')  # fmt: skip
-    assert read(path) == [
-        Question(id="first", question="What is one?", criteria=("says 1",)),
-        Question(id="7", question="What is two?"),
-        Question(id="2", question="What is three?"),
-    ]
+@pytest.mark.parametrize(
+    ("name", "text", "questions"),
+    [
+        ("q.txt", "\ufeffWhat is one?\n\n  What is two?  \r\n", [ONE, TWO]),
+        ("q.jsonl", '{"question": "What is one?", "id": "first", '
+         '"criteria": ["says 1"], "more": 2}\n'
+         '{"question": "What is two?", "id": 7}\n{"question": "What is three?"}',
+         [Question(id="first", question="What is one?", criteria=("says 1",)),
+          Question(id="7", question="What is two?"), Question(id="2", question="What is three?")]),
+        ("Q.JSONL", '{"question": "What is one?"}', [ONE]),
+    ],
+    ids=["one a line", "JSON lines may name them and what they ask for", "a suffix in capitals"],
+)  # fmt: skip
+def test_questions_are_read_from_lines(
+    tmp_path: Path, name: str, text: str, questions: list[Question]
+):
+    assert read(written(tmp_path, name, text)) == questions
 
 
 def test_criteria_that_no_encoding_can_write_are_stored_without_what_cannot(tmp_path: Path):
@@ -88,6 +87,14 @@ def test_the_column_of_questions_can_be_another(tmp_path: Path):
         ("q.jsonl", '{"question": ["a?"]}', "its question is a list or an object instead"),
         ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
         ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),
+        ("q.csv", "", "holds no question"),
+        ("q.csv", "question\n", "holds no question"),
+        ("q.csv", "id,text\n1,What?\n", "line 1 of .* has no 'question'; it has id, text"),
+        ("q.csv", "id,question\n1,What?\n2\n", "line 3 of .* has 1 cells instead of 2"),
+        ("q.csv", "question\nWhat?\nThis, that?\n", "line 3 of .* has 2 cells instead of 1"),
+        ("q.csv", 'question\nWhat?\n"half-writ', "line 3 of .* is malformed: unexpected end"),
+        ("q.csv", "id,question\n1,\n", "line 2 of .*no question"),
+        ("q.csv", "question\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
@@ -96,11 +103,6 @@ def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
     with pytest.raises(SettingsError, match=told) as raised:
         read(written(tmp_path, name, text))
     assert raised.value.remedy and len(str(raised.value)) < 400
-
-
-def test_a_suffix_in_capitals_is_the_same(tmp_path: Path):
-    path = written(tmp_path, "Q.JSONL", '{"question": "What is one?"}')
-    assert read(path) == [Question(id="0", question="What is one?")]
 
 
 @pytest.mark.parametrize(
@@ -230,12 +232,6 @@ def test_the_hash_of_a_known_question_stays_what_it_is():
     assert not is_held_out("what is one?", 0.0)
 
 
-def csv_of(tmp_path: Path, text: str) -> str:
-    path = tmp_path / "q.csv"
-    path.write_text(text, encoding="utf-8", newline="")
-    return str(path)
-
-
 def parquet_of(tmp_path: Path, **columns: Sequence[Any]) -> str:
     import pyarrow
     import pyarrow.parquet
@@ -256,13 +252,10 @@ def saved_dataset(tmp_path: Path, *splits: str) -> str:
     return str(tmp_path / "saved")
 
 
-def asked(named: str, column: str = "question") -> list[Question]:
-    return [question_of(row, column) for row in read_rows(named, column)]
-
-
 def test_csv_rows_have_the_columns_of_the_first_line(tmp_path: Path):
-    path = csv_of(
+    path = written(
         tmp_path,
+        "q.csv",
         '\ufeffid, question ,level\r\nq1,"What is ""one"",\r\nexactly?",easy\r\n\r\n'
         "q2,What is two?,hard\r\n",
     )
@@ -281,31 +274,12 @@ def test_criteria_stand_in_a_csv_cell_as_json(tmp_path: Path):
     assert [question_of(row).criteria for row in read_rows(str(path))] == [("says a", "says b"), ()]
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("", "holds no question"),
-        ("question\n", "holds no question"),
-        ("id,text\n1,What?\n", "line 1 of .* has no 'question'; it has id, text"),
-        ("id,question\n1,What?\n2\n", "line 3 of .* has 1 cells instead of 2"),
-        ("question\nWhat?\nThis, that?\n", "line 3 of .* has 2 cells instead of 1"),
-        ('question\nWhat?\n"half-writ', "line 3 of .* is malformed: unexpected end"),
-        ("id,question\n1,\n", "line 2 of .*no question"),
-        ("question\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
-    ],
-)
-def test_a_wrong_csv_file_is_told_with_its_line(tmp_path: Path, text: str, told: str):
-    with pytest.raises(SettingsError, match=told) as raised:
-        asked(csv_of(tmp_path, text))
-    assert raised.value.remedy
-
-
 def test_parquet_columns_are_read_as_they_are(tmp_path: Path):
     path = parquet_of(
         tmp_path, problem=["What is one?", "What is two?"], id=[4, 5], criteria=[["says 1"], []],
         picture=[b"png", b"png"],
     )  # fmt: skip
-    assert asked(path, "problem") == [
+    assert read(path, "problem") == [
         Question(id="4", question="What is one?", criteria=("says 1",)),
         Question(id="5", question="What is two?"),
     ]
@@ -315,14 +289,14 @@ def test_parquet_columns_are_read_as_they_are(tmp_path: Path):
 def test_a_wrong_parquet_file_is_told(tmp_path: Path):
     path = parquet_of(tmp_path, text=["What?"])
     with pytest.raises(SettingsError, match="has no 'question'; it has text"):
-        asked(path)
+        read(path)
     with pytest.raises(SettingsError, match=r"row 2 of .* its question is empty instead of a text"):
-        asked(parquet_of(tmp_path, question=["What?", None]))
+        read(parquet_of(tmp_path, question=["What?", None]))
     whole = Path(path).read_bytes()
     for damaged in (b"", whole[: len(whole) // 2], b"question\nWhat?"):
         Path(path).write_bytes(damaged)
         with pytest.raises(SettingsError, match="is no whole Parquet file: "):
-            asked(path)
+            read(path)
 
 
 @pytest.mark.parametrize("splits", [(), ("train", "test"), ("only",)])

@@ -158,12 +158,22 @@ def test_a_run_of_a_newer_rubricem_is_refused(old: Path):
     assert "This Manifest is of schema 7" in done.stderr and "newer rubricem" in done.stderr
 
 
-def test_a_group_that_names_what_is_not_there_is_told(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("name", "written", "altered", "told"),
+    [
+        ("trajectories", '"id":"two"', '"id":"owt"', "lacks the trajectory two"),
+        ("judgements", '"trajectory_id":"two"', '"trajectory_id":"owt"',
+         "judges owt out of its group's place"),
+    ],
+)  # fmt: skip
+def test_what_does_not_belong_to_a_groups_place_is_told(
+    tmp_path: Path, name: str, written: str, altered: str, told: str
+):
     run = committed(tmp_path / "run")
-    path = run / "trajectories.jsonl"
-    path.write_text(path.read_text().replace('"id":"two"', '"id":"owt"'))
+    path = run / f"{name}.jsonl"
+    path.write_text(path.read_text().replace(written, altered))
     done = export(run, "--to", "jsonl")
-    assert done.exit_code == 1 and "lacks the trajectory two" in done.stderr
+    assert done.exit_code == 1 and told in done.stderr
 
 
 def test_groups_are_read_one_after_another(tmp_path: Path):
@@ -210,14 +220,6 @@ def test_an_export_that_breaks_off_leaves_the_one_before(tmp_path: Path):
     done = export(run)
     assert done.exit_code == 1 and "lacks the trajectory three" in done.stderr
     assert (run / "rows.jsonl").read_text() == rows and set(run.iterdir()) == before
-
-
-def test_a_judgement_that_no_group_has_in_its_place_is_told(tmp_path: Path):
-    run = committed(tmp_path / "run")
-    path = run / "judgements.jsonl"
-    path.write_text(path.read_text().replace('"trajectory_id":"two"', '"trajectory_id":"owt"'))
-    done = export(run, "--to", "jsonl")
-    assert done.exit_code == 1 and "judges owt out of its group's place" in done.stderr
 
 
 def committed(folder: Path) -> Path:

@@ -152,18 +152,7 @@ async def test_a_failed_search_is_the_thought_of_the_next_turn(tmp_path, error):
     assert free_turns(trace)[1].text.startswith("<think>The search failed.</think>")
 
 
-class Spelling:
-    """A tokeniser of one token a character."""
-
-    async def render(self, messages: object) -> tuple[int, ...]:
-        assert isinstance(messages, list)
-        return tuple(map(ord, "".join(message.content for message in messages)))
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(ord, text))
-
-
-STUDENT: Tokeniser = Spelling()
+STUDENT: Tokeniser = Characters()
 
 
 def imitated(trace: Trajectory, student: Tokeniser = STUDENT) -> TrainRow | str:
@@ -228,7 +217,7 @@ def test_a_trace_in_which_nothing_was_written_is_no_row(folder: Path):
         collect("--teacher", "scripted", "--teacher-base-url", server.base_url)
     trace = next(RunDirectory(folder / "run").trajectories())
 
-    class Silent(Spelling):
+    class Silent(Characters):
         async def encode(self, text: str) -> tuple[int, ...]:
             return ()
 
