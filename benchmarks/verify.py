@@ -25,8 +25,8 @@ from benchmarks.report import Value, emit
 from rubricem.agent.research.events import ignore
 from rubricem.agent.research.setup import load_embedded
 from rubricem.agent.settings import EmbeddedChoice, load_settings
-from rubricem.agent.verify.checkers import ChoiceChecker, finding_at
 from rubricem.agent.verify.rules import Pair, fault, lexical_finding
+from rubricem.agent.verify.verifier import ChoiceChecker, finding_at
 from rubricem.memory.schema import CitationSupport, Source
 
 PAIRS = Path(__file__).parent / "verify_pairs.jsonl"

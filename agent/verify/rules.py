@@ -1,24 +1,19 @@
-"""The checker that needs no model: what a claim's words, numbers and negations can tell.
+"""What a claim's words, numbers and negations tell about it, without any model.
 
-It reads the claim against the stretch of the source that shares most with it. A number, name or
-quotation that the source does not have, or a word turned round, makes a claim unsupported; then
-its clauses count: all found, some, or none. It is blind to meaning that keeps the words (who
-did what to whom), and a free paraphrase can look unsupported to it.
-
-What a claim must have from its source as it stands: numbers, names and quotations.
+A claim is read against the stretch of the source that shares most with it. A number, name or
+quotation that the source does not have, or a word turned round, makes it unsupported; then its
+clauses count: all found, some, or none. The rules are blind to meaning that keeps the words (who
+did what to whom), and a free paraphrase can look unsupported to them.
 
 A number counts with its scale and its percent sign ("5 million", "12%"), and words for numbers
 are numbers ("three" is 3); so a changed number is seen however it is written. A name is an
 identifier, an acronym or a capitalised word that does not merely begin a sentence. A quotation
 is what stands in double quotation marks.
 
-Whether a claim says the opposite of a sentence that uses the same words.
-
-Three signs are looked for: a word that is denied in one and not in the other ("blocks", "does not
-block"), a comparison the other way round, and a word that stands against its opposite ("oldest",
-"newest"). They are read from words alone, so only where the two share most of what they say.
-
-What a checker is asked and what it says: (claim, cited text) pairs and findings.
+Three signs say that a claim turns a sentence round: a word that is denied in one and not in the
+other ("blocks", "does not block"), a comparison the other way round, and a word that stands
+against its opposite ("oldest", "newest"). They are read from words alone, so only where the two
+share most of what they say.
 """
 
 import asyncio
@@ -29,7 +24,6 @@ from functools import lru_cache
 from typing import Protocol
 
 from rubricem.agent.models.policy import JournaledCalls
-from rubricem.agent.reports.cited import Cited, CitedAnswer
 from rubricem.agent.research.events import Listener, ignore
 from rubricem.agent.research.words import content_words, sentences
 from rubricem.agent.sources.index import STOP_WORDS, stem
@@ -300,19 +294,6 @@ class Verifying:
     result: Verification | None = None
 
 
-def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
-    """The pairs of an answer, each once: the same claim on the same source is one question."""
-    return tuple(dict.fromkeys(_pairs(answer)))
-
-
-def _pairs(answer: CitedAnswer) -> Iterator[Pair]:
-    for piece in answer.pieces:
-        if isinstance(piece, Cited):
-            for citation in piece.citations:
-                others = (c.source for c in piece.citations if c is not citation)
-                yield Pair(citation.claim, citation.source, tuple(others))
-
-
 NAME = "lexical rules"
 STRETCH = 3
 """sentences of a source that are read together"""
@@ -340,11 +321,12 @@ class LexicalChecker:
 
 def lexical_finding(pair: Pair) -> Finding:
     """What the rules say of a pair."""
-    if not content_words(pair.claim) or not _same_script(pair.claim, pair.source.text):
+    text = pair.source.text
+    if not content_words(pair.claim) or (text and _latin(pair.claim) != _latin(text)):
         return Finding("unchecked", "its words cannot be compared with the source's")
     if wrong := fault(pair):
         return Finding("unsupported", wrong)
-    stretches = best_stretches(pair.claim, pair.source.text)
+    stretches = best_stretches(pair.claim, text)
     if _missing(pair.claim, pair.source, stretches):
         return Finding("partial", "a part of it stands in another source it cites")
     return _by_clauses(pair.claim, [pair.source.title, *stretches[:1]])
@@ -416,20 +398,13 @@ def _by_clauses(claim: str, texts: Sequence[str]) -> Finding:
 
 def clauses(claim: str) -> list[str]:
     """The parts of a claim that say something by themselves: each of two content words or more."""
-    return list(_joined(_CLAUSE.split(claim))) or [claim]
-
-
-def _joined(parts: Sequence[str]) -> Iterator[str]:
-    held = ""
-    for part in parts:
+    found, held = [], ""
+    for part in _CLAUSE.split(claim):
         held = f"{held} {part}".strip()
         if len(content_words(held)) > 1:
-            yield held
+            found.append(held)
             held = ""
-
-
-def _same_script(claim: str, text: str) -> bool:
-    return _latin(claim) == _latin(text) or not text
+    return found or [claim]
 
 
 def _latin(text: str) -> bool:

@@ -1,18 +1,25 @@
 """The verify stage: every citation of an answer checked, and in repair mode what fails repaired.
 
-The transcript stays as it was written. What was found is a value beside it, and the reports mark,
-rewrite or leave out by it. Every model call goes through the run's journal; where the model
-fails, or may not be asked any more, the lexical rules check instead, and that is said.
+Who checks follows from the policy's model. A chat server is asked of a batch of claims in one
+call and answers with verdicts as checked JSON; the rule that numbers, names and quotations must
+occur in the cited text stands above its reply: no passage can talk the model out of it. An
+embedded model is asked how likely it holds "Yes" that the passage says the claim. There the
+rules come first, since a small model overlooks a changed number: what they find at fault is
+unsupported, and the model is not asked. Where the model fails, or may not be asked any more, the
+lexical rules check instead, and that is said.
 
-The verifier that the settings name.
-
-The verify node's work on a run: within its budgets, and never instead of its answer.
+The transcript stays as it was written: what was found is a value beside it, and the reports
+mark, rewrite or leave out by it. Repair is one try at a claim that its source does not hold: said
+again from what the source says. Every model call goes through the run's journal.
 """
 
 import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, runtime_checkable
+from functools import cache
+from typing import Literal, Protocol, Self, runtime_checkable
+
+from pydantic import BaseModel, model_validator
 
 from rubricem.agent.models.policy import (
     ChatWriter,
@@ -23,12 +30,14 @@ from rubricem.agent.models.policy import (
     Policy,
     TokenWriter,
 )
-from rubricem.agent.reports.cited import Cited, cited_answer
+from rubricem.agent.models.reading import split_thinking
+from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
 from rubricem.agent.research.events import Listener, SourceProgress, UsageCounted, ignore
 from rubricem.agent.research.question import OutOfTime, reason_of
 from rubricem.agent.research.run import Run
+from rubricem.agent.research.scaffold import neutralise, template
+from rubricem.agent.research.words import closest_sentence
 from rubricem.agent.settings import Settings
-from rubricem.agent.verify.checkers import ChatChecker, ChoiceChecker, rewritten
 from rubricem.agent.verify.rules import (
     NAME,
     Checker,
@@ -36,21 +45,203 @@ from rubricem.agent.verify.rules import (
     Findings,
     LexicalChecker,
     Pair,
+    fault,
     lexical_finding,
-    pairs_of,
+    must_occur,
 )
 from rubricem.agent.weights.catalogue import CATALOGUE
+from rubricem.memory.asking import ask_json
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import ChoiceReader, TokenPolicy
+from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message, Sampling, TokenPolicy
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
+    Author,
     CitationCheck,
     Repair,
+    Segment,
     Trajectory,
     Usage,
     Verification,
 )
+from rubricem.memory.text import fenced, one_line, without_markers
+
+OPTIONS = ("Yes", "yes", "No", "no")
+CHARACTERS = 1200
+"""of a passage shown"""
+CLAIM_CHARACTERS = 800
+SUPPORTED = 0.6
+"""probability of "Yes" from which a claim counts as supported"""
+UNSUPPORTED = 0.4
+"""probability below which it counts as unsupported"""
+
+
+class ChoiceChecker:
+    """A `Checker` over a `ChoiceReader`."""
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+
+    @property
+    def name(self) -> str:
+        return f"{self._reader.name} and lexical rules"
+
+    async def check(self, pairs: Sequence[Pair]) -> Findings:
+        found, usage = [], NO_USAGE
+        for pair in pairs:
+            if wrong := fault(pair):
+                found.append(Finding("unsupported", wrong))
+                continue
+            probability, used = await self.probability(pair)
+            found.append(finding_at(probability))
+            usage += used
+        return Findings(tuple(found), usage)
+
+    async def probability(self, pair: Pair) -> tuple[float, Usage]:
+        """How likely the model holds it that the passage says the claim, 0 to 1."""
+        messages = [
+            Message("system", template("verify_choice")),
+            Message("user", question(pair)),
+        ]
+        prefix = await self._reader.render(messages)
+        upper, lower, *_ = await self._reader.weigh(prefix, OPTIONS)
+        return upper + lower, Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+
+
+def finding_at(probability: float) -> Finding:
+    """The finding that a probability of "Yes" stands for."""
+    if probability >= SUPPORTED:
+        return Finding("supported")
+    said = f"the model holds it {probability:.0%} likely that the source says this"
+    return Finding("unsupported" if probability < UNSUPPORTED else "partial", said)
+
+
+def question(pair: Pair) -> str:
+    """Passage, closest sentence and claim, in this order."""
+    shown = around(pair.claim, pair.source.text, CHARACTERS)
+    closest = closest_sentence(pair.claim, shown) or "(none speaks of it)"
+    return (
+        f"{fenced({'passage': passage(pair, CHARACTERS)})}\n"
+        f"The closest sentence in it: {without_markers(closest[:CLAIM_CHARACTERS])}\n"
+        f"{fenced({'claim': pair.claim[:CLAIM_CHARACTERS]})}\n"
+        "Does the passage say what the claim says? Yes or No?"
+    )
+
+
+def passage(pair: Pair, characters: int) -> str:
+    """The pair's title, and so many characters of the text, those around the claim."""
+    return f"{pair.source.title}\n{around(pair.claim, pair.source.text, characters)}"
+
+
+def around(claim: str, text: str, characters: int) -> str:
+    """The text, or so many characters of it around the sentence closest to the claim."""
+    if len(text) <= characters:
+        return text
+    closest = closest_sentence(claim, text)
+    middle = text.find(closest) + len(closest) // 2 if closest else 0
+    start = min(max(middle - characters // 2, 0), len(text) - characters)
+    return text[start : start + characters]
+
+
+TRIES = 3
+"""replies asked for before a model that writes no usable JSON has failed"""
+BATCH_CHARACTERS = 4000
+"""of a passage shown"""
+REASON_CHARACTERS = 200
+
+
+class GivenClaimVerdict(BaseModel):
+    """The verdict on one claim, as the model writes it."""
+
+    number: int
+    reason: str = ""
+    verdict: Literal["supported", "partial", "unsupported"]
+
+
+class GivenClaimVerdicts(BaseModel):
+    """The reply to a batch."""
+
+    verdicts: list[GivenClaimVerdict]
+
+
+@cache
+def _verdicts_of(count: int) -> type[GivenClaimVerdicts]:
+    """The reply's form for a batch of so many claims."""
+
+    class WholeBatch(GivenClaimVerdicts):
+        @model_validator(mode="after")
+        def _whole(self) -> Self:
+            if sorted(v.number for v in self.verdicts) != list(range(1, count + 1)):
+                raise ValueError(f"it needs one verdict for each number from 1 to {count}")
+            return self
+
+    return WholeBatch
+
+
+class ChatChecker:
+    """A `Checker` over a `ChatModel`; each call of `check` is one batch."""
+
+    def __init__(self, model: ChatModel, tries: int = TRIES) -> None:
+        self._model = model
+        self._tries = tries
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def check(self, pairs: Sequence[Pair]) -> Findings:
+        messages = [Message("system", template("verify")), Message("user", listed(pairs))]
+        reply, usage = await ask_json(
+            self._model, messages, _verdicts_of(len(pairs)), self._tries, failure=PolicyError
+        )
+        given = sorted(reply.verdicts, key=lambda v: v.number)
+        found = []
+        for pair, one in zip(pairs, given, strict=True):
+            reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
+            said = Finding(one.verdict, "" if one.verdict == "supported" else reason)
+            wrong = must_occur(pair)
+            found.append(Finding("unsupported", wrong) if wrong else said)
+        return Findings(tuple(found), usage)
+
+
+def listed(pairs: Sequence[Pair]) -> str:
+    """The passages, each once, then the claims with their numbers."""
+    shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
+    passages = [fenced({f"passage {source}": text}) for source, text in shown]
+    claims = [
+        f"Claim {number}, citing passage {pair.source.id}:\n{fenced({'claim': pair.claim})}"
+        for number, pair in enumerate(pairs, start=1)
+    ]
+    return "\n\n".join([*passages, *claims])
+
+
+REWRITE_CHARACTERS = 1500
+"""of the passage shown"""
+LONGEST = 400
+"""characters of a claim written anew"""
+SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
+
+
+async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
+    """The claim as the policy writes it from the passage; "" where it says that nothing is there.
+
+    What comes back is a claim like any other and still to be checked.
+    """
+    system = template("rewrite")
+    message = fenced({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
+    ids = await policy.open(system, message)
+    asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
+    said = await policy.write(system, [asked], SAMPLING, None, None)
+    return _sentence(said.text), said.usage
+
+
+def _sentence(reply: str) -> str:
+    """The first line of a reply as plain text; "" for NONE and for what is too long to be one."""
+    _, text = split_thinking(reply)
+    line = one_line(next((line for line in text.splitlines() if line.strip()), ""))
+    line = neutralise(line.strip("\"'` "))
+    return "" if line.upper().rstrip(".") == "NONE" or len(line) > LONGEST else line
+
 
 BATCH = 8
 """claims asked of a server in one call"""
@@ -75,7 +266,8 @@ class _Work:
 
     async def check(self, pairs: Sequence[Pair]) -> None:
         """Check each pair that was not, in batches whose claims share their passages."""
-        new = sorted((p for p in dict.fromkeys(pairs) if p not in self.found), key=_source)
+        left = [pair for pair in dict.fromkeys(pairs) if pair not in self.found]
+        new = sorted(left, key=lambda pair: (len(pair.source.id), pair.source.id))
         batches = [new[i : i + BATCH] for i in range(0, len(new), BATCH)]
         for batch, said in zip(
             batches, await asyncio.gather(*map(self._batch, batches)), strict=True
@@ -90,12 +282,15 @@ class _Work:
             self.note = f"some citations were checked by {NAME} alone: {error}"
             return Findings(tuple(map(lexical_finding, pairs)))
 
+    def holds(self, pair: Pair) -> bool:
+        return bool(pair.claim) and self.found[pair].verdict == "supported"
+
     async def rewrite(self, pair: Pair) -> str:
         """The claim written anew and found in its source; "" where that cannot be had."""
         if self.policy is None:
             return ""
         try:
-            text, used = await rewritten(self.policy, pair)
+            text, used = await rewrite(self.policy, pair)
         except PolicyError as error:
             self.note = f"not every claim could be rewritten: {error}"
             return ""
@@ -162,9 +357,19 @@ class AnswerVerifier:
         ]
         await work.check([pair for pairs in anew for pair in pairs if pair.claim])
         return tuple(
-            Repair(claim=old[0].claim, became=new[0].claim if _held(new, work) else "")
+            Repair(claim=old[0].claim, became=new[0].claim if any(map(work.holds, new)) else "")
             for old, new in zip(failed, anew, strict=True)
         )
+
+
+def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
+    """The pairs of an answer, each once: the same claim on the same source is one question."""
+    pairs = dict[Pair, None]()
+    for piece in answer.pieces:
+        for citation in piece.citations if isinstance(piece, Cited) else ():
+            beside = tuple(c.source for c in piece.citations if c is not citation)
+            pairs[Pair(citation.claim, citation.source, beside)] = None
+    return tuple(pairs)
 
 
 def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
@@ -190,20 +395,10 @@ def _failed(trajectory: Trajectory, found: dict[Pair, Finding]) -> Iterator[list
                 yield [pair for pair, _ in pairs]
 
 
-def _held(pairs: Sequence[Pair], work: _Work) -> bool:
-    return any(
-        pair.claim and work.found[pair].verdict == "supported" for pair in pairs if pair.claim
-    )
-
-
 def _check(pair: Pair, finding: Finding) -> CitationCheck:
     return CitationCheck(
         source=pair.source.id, claim=pair.claim, verdict=finding.verdict, reason=finding.reason
     )
-
-
-def _source(pair: Pair) -> tuple[int, str]:
-    return len(pair.source.id), pair.source.id
 
 
 def verifier_of(settings: Settings, policy: Policy) -> AnswerVerifier | None:
