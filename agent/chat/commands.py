@@ -17,7 +17,8 @@ from rubricem.agent.cli.ask import BUDGETS
 from rubricem.agent.cli.options import counted
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.reports.cited import Citation, CitedAnswer
-from rubricem.agent.reports.report import SUFFIXES, facts, recalled_lines, whereabouts, write_report
+from rubricem.agent.reports.page import SUFFIXES, write_report
+from rubricem.agent.reports.report import facts, recalled_lines, whereabouts
 from rubricem.agent.research.graph import as_text, plan_of
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.scaffold import parse

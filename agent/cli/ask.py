@@ -214,7 +214,7 @@ def ask(
     """Answer a research question with checked citations."""
     thread, resume = flags.pop("thread"), flags.pop("resume")
     if out is not None:
-        from rubricem.agent.reports.report import check_report_path
+        from rubricem.agent.reports.page import check_report_path
 
         check_report_path(out)
     asked = " ".join(question)
@@ -242,8 +242,8 @@ def ask(
 
 
 def _deliver(trajectory: Trajectory, out: Path | None, as_json: bool) -> None:
+    from rubricem.agent.reports.page import write_report
     from rubricem.agent.reports.report import as_json as report_json
-    from rubricem.agent.reports.report import write_report
 
     if out is not None:
         write_report(trajectory, out)

@@ -1,61 +1,35 @@
-r"""The values of a cited answer, and how its pieces are put together with their marks.
-
-The cited answer: what the policy wrote, with every mark resolved by code to a passage.
+r"""The cited answer: what the policy wrote, with every mark resolved by code to a passage.
 
 The policy emits ids alone. Sources got theirs when they were retrieved; here an id that was
 never retrieved is dropped and counted, numbers are given in order of first appearance, and each
 cite gets the sentence of its passage that it stands on. A claim left without any id is kept as
-`Uncited`. Ids that were written outside a cite become marks where they are known and go where
-they are not.
-
-Which source a written id means, and ids that stand where no cite is.
+`Uncited`.
 
 Models write `s1`, `S_1` or `S1.` for S1, and they put `[S1]`, `(S1)` or `[1]` into running text.
-A written id counts as dropped when no source has it. In code such marks are text, and so is a
-term like S3 in round brackets or a number like [1] that the question or a passage uses itself.
+There ids become marks where they are known and go where they are not. In code such marks are
+text, and so is a term like S3 in round brackets or a number like [1] that the question or a
+passage uses itself.
 
-What verification found, put on the pieces of an answer: verdicts, and in repair mode changes.
-
-Repair takes marks off a claim that another of its sources holds, puts in the claim as it was
-rewritten, and removes what could not be rewritten: a whole line goes, and within a line a note
-is left, so that no sentence closes up over a gap. An exact answer is marked and never changed.
-
-What checking the citations came to, in a reader's words and for programs.
-
-The counts are of the pairs of claim and source as they were written; a repair comes after them.
-
-The bare answer of the format `exact`: what a script or a grader compares.
-
-Policies are told to write it alone on the last line; some put it into `\boxed{...}` instead.
-
-Figures on which sources differ: said before the answer, since a reader cannot see it in one.
-
-A rule of words and numbers alone. The sentence that a claim stands on is held against the
-sentences of all other sources that were found, cited or not. Two sentences differ when they
-share most of their words and name the same years, and give different numbers before the same
-word, each the only one there. Numbers are the same as far as the coarser of the two goes: 12 and
-12.4 do not differ. It finds what is plainly about the same thing, and says nothing of the rest.
+What verification found is put on the pieces: verdicts, and in repair mode changes. Repair takes
+marks off a claim that another of its sources holds, puts in the claim as it was rewritten, and
+removes what could not be rewritten: a whole line goes, and within a line a note is left, so that
+no sentence closes up over a gap. An exact answer is marked and never changed; it ends with the
+bare answer that a script or a grader compares, which some policies put into `\boxed{...}`.
 """
 
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
-from html import escape
-from typing import Any
 
-from rubricem.agent.research.scaffold import Block, ScaffoldDocument, parse
 from rubricem.agent.research.scaffold import citations as cites_of
-from rubricem.agent.research.words import closest_sentence, content_words, overlap, sentences
-from rubricem.agent.sources.index import STOP_WORDS
+from rubricem.agent.research.scaffold import parse
+from rubricem.agent.research.words import closest_sentence, overlap, sentences
 from rubricem.memory.schema import (
     AnswerFormat,
     CitationCheck,
     CitationSupport,
     Source,
     Trajectory,
-    Verification,
 )
 from rubricem.memory.text import one_line, printable
 
@@ -273,14 +247,12 @@ class CitationMarks:
         for stray in _STRAY.finditer(text):
             while code and code[0][1] <= stray.start():
                 code.pop(0)
-            if not (code and code[0][0] <= stray.start()) and not self._is_term(stray):
+            term = (stray[2] or stray[3] or "") in self.terms
+            if not term and not (code and code[0][0] <= stray.start()):
                 yield text[at : stray.start()], None
                 yield "", tuple(re.split(r"[\s,;&]+", stray[1] or stray[2] or stray[3]))
                 at = stray.end()
         yield text[at:], None
-
-    def _is_term(self, stray: re.Match[str]) -> bool:
-        return (stray[2] or stray[3] or "") in self.terms
 
 
 Written = tuple[str, list[str] | None]
@@ -371,8 +343,7 @@ class _Reading:
     sources: dict[str, Source]
     marks: CitationMarks
     verdicts: Verdicts = field(default_factory=Verdicts)
-    pieces: list[tuple[str, list[str] | None]] = field(default_factory=list)
-    """text and its known ids; None: plain text; empty: it had ids, all unknown"""
+    pieces: list[Written] = field(default_factory=list)
 
     def cite(self, ids: tuple[str, ...], claim: str) -> None:
         known = self.marks.known(ids)
@@ -437,7 +408,12 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     used = terms(trajectory.question, *(source.text for source in trajectory.sources))
     verdicts = Verdicts.of_run(trajectory)
     reading = _Reading(sources, CitationMarks(sources, used), verdicts)
-    _read(document, answers[-1], reading)
+    at = answers[-1].inner_start
+    for block, cite in zip(answers[-1].children, cites_of(document), strict=True):
+        reading.plain(document.text[at : block.start])
+        reading.cite(cite.ids, document.inner(block))
+        at = block.end
+    reading.plain(document.text[at : answers[-1].inner_end])
     pieces = tuple(reading.numbered())
     if verdicts.repairs and not joined(pieces, bracketed):
         pieces = (Text(NOTHING_HELD),)
@@ -445,15 +421,6 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     if trajectory.answer_format is AnswerFormat.EXACT:
         answer = replace(answer, bare=bare_answer(joined(answer.pieces, lambda piece: "")))
     return answer
-
-
-def _read(document: ScaffoldDocument, answer: Block, reading: _Reading) -> None:
-    at = answer.inner_start
-    for block, cite in zip(answer.children, cites_of(document), strict=True):
-        reading.plain(document.text[at : block.start])
-        reading.cite(cite.ids, document.inner(block))
-        at = block.end
-    reading.plain(document.text[at : answer.inner_end])
 
 
 def _last_sentence(text: str) -> tuple[str, str]:
@@ -464,181 +431,3 @@ def _last_sentence(text: str) -> tuple[str, str]:
     *_, last = [text[start:], *sentences(text[start:])]
     cut = len(text) - len(last)
     return last, text[:cut]
-
-
-_SAID: dict[CitationSupport, str] = {
-    "supported": "supported",
-    "partial": "in part",
-    "unsupported": "not supported",
-    "unchecked": "not checked",
-}
-
-
-def checked(trajectory: Trajectory) -> str:
-    """Who checked the citations and with what result, as a short phrase; "" if none was."""
-    found = trajectory.verification
-    if found is None or not found.checks:
-        return ""
-    return f"citations checked by {one_line(found.checker)}: {check_counts(trajectory)}"
-
-
-def check_counts(trajectory: Trajectory) -> str:
-    """`3 supported, 1 not supported`; "" where nobody checked."""
-    found = trajectory.verification
-    if found is None:
-        return ""
-    counts = Counter(check.verdict for check in found.checks)
-    named = [f"{counts[name]} {_SAID[name]}" for name in _SAID if counts[name]]
-    return ", ".join(named) or "none"
-
-
-def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
-    """Sentences for the reader: claims that stand in doubt, what repair did, who had to check."""
-    found = trajectory.verification
-    if found is None:
-        return []
-    bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
-    said = [f"Marked below: {_claims(bad)} not supported by a cited source."] if bad else []
-    note = [f"{one_line(found.note)}."] if found.note else []
-    return [*said, *_repaired(found), *note]
-
-
-def _repaired(found: Verification) -> list[str]:
-    became = [repair.became for repair in found.repairs]
-    rewritten, removed = sum(map(bool, became)), became.count("")
-    return [
-        f"{_claims(count)} not supported by any cited source, and {what}."
-        for count, what in ((rewritten, "rewritten from the source"), (removed, "removed"))
-        if count
-    ]
-
-
-def _claims(count: int) -> str:
-    return "1 claim was" if count == 1 else f"{count} claims were"
-
-
-def verified_json(trajectory: Trajectory) -> dict[str, Any] | None:
-    """Everything that checking came to; None where nobody checked."""
-    found = trajectory.verification
-    return found.model_dump(mode="json") if found else None
-
-
-def removed_section(trajectory: Trajectory) -> str:
-    """The claims that repair took out or rewrote, for the page; "" where there are none."""
-    repairs = trajectory.verification.repairs if trajectory.verification else ()
-    if not repairs:
-        return ""
-    items = "\n".join(f'<li dir="auto">{escape(one_line(r.claim))}</li>' for r in repairs)
-    return (
-        '<section aria-labelledby="removed-title">\n<h2 id="removed-title">Claims that no source '
-        f'holds, as they were written</h2>\n<ul class="removed">\n{items}\n</ul>\n</section>'
-    )
-
-
-ALIKE = 0.7
-"""share of the words of both sentences that they have in common"""
-LEAST_WORDS = 4
-"""in common, without the numbers"""
-LONGEST = 40
-"""words of a sentence; a longer one says more than one thing"""
-MOST = 3
-"""conflicts told"""
-QUOTED = 160
-"""characters of each sentence told"""
-
-_FIGURE = re.compile(
-    r"(?<![\w.,%/-])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)(?:\s?(%)|\s([^\W\d_]{2,}))?(?!\w)"
-)
-_TABLE = re.compile(r"\S(?: {2,}|\t)\S|\n\s*\n")
-_YEAR = re.compile(r"(?:19|20)\d\d")
-_DIGIT = re.compile(r"\d")
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Two sources that give different figures for the same thing, as they put it."""
-
-    source: Source
-    says: str
-    other: Source
-    but: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Statement:
-    words: frozenset[str]
-    years: frozenset[str]
-    figures: dict[str, Decimal]
-    """the word after each number -> the number, where there is one number for it"""
-
-    def differs(self, other: "_Statement") -> bool:
-        common = self.words & other.words
-        if len(common) < LEAST_WORDS or len(common) < ALIKE * len(self.words | other.words):
-            return False
-        units = self.figures.keys() & other.figures.keys()
-        return self.years == other.years and any(
-            _differ(self.figures[unit], other.figures[unit]) for unit in units
-        )
-
-
-def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ...]:
-    """What the sources of the answer's claims say otherwise than others that were found."""
-    stated = [
-        (source, sentence, statement)
-        for source in trajectory.sources
-        for sentence in sentences(source.text)
-        if (statement := _statement(sentence)).figures
-    ]
-    found = {
-        frozenset((citation.quote, sentence)): Conflict(
-            citation.source, citation.quote, other, sentence
-        )
-        for citation in answer.citations
-        for said in (_statement(citation.quote),)
-        for other, sentence, statement in stated
-        if other.location != citation.source.location and said.differs(statement)
-    }
-    return tuple(found.values())[:MOST]
-
-
-def told(trajectory: Trajectory, answer: CitedAnswer) -> Iterator[str]:
-    """A sentence for each conflict; what it quotes is untrusted."""
-    numbers = {citation.id: citation.number for citation in answer.citations}
-    for conflict in conflicts(trajectory, answer):
-        first, second = (
-            f"[{numbers[source.id]}]" if source.id in numbers else one_line(source.location, 100)
-            for source in (conflict.source, conflict.other)
-        )
-        yield (
-            f'Figures differ: {first} says "{one_line(conflict.says, QUOTED)}", '
-            f'{second} says "{one_line(conflict.but, QUOTED)}"'
-        )
-
-
-def _statement(sentence: str) -> _Statement:
-    figures: dict[str, Decimal] = {}
-    twice: set[str] = set()
-    years: set[str] = set()
-    prose = "" if _TABLE.search(sentence) or len(sentence.split()) > LONGEST else sentence
-    for number, percent, word in _FIGURE.findall(prose):
-        unit = percent or word
-        if _YEAR.fullmatch(number):
-            years.add(number)
-        elif unit and unit.casefold() not in STOP_WORDS:
-            key = unit.casefold().removesuffix("s")
-            twice |= {key} & figures.keys()
-            figures[key] = _value(number)
-    words = frozenset(word for word in content_words(sentence) if not _DIGIT.search(word))
-    return _Statement(words, frozenset(years), {u: n for u, n in figures.items() if u not in twice})
-
-
-def _value(number: str) -> Decimal:
-    """`1,200` is in thousands, `1,5` is a decimal."""
-    thousands = re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number)
-    return Decimal(number.replace(",", "" if thousands else "."))
-
-
-def _differ(left: Decimal, right: Decimal) -> bool:
-    """Whether two numbers differ by more than the coarser of them was rounded by."""
-    coarser = max(int(left.as_tuple().exponent), int(right.as_tuple().exponent))
-    return abs(left - right) > Decimal(5).scaleb(coarser - 1)

@@ -1,47 +1,30 @@
-"""A trajectory as a report: Markdown for people, one JSON object for programs, files of each.
+"""What a report says of a trajectory, as Markdown for people and one JSON object for programs.
 
 The source list is rendered here from what was fetched, never from what a model wrote; only
 sources that the answer cites are in it, each with the sentence its claims stand on. Titles,
-paths, quotes and the answer are untrusted text and are escaped for where they go.
+paths, quotes and the answer are untrusted text and are escaped for where they go. `prose` keeps
+what an answer is written in (headings, lists, emphasis, code); `literal` keeps nothing. HTML is
+escaped as entities in both, and brackets by a backslash, so that neither links nor link
+definitions can be formed. Only `link` makes one, and only to http and https.
 
-Untrusted text as Markdown: its structure may stay, but no markup, link or image comes alive.
+What verification came to is counted by pairs of claim and source as they were written; a repair
+comes after them.
 
-`prose` keeps what an answer is written in (headings, lists, emphasis, code); `literal` keeps
-nothing, for titles, paths and quotes. HTML is escaped as entities in both, and brackets by a
-backslash, so that neither links nor link definitions can be formed. Only `link` makes one, and
-only to http and https.
-
-A trajectory as a PDF: its page on paper, made by weasyprint.
-
-While it is made no address is asked and no file is read but the fonts of the system: whatever the
-page names, the fetcher refuses. The way to the answer, folded on the page, is left out.
-
-A trajectory as one self-contained page: every mark opens the passage it stands on.
-
-Nothing outside the file is ever loaded and no script runs: the content policy allows the one
-style sheet in it, by its hash, and nothing else. Marks open native popovers. All text is
-escaped; the answer's Markdown is rendered without HTML, links or images.
-
-The way to an answer on its page: the rubric as a checklist and the stages, folded.
-
-What a run was given of the bank, as a report shows it: a line for each reflection.
+Figures on which sources differ are said before the answer, since a reader cannot see it in one:
+a rule of words and numbers alone. The sentence that a claim stands on is held against the
+sentences of all other sources that were found, cited or not. Two sentences differ when they
+share most of their words and name the same years, and give different numbers before the same
+word, each the only one there. Numbers are the same as far as the coarser of the two goes: 12 and
+12.4 do not differ. It finds what is plainly about the same thing, and says nothing of the rest.
 """
 
-import base64
-import hashlib
-import importlib
-import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import UTC
-from functools import cache
-from html import escape
-from importlib.resources import files
-from pathlib import Path
+from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 from urllib.parse import urlsplit
-
-from markdown_it import MarkdownIt
 
 from rubricem.agent.reports.cited import (
     Citation,
@@ -50,20 +33,21 @@ from rubricem.agent.reports.cited import (
     Mark,
     Uncited,
     bracketed,
-    check_counts,
-    checked,
     cited_answer,
-    doubt,
-    doubts,
-    removed_section,
-    told,
-    verified_json,
 )
-from rubricem.agent.research.scaffold import Block, ScaffoldDocument, parse, rubric_items
-from rubricem.memory.errors import SettingsError, StoreError, boundary
-from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Recollection, Source, Stage, Status, Trajectory
-from rubricem.memory.text import fill, one_line, printable
+from rubricem.agent.research.scaffold import ScaffoldDocument, rubric_items
+from rubricem.agent.research.words import content_words, sentences
+from rubricem.agent.sources.index import STOP_WORDS
+from rubricem.memory.schema import (
+    CitationSupport,
+    Recollection,
+    Source,
+    Stage,
+    Status,
+    Trajectory,
+    Verification,
+)
+from rubricem.memory.text import one_line
 
 _FENCE = re.compile(r"(`{3,})[^`]*$")
 _CODE = re.compile(r"(?<![\\`])`([^`\n]+)`(?!`)")
@@ -114,16 +98,11 @@ def link(title: str, location: str) -> str:
 def _spans(line: str) -> str:
     parts, at = [], 0
     for code in _CODE.finditer(line):
-        parts += [_text(line[at : code.start()]), _code(code)]
+        # As an element where a renderer that sees no code could be misled.
+        inert = code[0] if _INERT_CODE.match(code[1]) else f"<code>{literal(code[1])}</code>"
+        parts += [_text(line[at : code.start()]), inert]
         at = code.end()
     return "".join([*parts, _text(line[at:])])
-
-
-def _code(code: re.Match[str]) -> str:
-    """Code as it is, or as an element where a renderer that sees no code could be misled."""
-    if _INERT_CODE.match(code[1]):
-        return code[0]
-    return f"<code>{literal(code[1])}</code>"
 
 
 def _text(text: str) -> str:
@@ -145,17 +124,6 @@ def recalled_lines(trajectory: Trajectory) -> list[str]:
     return [_line(item) for item in items]
 
 
-def recalled_section(trajectory: Trajectory) -> str:
-    """The same as a section of the page; "" for nothing."""
-    if not trajectory.recalled:
-        return ""
-    shown = "\n".join(f'<li dir="auto">{escape(line)}</li>' for line in recalled_lines(trajectory))
-    return (
-        '<section aria-labelledby="recalled-title">\n'
-        f'<h2 id="recalled-title">{TITLE}</h2>\n<ul class="recalled">\n{shown}\n</ul>\n</section>'
-    )
-
-
 def _line(item: Recollection) -> str:
     how = "this very question" if item.own else "a similar question"
     if item.similarity is not None:
@@ -167,7 +135,6 @@ def _line(item: Recollection) -> str:
     return " \u00b7 ".join([*said, item.id])
 
 
-SUFFIXES = (".md", ".html", ".pdf", ".json")
 NO_ANSWER = "No answer was written."
 QUOTE_LIMIT = 400
 """characters of a quoted sentence"""
@@ -205,7 +172,7 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "citations": [_citation(citation) for citation in answer.citations],
         "dropped_citations": answer.dropped,
         "verification": verified_json(trajectory),
-        "conflicts": list(told(trajectory, answer)),
+        "conflicts": list(conflict_notes(trajectory, answer)),
         "stages": [
             {"stage": stage.value, "text": text} for stage, text in stage_texts(trajectory).items()
         ],
@@ -218,52 +185,6 @@ def as_json(trajectory: Trajectory) -> dict[str, Any]:
         "recalled": list(trajectory.recalled),
         "recollections": [item.model_dump(mode="json") for item in trajectory.recollections],
     }
-
-
-def write_report(trajectory: Trajectory, path: Path) -> None:
-    """Write .md, .html, .pdf or .json (the whole trajectory), all or nothing.
-
-    Raises SettingsError for another suffix, StoreError where the file cannot be written.
-    """
-    check_report_path(path)
-    content = rendered(trajectory, path.suffix.lower())
-    try:
-        write_atomically(path.resolve(), content)
-    except StoreError as error:
-        raise StoreError(str(error), "Choose another folder, or change its rights.") from error
-
-
-def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
-    """What a file of this suffix holds; suffix is one of `SUFFIXES`."""
-    match suffix:
-        case ".md":
-            return markdown(trajectory)
-        case ".html":
-            # Here, since the page alone needs a Markdown renderer.
-
-            return page(trajectory)
-        case ".pdf":
-            return pdf(trajectory)
-        case _:
-            return trajectory.model_dump_json(indent=2) + "\n"
-
-
-def check_report_path(path: Path) -> None:
-    """Raise what `write_report` would raise for the path, before any work is done for it."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise SettingsError(
-            f"{path.name!r} names no format that a report can be written in",
-            f"Give a file name that ends in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.",
-        )
-    if path.suffix.lower() == ".pdf":
-        check_pdf()
-    if os.path.isdir(path):
-        raise StoreError(f"{path} is a directory", "Name a file inside it.")
-    folder = next(parent for parent in path.absolute().parents if os.path.exists(parent))
-    if not (folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)):
-        raise StoreError(
-            f"no file can be written in {folder}", "Choose another folder, or change its rights."
-        )
 
 
 def marked_in(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
@@ -284,16 +205,25 @@ def stage_texts(trajectory: Trajectory) -> dict[Stage, str]:
     return {stage: text.strip() for stage, text in texts.items() if text.strip()}
 
 
+def latest_rubric(document: ScaffoldDocument) -> list[str]:
+    """The items of the last rubric that holds any."""
+    found = (rubric_items(document.inner(block)) for block in reversed(document.find("rubric")))
+    return next((items for items in found if items), [])
+
+
 def notes(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
     """What a reader has to know before the answer: an early end, dropped ids, doubts, conflicts."""
     said = []
     if trajectory.status is not Status.FINISHED:
-        said.append(f"{_ENDED[trajectory.status]}: {_reason(trajectory)}")
+        reason = one_line(trajectory.reason) or "no reason was given."
+        if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
+            reason = f"{reason}; what follows rests on no source."
+        said.append(f"{_ENDED[trajectory.status]}: {reason}")
     if answer.dropped:
         one = answer.dropped == 1
         marks = "1 citation mark" if one else f"{answer.dropped} citation marks"
         said.append(f"{marks} named no retrieved source and {'was' if one else 'were'} removed.")
-    return [*said, *doubts(trajectory, answer), *told(trajectory, answer)]
+    return [*said, *doubts(trajectory, answer), *conflict_notes(trajectory, answer)]
 
 
 def facts(trajectory: Trajectory) -> list[str]:
@@ -311,13 +241,6 @@ def facts(trajectory: Trajectory) -> list[str]:
         duration(trajectory.seconds),
     ]
     return [phrase for phrase in phrases if phrase]
-
-
-def _reason(trajectory: Trajectory) -> str:
-    reason = one_line(trajectory.reason) or "no reason was given."
-    if trajectory.status is Status.NO_EVIDENCE and not trajectory.sources:
-        return f"{reason}; what follows rests on no source."
-    return reason
 
 
 def duration(seconds: float) -> str:
@@ -369,307 +292,163 @@ def _citation(citation: Citation) -> dict[str, Any]:
     }
 
 
-SHOWN = 20_000
-"""characters of one block at most"""
-
-_TITLES = {
-    Stage.PLAN: "Plan",
-    Stage.RESEARCH: "Research",
-    Stage.REVIEW: "Review",
-    Stage.ANSWER: "Answer",
-}
-_LABELS = {
-    "think": "Thinking",
-    "deep_analysis": "Analysis",
-    "rubric": "Rubric",
-    "research_plan": "Research plan",
-    "call_tool": "Search",
-    "tool_output": "Found",
-    "state_evaluation": "Evaluation",
-    "rubric_review": "Rubric, item by item",
-    "writing_plan": "Writing plan",
-    "answer": "As written, before its marks were resolved",
+_SAID: dict[CitationSupport, str] = {
+    "supported": "supported",
+    "partial": "in part",
+    "unsupported": "not supported",
+    "unchecked": "not checked",
 }
 
 
-def rubric_section(trajectory: Trajectory) -> str:
-    """The last rubric written for the question; "" where there is none."""
-    items = latest_rubric(parse(printable(trajectory.transcript())))
-    if not items:
+def checked(trajectory: Trajectory) -> str:
+    """Who checked the citations and with what result, as a short phrase; "" if none was."""
+    found = trajectory.verification
+    if found is None or not found.checks:
         return ""
-    shown = "\n".join(f'<li dir="auto">{escape(one_line(item))}</li>' for item in items)
-    return (
-        '<section aria-labelledby="rubric-title">\n'
-        '<h2 id="rubric-title">Rubric written for this question</h2>\n'
-        f'<ul class="checklist">\n{shown}\n</ul>\n</section>'
-    )
+    return f"citations checked by {one_line(found.checker)}: {check_counts(trajectory)}"
 
 
-def latest_rubric(document: ScaffoldDocument) -> list[str]:
-    """The items of the last rubric that holds any."""
-    found = (rubric_items(document.inner(block)) for block in reversed(document.find("rubric")))
-    return next((items for items in found if items), [])
-
-
-def stages_section(trajectory: Trajectory) -> str:
-    """Every stage that was reached, each in a fold."""
-    folds = "\n".join(_stage(stage, text) for stage, text in stage_texts(trajectory).items())
-    if not folds:
+def check_counts(trajectory: Trajectory) -> str:
+    """`3 supported, 1 not supported`; "" where nobody checked."""
+    found = trajectory.verification
+    if found is None:
         return ""
-    return (
-        '<section aria-labelledby="stages-title">\n<h2 id="stages-title">How it was found</h2>\n'
-        f'<div class="stages">\n{folds}\n</div>\n</section>'
-    )
+    counts = Counter(check.verdict for check in found.checks)
+    named = [f"{counts[name]} {_SAID[name]}" for name in _SAID if counts[name]]
+    return ", ".join(named) or "none"
 
 
-def _stage(stage: Stage, text: str) -> str:
-    document = parse(printable(text))
-    blocks = list(_leaves(document.blocks))
-    shown = "".join(_block(document, block) for block in blocks)
-    searches = sum(block.tag == "call_tool" for block in blocks)
-    count = f"<small>{searches} search{'' if searches == 1 else 'es'}</small>" if searches else ""
-    body = shown or f'<div class="block"><p dir="auto">{escape(_cut(document.text))}</p></div>'
-    return f"<details><summary>{_TITLES[stage]}{count}</summary>{body}</details>"
+def doubts(trajectory: Trajectory, answer: CitedAnswer) -> list[str]:
+    """Sentences for the reader: claims that stand in doubt, what repair did, who had to check."""
+    found = trajectory.verification
+    if found is None:
+        return []
+    bad = len({c.claim for c in answer.citations if c.verdict == "unsupported"})
+    said = [f"Marked below: {_claims(bad)} not supported by a cited source."] if bad else []
+    note = [f"{one_line(found.note)}."] if found.note else []
+    return [*said, *_repaired(found), *note]
 
 
-def _leaves(blocks: tuple[Block, ...]) -> Iterator[Block]:
-    """The blocks that hold text: a plan and a review are only their parts."""
-    for block in blocks:
-        if block.tag in ("structured_plan", "review"):
-            yield from _leaves(block.children)
-        else:
-            yield block
+def _repaired(found: Verification) -> list[str]:
+    became = [repair.became for repair in found.repairs]
+    rewritten, removed = sum(map(bool, became)), became.count("")
+    return [
+        f"{_claims(count)} not supported by any cited source, and {what}."
+        for count, what in ((rewritten, "rewritten from the source"), (removed, "removed"))
+        if count
+    ]
 
 
-def _block(document: ScaffoldDocument, block: Block) -> str:
-    text = f'<p dir="auto">{escape(_cut(document.inner(block).strip()))}</p>'
-    label = _LABELS.get(block.tag, block.tag)
-    if block.tag == "tool_output":
-        ids = (one_line(b.attributes.get("id", ""), 12) for b in block.children)
-        named = ", ".join(filter(None, ids)) or "nothing"
-        text = f"<details><summary>{escape(named)}</summary>{text}</details>"
-    kind = " search" if block.tag == "call_tool" else ""
-    return f'<div class="block{kind}"><h3>{label}</h3>{text}</div>'
+def _claims(count: int) -> str:
+    return "1 claim was" if count == 1 else f"{count} claims were"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= SHOWN else text[:SHOWN] + "\u2026"
+def verified_json(trajectory: Trajectory) -> dict[str, Any] | None:
+    """Everything that checking came to; None where nobody checked."""
+    found = trajectory.verification
+    return found.model_dump(mode="json") if found else None
 
 
-AROUND = 600
-"""characters of a passage shown on either side of what is quoted from it"""
+ALIKE = 0.7
+"""share of the words of both sentences that they have in common"""
+LEAST_WORDS = 4
+"""in common, without the numbers"""
+LONGEST = 40
+"""words of a sentence; a longer one says more than one thing"""
+MOST = 3
+"""conflicts told"""
+QUOTED = 160
+"""characters of each sentence told"""
 
-_OFF = ["reference", "html_block", "html_inline", "link", "image", "autolink", "entity", "code"]
-_STYLE = re.compile(r"<style>(.*?)</style>", re.S)
-UNCITED = '<sup class="cite"><i title="It named no source that was found">no source</i></sup>'
-_TIED = re.compile(r'([^\s<>&;]{0,40})\s?(<sup class="cite">.*?</sup>[.,;:!?]?)')
-"""a mark, and the word before it that it must not be parted from by the end of a line"""
-_VERDICTS = {
-    "supported": "This passage supports the claim.",
-    "partial": "This passage supports the claim in part.",
-    "unsupported": "This passage does not support the claim.",
-    "unchecked": "Not checked.",
-}
-
-
-def page(trajectory: Trajectory) -> str:
-    """The whole page."""
-    answer = cited_answer(trajectory)
-    values = {
-        "style_hash": _style_hash(_template()),
-        "title": escape(one_line(trajectory.question)),
-        "when": f"{trajectory.started_at.astimezone(UTC):%d %B %Y, %H:%M} UTC".lstrip("0"),
-        "notes": "\n".join(
-            f'<p class="note">{escape(note)}</p>' for note in notes(trajectory, answer)
-        ),
-        "answer": answer_html(answer),
-        "sources": _sources(answer) + removed_section(trajectory),
-        "rubric": rubric_section(trajectory) + recalled_section(trajectory),
-        "stages": stages_section(trajectory),
-        "numbers": "\n".join(_numbers(trajectory)),
-        "footer": escape(f"Run {trajectory.id}, thread {trajectory.thread}. Made by rubricem."),
-        "popovers": "\n".join(_popover(i, c) for i, c in enumerate(answer.citations, 1)),
-    }
-    return fill(_template(), values)
+_FIGURE = re.compile(
+    r"(?<![\w.,%/-])(\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:[.,]\d+)?)(?:\s?(%)|\s([^\W\d_]{2,}))?(?!\w)"
+)
+_TABLE = re.compile(r"\S(?: {2,}|\t)\S|\n\s*\n")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_DIGIT = re.compile(r"\d")
 
 
-@cache
-def _template() -> str:
-    return (files("rubricem.agent.reports") / "report_page.html").read_text(encoding="utf-8")
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Two sources that give different figures for the same thing, as they put it."""
+
+    source: Source
+    says: str
+    other: Source
+    but: str
 
 
-def _style_hash(template: str) -> str:
-    style = _STYLE.search(template)
-    assert style, "the template has a style sheet"
-    return "sha256-" + base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+@dataclass(frozen=True, slots=True)
+class _Statement:
+    words: frozenset[str]
+    years: frozenset[str]
+    figures: dict[str, Decimal]
+    """the word after each number -> the number, where there is one number for it"""
 
-
-def answer_html(answer: CitedAnswer) -> str:
-    """The answer with its marks: the button of citation n (from 1) opens the popover `cN`."""
-    if not answer.pieces:
-        return f'<p class="none">{NO_ANSWER}</p>'
-    index = {id(citation): i for i, citation in enumerate(answer.citations, 1)}
-
-    def mark(piece: Cited | Uncited) -> str:
-        if isinstance(piece, Uncited):
-            return UNCITED
-        buttons = (
-            f'<button type="button"{_doubtful(c)} popovertarget="c{index[id(c)]}" '
-            f'aria-label="Source {c.number}: {escape(one_line(c.source.title, 80))}">'
-            f"{c.number}{doubt(c)}</button>"
-            for c in piece.citations
+    def differs(self, other: "_Statement") -> bool:
+        common = self.words & other.words
+        if len(common) < LEAST_WORDS or len(common) < ALIKE * len(self.words | other.words):
+            return False
+        units = self.figures.keys() & other.figures.keys()
+        return self.years == other.years and any(
+            _differ(self.figures[unit], other.figures[unit]) for unit in units
         )
-        return f'<sup class="cite">{"".join(buttons)}</sup>'
-
-    body = marked_in(answer, _rendered, mark)
-    body = _TIED.sub(r'<span class="tied">\1\2</span>', body)
-    return body + (f'<p class="bare">{escape(answer.bare)}</p>' if answer.bare else "")
 
 
-def _doubtful(citation: Citation) -> str:
-    return f' class="{citation.verdict}"' if doubt(citation) else ""
-
-
-def _rendered(text: str) -> str:
-    """Markdown as HTML, its headings one level below the page's own."""
-    markdown = MarkdownIt("commonmark").enable("table").disable(_OFF)
-    tokens = markdown.parse(text)
-    for token in tokens:
-        token.attrs.pop("style", None)
-        if token.type.startswith("heading"):
-            token.tag = f"h{min(6, int(token.tag[1]) + 1)}"
-    return str(markdown.renderer.render(tokens, markdown.options, {}))
-
-
-def _popover(index: int, citation: Citation) -> str:
-    percent = f"{citation.overlap:.0%} of the claim's words occur in it."
-    return (
-        f'<aside popover id="c{index}" aria-label="Source {citation.number}">'
-        f'<button type="button" class="close" popovertarget="c{index}" '
-        'popovertargetaction="hide" aria-label="Close">\u00d7</button>'
-        f"{_head(citation.source)}"
-        f"{_passage(citation.source, [citation.quote])}"
-        f'<p class="support">{_verdict(citation)} {escape(percent)} '
-        f'<a href="#s{citation.number}">In the list of sources</a></p></aside>'
-    )
-
-
-def _verdict(citation: Citation) -> str:
-    said = _VERDICTS[citation.verdict]
-    return f"{said[:-1]}: {escape(citation.reason)}." if citation.reason else said
-
-
-def _sources(answer: CitedAnswer) -> str:
-    if not answer.sources:
-        return ""
-    items = "\n".join(_page_source(answer, source) for source in answer.sources)
-    return (
-        '<section aria-labelledby="sources-title">\n<h2 id="sources-title">Sources</h2>\n'
-        f'<ol class="sources">\n{items}\n</ol>\n</section>'
-    )
-
-
-def _page_source(answer: CitedAnswer, source: Source) -> str:
-    number = answer.of(source)[0].number
-    quoted = [citation.quote for citation in answer.of(source)]
-    shown = "".join(
-        f'<p class="passage" dir="auto">{escape(quote)}</p>' for quote in quotes(answer, source)
-    )
-    return (
-        f'<li id="s{number}"><span class="number">{number}</span>{_head(source)}{shown}'
-        f"<details><summary>Passage</summary>{_passage(source, quoted)}</details></li>"
-    )
-
-
-def _head(source: Source) -> str:
-    title, location = escape(one_line(source.title)), escape(one_line(source.location))
-    if address := web_address(source.location):
-        link = f'<a rel="noopener noreferrer nofollow" href="{escape(address)}">'
-        title, location = f"{link}{title}</a>", f"{link}{location}</a>"
-    rest = [escape(part) for part in whereabouts(source) if part != one_line(source.location)]
-    where = " \u00b7 ".join(filter(None, (location, *rest)))
-    return f'<p class="source-title">{title}</p><p class="where">{where}</p>'
-
-
-def _passage(source: Source, quoted: list[str]) -> str:
-    """The passage around the quoted sentences, which are highlighted."""
-    text = printable(source.text).strip()
-    found = {quote: text.find(quote) for quote in map(printable, quoted) if quote}
-    spans = sorted((at, at + len(quote)) for quote, at in found.items() if at >= 0)
-    start = max(0, spans[0][0] - AROUND) if spans else 0
-    end = min(len(text), (max(end for _, end in spans) if spans else AROUND) + AROUND)
-    parts, at = ["\u2026" if start else ""], start
-    for first, last in spans:
-        if first >= at:
-            parts += [escape(text[at:first]), f"<mark>{escape(text[first:last])}</mark>"]
-            at = last
-    parts += [escape(text[at:end]), "\u2026" if end < len(text) else ""]
-    return f'<p class="passage" dir="auto">{"".join(parts)}</p>'
-
-
-def _numbers(trajectory: Trajectory) -> list[str]:
-    usage = trajectory.usage
-    shown = {
-        "Time": duration(trajectory.seconds),
-        "Searches": str(trajectory.tool_calls),
-        "Citations checked": check_counts(trajectory) or "no",
-        "Passages found": str(len(trajectory.sources)),
-        "Tokens read": f"{usage.prompt_tokens:,}",
-        "of them cached": f"{usage.cached_tokens:,}",
-        "Tokens written": f"{usage.completion_tokens:,}",
-        "Cost": f"${usage.cost:.4f}" if usage.cost is not None else "no price known",
-        "Policy": one_line(trajectory.policy, 60),
+def conflicts(trajectory: Trajectory, answer: CitedAnswer) -> tuple[Conflict, ...]:
+    """What the sources of the answer's claims say otherwise than others that were found."""
+    stated = [
+        (source, sentence, statement)
+        for source in trajectory.sources
+        for sentence in sentences(source.text)
+        if (statement := _statement(sentence)).figures
+    ]
+    found = {
+        frozenset((citation.quote, sentence)): Conflict(
+            citation.source, citation.quote, other, sentence
+        )
+        for citation in answer.citations
+        for said in (_statement(citation.quote),)
+        for other, sentence, statement in stated
+        if other.location != citation.source.location and said.differs(statement)
     }
-    return [f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in shown.items()]
+    return tuple(found.values())[:MOST]
 
 
-_PAPER = """
-@page { size: A4; margin: 18mm 16mm; @bottom-right { content: counter(page); font-size: 8pt } }
-h1 { font-size: 20pt } table { display: table } pre { white-space: pre-wrap }
-.numbers { grid-template-columns: 1fr 1fr 1fr } .sources details > :not(summary) { display: none }
-.sources summary, [aria-labelledby="stages-title"] { display: none }
-"""
-"""on paper nothing is scrolled or folded out, and a passage is quoted rather than shown whole"""
+def conflict_notes(trajectory: Trajectory, answer: CitedAnswer) -> Iterator[str]:
+    """A sentence for each conflict; what it quotes is untrusted."""
+    numbers = {citation.id: citation.number for citation in answer.citations}
+    for conflict in conflicts(trajectory, answer):
+        first, second = (
+            f"[{numbers[source.id]}]" if source.id in numbers else one_line(source.location, 100)
+            for source in (conflict.source, conflict.other)
+        )
+        yield (
+            f'Figures differ: {first} says "{one_line(conflict.says, QUOTED)}", '
+            f'{second} says "{one_line(conflict.but, QUOTED)}"'
+        )
 
 
-def pdf(trajectory: Trajectory) -> bytes:
-    """The whole document. Blocks, for about a second; raises what `check_pdf` raises."""
-    weasyprint = _weasyprint()
-    fetcher = _refusing()
-    with boundary(StoreError, "making the PDF"):
-        html = weasyprint.HTML(string=page(trajectory), url_fetcher=fetcher)
-        style = weasyprint.CSS(string=_PAPER, url_fetcher=fetcher)
-        made: bytes = html.write_pdf(stylesheets=[style])
-    return made
+def _statement(sentence: str) -> _Statement:
+    figures: dict[str, Decimal] = {}
+    twice: set[str] = set()
+    years: set[str] = set()
+    prose = "" if _TABLE.search(sentence) or len(sentence.split()) > LONGEST else sentence
+    for number, percent, word in _FIGURE.findall(prose):
+        unit = percent or word
+        if _YEAR.fullmatch(number):
+            years.add(number)
+        elif unit and unit.casefold() not in STOP_WORDS:
+            key = unit.casefold().removesuffix("s")
+            twice |= {key} & figures.keys()
+            # `1,200` is in thousands, `1,5` is a decimal.
+            thousands = re.fullmatch(r"\d{1,3}(?:,\d{3})+(?:\.\d+)?", number)
+            figures[key] = Decimal(number.replace(",", "" if thousands else "."))
+    words = frozenset(word for word in content_words(sentence) if not _DIGIT.search(word))
+    return _Statement(words, frozenset(years), {u: n for u, n in figures.items() if u not in twice})
 
 
-def check_pdf() -> None:
-    """Raise SettingsError where no PDF can be made here."""
-    _weasyprint()
-
-
-def _weasyprint() -> Any:
-    try:
-        return importlib.import_module("weasyprint")
-    except ImportError as cause:
-        raise SettingsError(
-            "A PDF needs weasyprint, which is not installed.",
-            "Install it: pip install 'rubricem[pdf]'",
-        ) from cause
-    except OSError as cause:
-        # It looks for its libraries while it is imported.
-        raise SettingsError(
-            "A PDF needs the Pango library, which this system does not have.",
-            "Install it (on Debian: apt install libpango-1.0-0 libpangoft2-1.0-0), or write .html.",
-        ) from cause
-
-
-def _refusing() -> Any:
-    """A fetcher that gives nothing, whatever is asked of it."""
-    fetchers: Any = importlib.import_module("weasyprint.urls")
-
-    class Refusing(fetchers.URLFetcher):  # type: ignore[misc]
-        def fetch(self, url: str, headers: Any = None) -> Any:
-            raise ValueError("nothing is loaded into a report")
-
-    return Refusing()
+def _differ(left: Decimal, right: Decimal) -> bool:
+    """Whether two numbers differ by more than the coarser of them was rounded by."""
+    coarser = max(int(left.as_tuple().exponent), int(right.as_tuple().exponent))
+    return abs(left - right) > Decimal(5).scaleb(coarser - 1)

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, SecretStr
 
-from rubricem.agent.reports.report import rendered
+from rubricem.agent.reports.page import rendered
 from rubricem.agent.serve.desk import ended_run
 from rubricem.agent.settings import Settings
 from rubricem.agent.sources.choice import SEARXNG

@@ -22,8 +22,9 @@ from fastapi import APIRouter, Header, Query, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
-from rubricem.agent.reports.cited import CitedAnswer, cited_answer, verified_json
-from rubricem.agent.reports.report import answer_html, markdown, notes, quotes, stage_texts
+from rubricem.agent.reports.cited import CitedAnswer, cited_answer
+from rubricem.agent.reports.page import answer_html
+from rubricem.agent.reports.report import markdown, notes, quotes, stage_texts, verified_json
 from rubricem.agent.research.threads import LONGEST_TITLE, Conversation
 from rubricem.agent.serve.desk import RunDesk, Work
 from rubricem.agent.serve.feed import END, checklist, citations_of, ended, usage_of

@@ -14,10 +14,10 @@ from rubricem.agent.reports.cited import (
     Uncited,
     bare_answer,
     cited_answer,
-    conflicts,
     unbox,
 )
-from rubricem.agent.reports.report import as_json, markdown, page
+from rubricem.agent.reports.page import page
+from rubricem.agent.reports.report import as_json, conflicts, markdown
 from rubricem.agent.research.words import closest_sentence, content_words, overlap, sentences
 from rubricem.memory.schema import AnswerFormat, Trajectory
 from rubricem.memory.text import one_line, printable

@@ -24,21 +24,17 @@ from markdown_it import MarkdownIt
 from rich.console import Console
 
 from rubricem.agent.reports.display import print_report
+from rubricem.agent.reports.page import _refusing, check_report_path, page, pdf, write_report
 from rubricem.agent.reports.report import (
     TITLE,
-    _refusing,
     as_json,
-    check_report_path,
     duration,
     link,
     literal,
     markdown,
-    page,
-    pdf,
     prose,
     recalled_lines,
     web_address,
-    write_report,
 )
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import AnswerFormat, Recollection, Status, Trajectory

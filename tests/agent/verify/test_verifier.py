@@ -14,7 +14,8 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.display import print_report
-from rubricem.agent.reports.report import as_json, markdown, page, write_report
+from rubricem.agent.reports.page import page, write_report
+from rubricem.agent.reports.report import as_json, markdown
 from rubricem.agent.settings import load_settings
 from rubricem.agent.verify.rules import Finding
 from rubricem.agent.verify.verifier import (
