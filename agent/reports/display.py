@@ -1,22 +1,16 @@
-"""A run shown while it happens, on standard error, and its report, on standard output.
+"""Runs, reports and judgements on the terminal.
 
-On a terminal: the stages, the rubric as it is written, the searches, tokens and time, drawn in
-place. Elsewhere: one plain line for each stage and search. Text of models and pages is printed
-as text; nothing in it is read as markup or obeyed by the terminal.
-
-How far a run is, folded from its events: a value that a view draws.
-
-Nothing here draws or waits. Each event gives a new `Progress`, so that a view may draw the last
-one from another thread at any time.
-
-A judgement on the terminal: each stage's score, and under it the verdicts with their reasons.
-
-An evaluation of a judge on the terminal: shares with their intervals, then the sections.
+A run is shown while it happens, on standard error: on a terminal the stages, the rubric as it is
+written, the searches, tokens and time, drawn in place; elsewhere one plain line for each stage
+and search. How far it is is folded from its events into a `StageProgress`, which nothing here
+changes, so that a view may draw the last one from another thread at any time. What came of it,
+and what a judge says, goes to standard output. Text of models and pages is printed as text;
+nothing in it is read as markup or obeyed by the terminal.
 """
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -55,12 +49,10 @@ from rubricem.agent.research.events import (
 )
 from rubricem.agent.research.question import OPEN_PAGE
 from rubricem.agent.research.scaffold import parse
-from rubricem.judge.evaluation.measures import Agreement, RmBenchScores, SectionScores, Share
 from rubricem.judge.evaluation.report import (
     CriteriaReport,
     ListedReport,
     Report,
-    TagScore,
     shares_of,
 )
 from rubricem.memory.schema import (
@@ -72,7 +64,6 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
     Usage,
-    Verdict,
 )
 from rubricem.memory.text import one_line, printable
 
@@ -158,10 +149,8 @@ def _beside(
 def _recalled(count: int, own: bool) -> str:
     if not count:
         return ""
-    similar = count - own
-    parts = ["one of this very question"] * own + [f"{similar} of similar questions"] * (
-        similar > 0
-    )
+    similar = f"{count - own} of similar questions" if count > own else ""
+    parts = filter(None, ("one of this very question" if own else "", similar))
     return f"recalled {count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
 
 
@@ -177,11 +166,7 @@ def _written(progress: StageProgress, stage: Stage, text: str) -> StageProgress:
 
 
 def _rubric(text: str) -> tuple[str, ...]:
-    return _lines(latest_rubric(parse(printable(text))))
-
-
-def _lines(items: Sequence[str]) -> tuple[str, ...]:
-    return tuple(one_line(item) for item in items)
+    return tuple(map(one_line, latest_rubric(parse(printable(text)))))
 
 
 def _returned(progress: StageProgress, event: ToolReturned) -> StageProgress:
@@ -382,6 +367,7 @@ def print_report(
     """
     console = console or Console(highlight=False)
     answer = cited_answer(trajectory)
+    recalled = "".join(f"\n  - {line}" for line in recalled_lines(trajectory))
     body = Text(answer.body() if answer.pieces else NO_ANSWER)
     body.highlight_regex(_MARK, "cyan")
     body.highlight_regex(_DOUBT, "yellow")
@@ -389,35 +375,19 @@ def print_report(
         Text(one_line(trajectory.question) if titled else "", style="bold"),
         *(Text(note, style="yellow") for note in notes(trajectory, answer)),
         body,
-        *_sources(answer),
-        _recalled_line(trajectory),
+        Text("Sources" if answer.sources else "", style="bold"),
+        *(_source(answer, source) for source in answer.sources),
+        Text.assemble((TITLE, "bold"), (recalled, "dim")) if recalled else Text(),
         Text(", ".join(facts(trajectory)), style="dim"),
         Text(answer.bare, style="bold"),
     ]
     for i, part in enumerate(part for part in parts if part):
         if i:
             console.print()
-        _print(console, part)
-
-
-def _print(console: Console, text: Text) -> None:
-    if console.is_terminal:
-        console.print(text, width=min(console.width, WIDEST))
-    else:
-        console.print(text, soft_wrap=True)
-
-
-def _sources(answer: CitedAnswer) -> Iterator[Text]:
-    if answer.sources:
-        yield Text("Sources", style="bold")
-    for source in answer.sources:
-        yield _source(answer, source)
-
-
-def _recalled_line(trajectory: Trajectory) -> Text:
-    lines = recalled_lines(trajectory)
-    shown = "".join(f"\n  - {line}" for line in lines)
-    return Text.assemble((TITLE, "bold"), (shown, "dim")) if lines else Text()
+        if console.is_terminal:
+            console.print(part, width=min(console.width, WIDEST))
+        else:
+            console.print(part, soft_wrap=True)
 
 
 def _source(answer: CitedAnswer, source: Source) -> Text:
@@ -434,24 +404,31 @@ def _source(answer: CitedAnswer, source: Source) -> Text:
 
 LONGEST = 160
 """characters of a question or a justification"""
-PIPED_WIDTH = 160
+JUDGEMENT_WIDTH = 160
+EVAL_WIDTH = 120
 """columns of a table that goes into a file or a pipe"""
+
+
+def _wide(console: Console | None, columns: int) -> Console:
+    """A console for tables, which in a file or a pipe are so many columns wide."""
+    console = console or Console(highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, columns)
+    return console
 
 
 def print_judgement(
     trajectory: Trajectory, judgement: Judgement, console: Console | None = None
 ) -> None:
     """A line of facts, then a table: stage, score, criterion, points, justification."""
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, PIPED_WIDTH)
+    console = _wide(console, JUDGEMENT_WIDTH)
     console.print(Text(one_line(trajectory.question, LONGEST), style="bold"))
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
     console.print(Text(f"{facts}, rubrics {judgement.rubric_version}", style="dim"))
     table = Table("stage", "score", "weight", "criterion", "points", "justification")
     for score in judgement.stages:
         for i, cells in enumerate(_rows(score)):
-            shown = (score.stage.value, _number(score)) if i == 0 else ("", "")
+            shown = (score.stage.value, _score(score)) if i == 0 else ("", "")
             table.add_row(*(Text(cell) for cell in (*shown, *cells)))
         table.add_section()
     console.print(table)
@@ -465,40 +442,34 @@ def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
         criterion = verdict.criterion
         sign = "" if criterion.positive else "-"
         kept = " (persistent)" if criterion.persistent else ""
+        said = one_line(verdict.justification, LONGEST)
+        if verdict.justified_by == "code":
+            said = f"found by code: {said}" if said else "no sentence of the stage speaks of it"
         yield (
             f"{sign}{criterion.weight:g}",
             one_line(criterion.description) + kept,
             f"{verdict.points:.2g}",
-            _reason(verdict),
+            said,
         )
 
 
-def _reason(verdict: Verdict) -> str:
-    said = one_line(verdict.justification, LONGEST)
-    if verdict.justified_by == "code":
-        return f"found by code: {said}" if said else "no sentence of the stage speaks of it"
-    return said
-
-
-def _number(score: StageScore) -> str:
+def _score(score: StageScore) -> str:
     if score.score is None:
         return "unscored"
     spread = "" if score.spread is None else f" ±{score.spread:.2f}"
     return f"{score.score:.2f}{spread}" + (" (missing)" if score.missing else "")
 
 
-EVAL_PIPED_WIDTH = 120
-"""columns of a table that goes into a file or a pipe"""
-
-
 def print_judge_eval(report: Report, console: Console | None = None) -> None:
     """A line of facts, the shares, what the set's own rules give, and the cost."""
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, EVAL_PIPED_WIDTH)
+    console = _wide(console, EVAL_WIDTH)
     console.print(Text(one_line(f"{report.judge} on {report.data}"), style="bold"))
     console.print(Text(_size(report), style="dim"))
-    console.print(_shares(shares_of(report)))
+    shares = (
+        (name, share.value, f"{share.low:.3f} - {share.high:.3f}", share.n)
+        for name, share in shares_of(report)
+    )
+    console.print(_table("measure, share, 95% interval, of", shares))
     for table in _of_the_set(report):
         console.print(table)
     console.print(Text(_cost(report.usage), style="dim"))
@@ -512,64 +483,44 @@ def _size(report: Report) -> str:
     return f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
 
 
-def _shares(rows: Sequence[tuple[str, Share]]) -> Table:
-    table = Table("measure", "share", "95% interval", "of")
-    for name, share in rows:
-        interval = f"{share.low:.3f} - {share.high:.3f}"
-        table.add_row(Text(one_line(name)), number(share.value), interval, str(share.n))
-    return table
-
-
-def _of_the_set(report: Report) -> list[Table]:
+def _of_the_set(report: Report) -> Iterator[Table]:
     """What the set's own rules give."""
     if isinstance(report, CriteriaReport):
-        return [_agreement({"all": report.agreement, **report.subsets})]
-    if isinstance(report, ListedReport):
+        found = {"all": report.agreement, **report.subsets}.items()
+        yield _table(
+            "criteria, F1 met, F1 not met, balanced F1, labels",
+            ((name, a.met.f1, a.not_met.f1, a.balanced_f1, a.labels) for name, a in found),
+        )
+    elif isinstance(report, ListedReport):
         overall = {"overall": report.overall} if report.overall else {}
-        return [_tags({**overall, **report.tags})]
-    tables = []
-    if report.rewardbench:
-        tables.append(_sections(report.rewardbench))
-    if report.rm_bench:
-        tables.append(_matrices(report.rm_bench))
-    return tables
+        tags = {**overall, **report.tags}.items()
+        yield _table(
+            "HealthBench, score, error, answers",
+            ((name, tag.mean, tag.error, tag.answers) for name, tag in tags),
+        )
+    else:
+        if scores := report.rewardbench:
+            sections = [*scores.sections.items(), ("overall", scores.overall)]
+            missing = f"{len(scores.missing)} of its subsets are not here" if scores.missing else ""
+            yield _table("RewardBench, score", sections, missing)
+        if bench := report.rm_bench:
+            domains = [(n, d.hard, d.normal, d.easy, d.mean) for n, d in bench.domains.items()]
+            total = ("total", bench.hard, bench.normal, bench.easy, bench.total)
+            yield _table("RM-Bench, hard, normal, easy, mean", [*domains, total])
 
 
-def _sections(scores: SectionScores) -> Table:
-    table = Table("RewardBench", "score", caption=_missing(scores))
-    for name, value in scores.sections.items():
-        table.add_row(name, number(value))
-    table.add_row("overall", number(scores.overall))
+def _table(columns: str, rows: Iterable[Sequence[str | float | None]], caption: str = "") -> Table:
+    """Shares and scores in three places, "-" where there is none; counts and texts as they are."""
+    table = Table(*columns.split(", "), caption=caption)
+    for row in rows:
+        table.add_row(*(Text(one_line(_cell(value))) for value in row))
     return table
 
 
-def _missing(scores: SectionScores) -> str:
-    return f"{len(scores.missing)} of its subsets are not here" if scores.missing else ""
-
-
-def _matrices(scores: RmBenchScores) -> Table:
-    table = Table("RM-Bench", "hard", "normal", "easy", "mean")
-    for name, domain in scores.domains.items():
-        levels = (domain.hard, domain.normal, domain.easy, domain.mean)
-        table.add_row(Text(name), *map(number, levels))
-    table.add_row("total", *map(number, (scores.hard, scores.normal, scores.easy, scores.total)))
-    return table
-
-
-def _agreement(found: Mapping[str, Agreement]) -> Table:
-    table = Table("criteria", "F1 met", "F1 not met", "balanced F1", "labels")
-    for name, one in found.items():
-        values = (one.met.f1, one.not_met.f1, one.balanced_f1)
-        table.add_row(Text(one_line(name)), *map(number, values), str(one.labels))
-    return table
-
-
-def _tags(found: Mapping[str, TagScore]) -> Table:
-    table = Table("HealthBench", "score", "error", "answers")
-    for name, score in found.items():
-        row = (number(score.mean), number(score.error), str(score.answers))
-        table.add_row(Text(one_line(name)), *row)
-    return table
+def _cell(value: str | float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def _cost(usage: Usage) -> str:
@@ -578,7 +529,3 @@ def _cost(usage: Usage) -> str:
     tokens = f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens"
     price = "of unknown cost" if usage.cost is None else f"for ${usage.cost:.4f}"
     return f"{usage.calls} calls, {tokens}, {price}"
-
-
-def number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
