@@ -222,31 +222,45 @@ def live_view(
     if not console.is_terminal or console.is_dumb_terminal:
         yield PlainLines(console)
         return
-    view = _LiveView(question)
-    lives = [_live(view, console)]
-
-    def listen(event: Event) -> None:
-        if isinstance(event, PersonAsked) and event.waiting:
-            lives[-1].stop()
-        elif isinstance(event, PersonAsked):
-            # A new one, since one that begins again wipes what stands above it.
-            lives.append(_live(view, console))
-        view.listen(event)
-
+    view = _Drawing(question, console)
+    view.begin()
     try:
-        yield listen
+        yield view
     finally:
-        lives[-1].stop()
+        view.end()
     console.print()
 
 
-def _live(view: "_LiveView", console: Console) -> Live:
-    # Standard output is the report's: what is written there must not pass through here.
-    live = Live(
-        get_renderable=view.draw, console=console, refresh_per_second=8, redirect_stdout=False
-    )
-    live.start()
-    return live
+class _Drawing:
+    """A listener that draws the run in place, and steps aside while a person is asked."""
+
+    def __init__(self, question: str, console: Console) -> None:
+        self._question = question
+        self._console = console
+        self._started = time.monotonic()
+        self._progress = StageProgress()
+
+    def __call__(self, event: Event) -> None:
+        self._progress = advance(self._progress, event)
+        if isinstance(event, PersonAsked):
+            (self.end if event.waiting else self.begin)()
+
+    def begin(self) -> None:
+        # A new one each time, since one that begins again wipes what stands above it. Standard
+        # output is the report's: what is written there must not pass through here.
+        self._live = Live(
+            get_renderable=self._draw,
+            console=self._console,
+            refresh_per_second=8,
+            redirect_stdout=False,
+        )
+        self._live.start()
+
+    def end(self) -> None:
+        self._live.stop()
+
+    def _draw(self) -> Group:
+        return drawing(self._question, self._progress, time.monotonic() - self._started)
 
 
 class PlainLines:
@@ -290,26 +304,11 @@ class PlainLines:
                 return ""
 
 
-class _LiveView:
-    def __init__(self, question: str) -> None:
-        self._question = question
-        self._started = time.monotonic()
-        self._progress = StageProgress()
-
-    def listen(self, event: Event) -> None:
-        self._progress = advance(self._progress, event)
-
-    def draw(self) -> Group:
-        return drawing(self._question, self._progress, time.monotonic() - self._started)
-
-
 def drawing(question: str, progress: StageProgress, seconds: float) -> Group:
     """The live view, one line for each thing, cut to the terminal's width."""
     lines = [Text(one_line(question), style="bold")]
-    if progress.limits:
-        lines.append(Text(f"   {progress.limits}", style="dim"))
-    if progress.recalled:
-        lines.append(Text(f"   {progress.recalled}", style="dim"))
+    before = filter(None, (progress.limits, progress.recalled))
+    lines += [Text(f"   {line}", style="dim") for line in before]
     for stage in STAGES:
         lines.append(_stage_line(stage, progress, seconds))
         if stage is Stage.PLAN:

@@ -11,7 +11,6 @@ import json
 import os
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,21 +56,17 @@ class ReadFile:
 
 def found_files(root: Path) -> list[FoundFile]:
     """Readable kinds of files under `root`, by path; not hidden ones, nor links out of it."""
-    return sorted(_walk(root), key=lambda file: file.location)
-
-
-def _walk(root: Path) -> Iterator[FoundFile]:
-    inside = root.resolve()
+    inside, found = root.resolve(), []
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(folder) / name
-            if name.startswith(".") or path.suffix.lower() not in READERS:
+        for path in (Path(folder) / name for name in names if not name.startswith(".")):
+            if path.suffix.lower() not in READERS or not path.is_file():
                 continue
-            if path.resolve().is_relative_to(inside) and path.is_file():
+            if path.resolve().is_relative_to(inside):
                 state = path.stat()
                 location = path.relative_to(root).as_posix()
-                yield FoundFile(path, location, state.st_size, state.st_mtime_ns)
+                found.append(FoundFile(path, location, state.st_size, state.st_mtime_ns))
+    return sorted(found, key=lambda file: file.location)
 
 
 class DocumentCache:

@@ -378,14 +378,14 @@ def _word_ids(passages: Iterable[Passage], vocabulary: dict[str, int]) -> list[l
     return rows
 
 
-def index_folder(cache_dir: Path, name: str, key: str) -> Path:
+def _index_folder(cache_dir: Path, name: str, key: str) -> Path:
     return cache_dir / f"{name}-{INDEX_VERSION}.{WORDS_VERSION}-{key[:24]}"
 
 
 def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
     """The index of this name and key, or None where there is no whole one."""
     try:
-        return LexicalIndex(index_folder(cache_dir, name, key))
+        return LexicalIndex(_index_folder(cache_dir, name, key))
     except (OSError, ValueError, KeyError):
         return None
 
@@ -398,7 +398,7 @@ def build_index(
     weight: Weight = lambda passage: 1.0,
 ) -> LexicalIndex:
     """Index the passages, put the folder in its place at once, drop older ones of the name."""
-    place = index_folder(cache_dir, name, key)
+    place = _index_folder(cache_dir, name, key)
     with keeping(f"The index of {name}", cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".new-") as new:
@@ -487,7 +487,8 @@ class VectorStore:
         self, texts: Sequence[str], embedder: Embedder, on_progress: OnProgress | None = None
     ) -> Vectors:
         """(n, d), row i for texts[i]; embeds and keeps those that are missing."""
-        hashes = [text_hash(text) for text in texts]
+        digests = (hashlib.sha1(text.encode(), usedforsecurity=False) for text in texts)
+        hashes = [digest.hexdigest().encode() for digest in digests]
         missing = dict(zip(hashes, texts, strict=True))
         for found, _ in self._shards():
             for known in found.tolist():
@@ -527,10 +528,6 @@ class VectorStore:
             for known, vector in zip(found.tolist(), vectors, strict=True):
                 matrix[rows.get(known, [])] = vector
         return matrix
-
-
-def text_hash(text: str) -> bytes:
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
 
 
 class Indexed:

@@ -650,19 +650,15 @@ def _compiled_passages(modules: Iterable[ModuleSource]) -> list[Passage]:
         if not name.startswith("_") and (compiled := _compiled(name)):
             passages += _named_passages(name, compiled, sorted(vars(compiled)))
     for module in modules:
-        for origin, taken in _taken_by_origin(module).items():
+        taken_from: dict[str, list[str]] = {origin: ["*"] for origin in module.stars}
+        for local, (origin, name) in module.imported.items():
+            if local == name and not name.startswith("_"):
+                taken_from.setdefault(origin, []).append(name)
+        for origin, taken in taken_from.items():
             internal = origin.startswith("_") or "*" in taken
             if internal and origin not in names and (compiled := _compiled(origin)):
                 passages += _named_passages(module.name, compiled, taken, module)
     return passages
-
-
-def _taken_by_origin(module: ModuleSource) -> dict[str, list[str]]:
-    taken: dict[str, list[str]] = {origin: ["*"] for origin in module.stars}
-    for local, (origin, name) in module.imported.items():
-        if local == name and not name.startswith("_"):
-            taken.setdefault(origin, []).append(name)
-    return taken
 
 
 def _compiled(name: str) -> ModuleType | None:

@@ -22,7 +22,7 @@ import random
 import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -153,29 +153,18 @@ def ask_engines(query: str, most: int, client: Client | None = None) -> Rows:
 
 async def in_thread(call: Callable[[str, int], Rows], query: str, most: int) -> Rows:
     """The call's result, from a thread that nothing waits for once this is cancelled."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Rows] = loop.create_future()
-
-    def settle(result: Rows | Exception) -> None:
-        if done.done():
-            return
-        if isinstance(result, Exception):
-            done.set_exception(result)
-        else:
-            done.set_result(result)
+    done: Future[Rows] = Future()
+    # What runs cannot be cancelled any more: its result may come when nobody wants it.
+    done.set_running_or_notify_cancel()
 
     def run() -> None:
-        result: Rows | Exception
         try:
-            result = call(query, most)
+            done.set_result(call(query, most))
         except Exception as error:
-            result = error
-        # The loop may be closed by the time that a search given up comes back.
-        with suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, result)
+            done.set_exception(error)
 
     threading.Thread(target=run, name="web-search", daemon=True).start()
-    return await done
+    return await asyncio.wrap_future(done)
 
 
 class SearchRefused(SourceError):

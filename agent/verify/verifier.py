@@ -14,7 +14,7 @@ again from what the source says. Every model call goes through the run's journal
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal, Protocol, Self, runtime_checkable
@@ -317,29 +317,30 @@ class AnswerVerifier:
         with calls.scope(trajectory.thread):
             await work.check(pairs)
             repairs = await self._repaired(trajectory, work)
-        checks = tuple(_check(pair, found) for pair, found in work.found.items())
-        return (
-            Verification(
-                mode=self._mode,
-                checker=work.checker.name,
-                note=work.note,
-                checks=checks,
-                repairs=repairs,
-            ),
-            work.usage,
-        )
+        checker = work.checker.name
+        return self._outcome(checker, work.note, work.found, repairs), work.usage
 
     def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
         """By lexical rules, without any call; claims that repair cannot rewrite are removed."""
         found = {pair: lexical_finding(pair) for pair in pairs_of(cited_answer(trajectory))}
-        checks = tuple(_check(pair, finding) for pair, finding in found.items())
-        repairs = tuple(Repair(claim=pairs[0].claim) for pairs in _failed(trajectory, found))
+        failed = _failed(trajectory, found) if self._repairing(trajectory) else ()
+        repairs = tuple(Repair(claim=pairs[0].claim) for pairs in failed)
+        return self._outcome(NAME, why, found, repairs)
+
+    def _outcome(
+        self, checker: str, note: str, found: Mapping[Pair, Finding], repairs: tuple[Repair, ...]
+    ) -> Verification:
+        checks = tuple(
+            CitationCheck(
+                source=pair.source.id,
+                claim=pair.claim,
+                verdict=finding.verdict,
+                reason=finding.reason,
+            )
+            for pair, finding in found.items()
+        )
         return Verification(
-            mode=self._mode,
-            checker=NAME,
-            note=why,
-            checks=checks,
-            repairs=repairs if self._repairing(trajectory) else (),
+            mode=self._mode, checker=checker, note=note, checks=checks, repairs=repairs
         )
 
     def _repairing(self, trajectory: Trajectory) -> bool:
@@ -393,12 +394,6 @@ def _failed(trajectory: Trajectory, found: dict[Pair, Finding]) -> Iterator[list
             pairs = [verdicts[(c.id, c.claim)] for c in piece.citations]
             if all(verdict == "unsupported" for _, verdict in pairs):
                 yield [pair for pair, _ in pairs]
-
-
-def _check(pair: Pair, finding: Finding) -> CitationCheck:
-    return CitationCheck(
-        source=pair.source.id, claim=pair.claim, verdict=finding.verdict, reason=finding.reason
-    )
 
 
 def verifier_of(settings: Settings, policy: Policy) -> AnswerVerifier | None:
