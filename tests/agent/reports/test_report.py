@@ -1,33 +1,23 @@
-"""Reports: what Markdown, JSON, HTML and files say, and that untrusted text stays text.
+"""Reports: what Markdown, JSON and the terminal say, and that untrusted text stays text.
 
-Reports as files: by suffix, whole, and refused in a sentence where none can be written.
-
-A report as a PDF: what stands in it, that nothing is loaded for it, what is said without it.
-
-What was recalled, as every kind of report shows it.
+With the verdicts, the figures on which sources differ, and what was recalled.
 """
 
-import base64
-import hashlib
-import io
 import json
-import os
-import re
-import sys
-from html.parser import HTMLParser
 from io import StringIO
 from pathlib import Path
 
-import pypdf
 import pytest
 from markdown_it import MarkdownIt
 from rich.console import Console
 
+from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.display import print_report
-from rubricem.agent.reports.page import _refusing, check_report_path, page, pdf, write_report
+from rubricem.agent.reports.page import page, write_report
 from rubricem.agent.reports.report import (
     TITLE,
     as_json,
+    conflicts,
     duration,
     link,
     literal,
@@ -36,49 +26,18 @@ from rubricem.agent.reports.report import (
     recalled_lines,
     web_address,
 )
-from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.schema import AnswerFormat, Recollection, Status, Trajectory
-from tests.support.values import BOUND, run_of, source, trajectory
-
-CITED = '<cite id="S1">With maxsize None the cache grows.</cite>'
-HOSTILE = (
-    "<script>alert(1)</script>",
-    "<img src=x onerror=alert(1)>",
-    "[click](javascript:alert(1))",
-    "[x]: http://evil.example\n\n[x]",
-    "![pixel](http://evil.example/p.png)",
-    "<http://evil.example>",
-    "`a` <b>`<script>`",
-    "```\n````\n<script>alert(1)</script>",
-    "- ```\n<script>alert(1)</script>",
-    "~~~\n<script>\n~~~",
-    "\\`<script>`",
-    "`\n`<script>`",
-    '"><script>',
-    "\x1b[31mred\x1b[0m <style>*{}</style>",
+from rubricem.memory.schema import AnswerFormat, Status, Trajectory
+from tests.agent.reports.runs import (
+    CITED,
+    DOUBTED,
+    HOSTILE,
+    MARKED,
+    OWN,
+    RECALLING,
+    SIMILAR,
+    hostile,
 )
-
-
-class Page(HTMLParser):
-    """The tags of a page with their attributes, and the text of each element by class or id."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.marked: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-        if self.tags and self.tags[-1][0] == "mark":
-            self.marked.append(data)
-
-    def all(self, tag: str) -> list[dict[str, str | None]]:
-        return [attributes for name, attributes in self.tags if name == tag]
+from tests.support.values import BOUND, source, trajectory
 
 
 def test_markdown_says_question_answer_sources_and_numbers():
@@ -134,42 +93,16 @@ def test_only_web_addresses_become_links(location: str):
     )
 
 
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_hostile_text_stays_text_in_markdown(hostile: str):
-    everywhere = trajectory(
-        f'{hostile}\n\n<cite id="S1">{hostile} claim</cite>',
-        question=hostile,
-        sources=(source(1, f"{hostile} claim", hostile, hostile),),
-        status=Status.PARTIAL,
-        reason=hostile,
-    )
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_text_in_markdown(text: str):
+    written = markdown(hostile(text))
     parser = MarkdownIt("commonmark", {"html": True}).enable("table")
     tokens = [
-        inner
-        for block in parser.parse(markdown(everywhere))
-        for inner in [block, *(block.children or [])]
+        inner for block in parser.parse(written) for inner in [block, *(block.children or [])]
     ]
     alive = [t for t in tokens if t.type in ("link_open", "image", "html_block", "html_inline")]
     assert {t.content for t in alive} <= {"<code>", "</code>"}
-    assert "\x1b" not in markdown(everywhere)
-
-
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_hostile_text_stays_text_in_the_page(hostile: str):
-    everywhere = trajectory(
-        f'{hostile}\n\n<cite id="S1">{hostile} claim</cite>',
-        question=hostile,
-        sources=(source(1, f"{hostile} claim", hostile, hostile),),
-        status=Status.PARTIAL,
-        reason=hostile,
-    )
-    text = page(everywhere)
-    read = Page(text)
-    assert not read.all("script") and not read.all("img") and len(read.all("style")) == 1
-    assert not any(name.startswith("on") for _, attrs in read.tags for name in attrs)
-    links = {attrs["href"] for attrs in read.all("a")}
-    assert all(str(href).startswith("#") for href in links)
-    assert "\x1b" not in text
+    assert "\x1b" not in written
 
 
 def test_code_and_structure_of_an_answer_survive():
@@ -227,195 +160,14 @@ def test_json_holds_exactly_what_programs_are_promised():
     assert json.loads(json.dumps(report)) == report
 
 
-def test_every_mark_of_the_page_opens_the_passage_it_stands_on():
-    text = page(trajectory(f'{CITED} <cite id="S2, S1">It holds 128 calls.</cite>'))
-    read = Page(text)
-    opened = [b["popovertarget"] for b in read.all("button") if b.get("class") != "close"]
-    assert opened == ["c1", "c2", "c3"]
-    assert [aside["id"] for aside in read.all("aside")] == ["c1", "c2", "c3"]
-    popovers = text.split("<aside ")[1:]
-    assert "<mark>If maxsize is None the cache grows without bound.</mark>" in popovers[0]
-    assert "<mark>Otherwise it holds 128 calls.</mark>" in popovers[1]
-    assert "<mark>functools.lru_cache(maxsize=128)</mark>" in popovers[2]
-
-
-def test_the_page_shows_rubric_stages_and_numbers():
-    read = Page(page(trajectory(CITED)))
-    for shown in ("Names the rule", "Research", "1 search", "Both met.", "1,200", "$0.0021"):
-        assert shown in read.text
-
-
-def test_the_page_loads_nothing_and_allows_only_its_own_style():
-    text = page(trajectory(CITED, sources=(source(1, BOUND, "T", "https://docs.example/x"),)))
-    read = Page(text)
-    assert not any(attrs.get("src") or attrs.get("style") for _, attrs in read.tags)
-    assert not read.all("link") and "url(" not in text and "@import" not in text
-    (policy,) = [m["content"] for m in read.all("meta") if m.get("http-equiv")]
-    style = re.search("<style>(.*?)</style>", text, re.S)
-    assert style and policy
-    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
-    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
-
-
-def test_a_long_passage_is_shown_around_what_it_supports():
-    long = source(1, "Filler here. " * 5_000 + BOUND + " Filler there." * 5_000)
-    text = page(trajectory(CITED, sources=(long,)))
-    assert "<mark>If maxsize is None the cache grows without bound.</mark>" in text
-    assert len(text) < 40_000
-
-
-def test_a_page_without_an_answer_says_so():
-    read = Page(page(trajectory(status=Status.FAILED, reason="the server is down")))
-    assert "No answer was written." in read.text and "the server is down" in read.text
-
-
 def test_durations():
     assert [duration(s) for s in (0.04, 9.96, 41.4, 60, 125.2)] == [
         "0.0 s", "10.0 s", "41 s", "1 min 0 s", "2 min 5 s",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("suffix", [".md", ".html", ".json", ".HTML"])
-def test_reports_are_written_by_suffix(tmp_path: Path, suffix: str):
-    path = tmp_path / f"report{suffix}"
-    write_report(trajectory(CITED), path)
-    begins = {".md": "# How", ".html": "<!doctype html>", ".json": "{"}[suffix.lower()]
-    assert path.read_text(encoding="utf-8").startswith(begins)
-    assert os.listdir(tmp_path) == [path.name]
-
-
-def test_a_json_file_is_the_trajectory_itself(tmp_path: Path):
-    write_report(trajectory(CITED), tmp_path / "run.json")
-    text = (tmp_path / "run.json").read_text(encoding="utf-8")
-    assert Trajectory.model_validate_json(text) == trajectory(CITED)
-
-
-def test_a_report_replaces_what_was_there(tmp_path: Path):
-    path = tmp_path / "report.md"
-    path.write_text("old " * 10_000)
-    write_report(trajectory(CITED), path)
-    assert path.read_text(encoding="utf-8") == markdown(trajectory(CITED))
-
-
-def test_a_symbolic_link_stays_one(tmp_path: Path):
-    (tmp_path / "link.md").symlink_to(tmp_path / "real.md")
-    write_report(trajectory(CITED), tmp_path / "link.md")
-    assert (tmp_path / "link.md").is_symlink() and (tmp_path / "real.md").exists()
-
-
-@pytest.mark.parametrize("name", ["report", "report.docx", "report.txt"])
-def test_an_unknown_suffix_is_refused_with_the_known_ones(tmp_path: Path, name: str):
-    with pytest.raises(SettingsError, match=name) as refused:
-        write_report(trajectory(CITED), tmp_path / name)
-    assert ".md, .html, .pdf or .json" in refused.value.remedy
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_path_that_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "folder.md").mkdir()
-    for path in (tmp_path / "file" / "a.md", tmp_path / "folder.md"):
-        with pytest.raises(StoreError) as refused:
-            check_report_path(path)
-        assert str(tmp_path) in str(refused.value) and refused.value.remedy
-    with pytest.raises(StoreError) as refused:
-        write_report(trajectory(CITED), tmp_path / ("n" * 300 + ".md"))
-    assert "another folder" in refused.value.remedy
-
-
-@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_without_rights_is_refused(tmp_path: Path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(StoreError, match="no file can be written"):
-        check_report_path(tmp_path / "a.md")
-
-
-def words_of(content: bytes) -> str:
-    reader = pypdf.PdfReader(io.BytesIO(content))
-    return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
-
-
-def test_it_holds_the_question_the_answer_and_the_numbers():
-    words = words_of(pdf(run_of()))
-    assert "How does lru_cache evict?" in words
-    assert "The least recently used entry goes first." in words
-    assert "Passages found" in words and "Look up lru_cache." not in words
-
-
-def test_it_is_written_like_the_other_forms(tmp_path: Path):
-    write_report(run_of(), tmp_path / "report.PDF")
-    assert (tmp_path / "report.PDF").read_bytes().startswith(b"%PDF-")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.PDF"]
-
-
-@pytest.mark.parametrize(
-    "markup",
-    [
-        '<img src="{}">',
-        '<link rel="stylesheet" href="{}">',
-        '<style>@import "{}"; p {{ background: url({}) }}</style><p>x</p>',
-        '<link rel="attachment" href="{}">',
-        '<object data="{}"></object>',
-    ],
-)
-def test_nothing_is_read_and_nobody_is_asked_while_it_is_made(
-    markup: str, tmp_path: Path, forbidden_attempts: list[str]
-):
-    import weasyprint
-
-    secret = tmp_path / "secret.txt"
-    secret.write_text("p { content: 'secret' }")
-    opened: list[str] = []
-
-    def watch(event: str, args: tuple[object, ...]) -> None:
-        if watching and event == "open" and args[0] == str(secret):
-            opened.append(str(args[0]))
-
-    watching = True
-    sys.addaudithook(watch)
-    for address in (secret.as_uri(), "http://203.0.113.1/x", "ftp://203.0.113.1/x"):
-        html = markup.replace("{{", "{").replace("}}", "}").replace("{}", address)
-        made = weasyprint.HTML(string=html, url_fetcher=_refusing()).write_pdf()
-        assert b"secret" not in made
-    watching = False
-    assert opened == [] and forbidden_attempts == []
-
-
-def test_without_weasyprint_the_extra_is_named_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setitem(sys.modules, "weasyprint", None)
-    with pytest.raises(SettingsError, match="weasyprint") as refused:
-        check_report_path(tmp_path / "report.pdf")
-    assert refused.value.remedy == "Install it: pip install 'rubricem[pdf]'"
-    check_report_path(tmp_path / "report.html")
-
-
-def test_without_pango_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "weasyprint.py").write_text("raise OSError('cannot load library libpango')")
-    monkeypatch.delitem(sys.modules, "weasyprint", raising=False)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(SettingsError, match="Pango") as refused:
-        check_report_path(tmp_path / "report.pdf")
-    assert "libpango" in refused.value.remedy
-
-
-OWN = Recollection(id="0a1b", question="How does it evict?", own=True, score=0.8)
-SIMILAR = Recollection(
-    id="2c3d", question="What <b>is</b> *kept*?\x1b[31m\nNow", similarity=0.876, score=0.5
-)
-
-
-def recalling(*items: Recollection) -> Trajectory:
-    ids = tuple(item.id for item in items)
-    return trajectory("It is.").model_copy(update={"recalled": ids, "recollections": items})
-
-
-RUN = recalling(OWN, SIMILAR)
-
-
 def test_each_line_says_what_it_was_and_how_near_and_good():
-    assert recalled_lines(RUN) == [
+    assert recalled_lines(RECALLING) == [
         "this very question: How does it evict? \u00b7 scored 0.80 \u00b7 0a1b",
         "a similar question (0.88): What <b>is</b> *kept*? Now \u00b7 scored 0.50 \u00b7 2c3d",
     ]
@@ -423,34 +175,29 @@ def test_each_line_says_what_it_was_and_how_near_and_good():
 
 
 def test_a_run_that_kept_ids_alone_shows_them():
-    assert recalled_lines(RUN.model_copy(update={"recollections": ()})) == ["0a1b", "2c3d"]
+    assert recalled_lines(RECALLING.model_copy(update={"recollections": ()})) == ["0a1b", "2c3d"]
 
 
 def test_markdown_lists_them_after_the_sources_with_nothing_left_to_render():
-    text = markdown(RUN)
+    text = markdown(RECALLING)
     assert f"## {TITLE}\n\n- this very question: How does it evict?" in text
     assert "<b>" not in text and "*kept*" not in text.replace("\\*", "")
     assert TITLE not in markdown(trajectory("It is."))
 
 
-def test_the_page_has_a_section_of_them_escaped():
-    text = page(RUN)
-    assert f'<h2 id="recalled-title">{TITLE}</h2>' in text
-    assert "What &lt;b&gt;is&lt;/b&gt; *kept*? Now" in text and "\x1b" not in text
-    assert TITLE not in page(trajectory("It is."))
-
-
 @pytest.mark.parametrize("terminal", [True, False])
 def test_the_terminal_shows_them_below_the_sources(terminal: bool):
     written = StringIO()
-    print_report(RUN, Console(file=written, force_terminal=terminal, width=120, color_system=None))
+    print_report(
+        RECALLING, Console(file=written, force_terminal=terminal, width=120, color_system=None)
+    )
     shown = written.getvalue()
     assert f"{TITLE}\n  - this very question: How does it evict?" in shown
     assert "(0.88): What <b>is</b> *kept*? Now" in shown
 
 
 def test_json_holds_all_that_is_known_of_them(tmp_path: Path):
-    report = as_json(RUN)
+    report = as_json(RECALLING)
     assert report["recalled"] == ["0a1b", "2c3d"]
     assert report["recollections"][0] == {
         "id": "0a1b",
@@ -459,6 +206,128 @@ def test_json_holds_all_that_is_known_of_them(tmp_path: Path):
         "similarity": None,
         "score": 0.8,
     }
-    write_report(RUN, tmp_path / "run.json")
+    write_report(RECALLING, tmp_path / "run.json")
     kept = Trajectory.model_validate_json((tmp_path / "run.json").read_text())
     assert kept.recollections == (OWN, SIMILAR)
+
+
+def test_markdown_and_json_mark_what_is_not_supported():
+    assert cited_answer(DOUBTED).text() == MARKED
+    text = markdown(DOUBTED)
+    assert f"\n\n{MARKED}\n\n" in text
+    assert "\n\nMarked below: 1 claim was not supported by a cited source.\n\n" in text
+    assert "citations checked by lexical rules: 1 supported, 1 in part, 1 not supported" in text
+    report = as_json(DOUBTED)
+    assert [c["support"]["verdict"] for c in report["citations"]] == [
+        "supported", "unsupported", "partial",
+    ]  # fmt: skip
+    assert report["citations"][2]["support"]["reason"] == "only a part"
+    assert report["verification"]["checker"] == "lexical rules"
+
+
+def test_the_terminal_marks_them():
+    console = Console(file=StringIO(), width=100)
+    print_report(DOUBTED, console)
+    assert isinstance(console.file, StringIO)
+    assert MARKED in console.file.getvalue()
+
+
+def test_the_written_json_holds_every_verdict(tmp_path: Path):
+    write_report(DOUBTED, tmp_path / "run.json")
+    kept = json.loads((tmp_path / "run.json").read_text())["verification"]
+    assert [c["verdict"] for c in kept["checks"]] == ["supported", "unsupported", "partial"]
+
+
+def test_what_nobody_checked_is_not_said_to_be_checked():
+    run = trajectory('<cite id="S1">It grows.</cite>')
+    assert "checked by" not in markdown(run)
+    assert as_json(run)["verification"] is None
+    assert "Not checked." in page(run)
+
+
+SAYS = "The revenue of Acme in 2023 was 12.5 million dollars."
+
+
+def run(says: str, but: str, where: str = "https://b.test/") -> Trajectory:
+    """An answer that cites the first of two sources."""
+    return trajectory(
+        f'<cite id="S1">{says}</cite>',
+        sources=(
+            source(1, f"Anvils are heavy. {says}", "A", "https://a.test/"),
+            source(2, f"All about anvils. {but} More follows.", "B", where),
+        ),
+    )
+
+
+def found(says: str, but: str, where: str = "https://b.test/") -> list[tuple[str, str]]:
+    made = run(says, but, where)
+    return [(c.says, c.but) for c in conflicts(made, cited_answer(made))]
+
+
+@pytest.mark.parametrize(
+    ("says", "but"),
+    [
+        (SAYS, "In 2023 the revenue of Acme came to 11.9 million dollars."),
+        ("The old tower is 1,200 feet high.", "The old tower is 1250 feet high."),
+        (
+            "Unemployment in Ohio fell sharply to 4.1% in May.",
+            "Unemployment in Ohio fell sharply to 4.9 % in May.",
+        ),
+        ("Die alte Brücke misst 12,5 Meter Breite.", "Die alte Brücke misst 14,5 Meter Breite."),
+    ],
+)
+def test_different_figures_for_the_same_thing_are_a_conflict(says: str, but: str):
+    assert found(says, but) == [(says, but)]
+
+
+@pytest.mark.parametrize(
+    "but",
+    [
+        "In 2022 the revenue of Acme came to 11.9 million dollars.",
+        "The revenue of Acme came to 11.9 million dollars.",
+        "In 2023 the revenue of Acme came to 12.5 million dollars.",
+        "In 2023 the revenue of Acme came to 12 million dollars.",
+        "In 2023 the revenue of Acme came to 12,500 thousand dollars.",
+        "In 2023 the profit of Globex came to 11.9 million euros.",
+        "In 2023 Acme had 340 people.",
+        "In 2023 the revenue of Acme went from 9 million to 11.9 million dollars.",
+        "In 2023   revenue   Acme   11.9 million   dollars",
+    ],
+    ids=[
+        "another year",
+        "no year",
+        "the same",
+        "rounded",
+        "another unit",
+        "another thing",
+        "something else",
+        "two numbers of one unit",
+        "a table",
+    ],
+)
+def test_what_may_be_about_something_else_is_no_conflict(but: str):
+    assert found(SAYS, but) == []
+
+
+def test_a_source_does_not_differ_from_itself():
+    assert found(SAYS, SAYS.replace("12.5", "11.9"), "https://a.test/") == []
+
+
+def test_every_form_of_the_report_says_it_and_lets_nothing_in():
+    but = "In 2023 the revenue of Acme was <b>11.9 million</b> dollars."
+    made = run(SAYS, but)
+    said = f'Figures differ: [1] says "{SAYS}", https://b.test/ says "{but}"'
+    assert as_json(made)["conflicts"] == [said]
+    assert json.dumps(as_json(made))
+    assert "Figures differ" in markdown(made) and "<b>" not in markdown(made)
+    assert "Figures differ" in page(made) and "<b>" not in page(made)
+
+
+def test_copies_are_told_where_the_source_is_listed():
+    first = source(1, SAYS, "A", "https://a.test/").model_copy(
+        update={"copies": ("https://b.test/x", "https://c.test/")}
+    )
+    made = trajectory(f'<cite id="S1">{SAYS}</cite>', sources=(first,))
+    assert "also at https://b.test/x, https://c.test/" in markdown(made).replace("\\", "")
+    assert "also at https://b.test/x, https://c.test/" in page(made)
+    assert as_json(made)["citations"][0]["source"]["copies"] == list(first.copies)
