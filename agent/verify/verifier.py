@@ -143,8 +143,6 @@ def around(claim: str, text: str, characters: int) -> str:
     return text[start : start + characters]
 
 
-TRIES = 3
-"""replies asked for before a model that writes no usable JSON has failed"""
 BATCH_CHARACTERS = 4000
 """of a passage shown"""
 REASON_CHARACTERS = 200
@@ -181,9 +179,8 @@ def _verdicts_of(count: int) -> type[GivenClaimVerdicts]:
 class ChatChecker:
     """A `Checker` over a `ChatModel`; each call of `check` is one batch."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self._tries = tries
 
     @property
     def name(self) -> str:
@@ -191,9 +188,8 @@ class ChatChecker:
 
     async def check(self, pairs: Sequence[Pair]) -> Findings:
         messages = [Message("system", template("verify")), Message("user", listed(pairs))]
-        reply, usage = await ask_json(
-            self._model, messages, _verdicts_of(len(pairs)), self._tries, failure=PolicyError
-        )
+        form = _verdicts_of(len(pairs))
+        reply, usage = await ask_json(self._model, messages, form, failure=PolicyError)
         given = sorted(reply.verdicts, key=lambda v: v.number)
         found = []
         for pair, one in zip(pairs, given, strict=True):
