@@ -109,16 +109,16 @@ class ModuleSource:
 
 def read_source(name: str, source: str, package: bool = False) -> ModuleSource:
     """Read a module's source. Raises SyntaxError or ValueError where it is not Python."""
-    reading = _Reading(ModuleSource(name, package))
+    reader = _SourceReader(ModuleSource(name, package))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as of escapes in other people's strings
         tree = ast.parse(source)
-    reading.module.add("", "", ast.get_docstring(tree, clean=False))
-    reading.body(tree.body)
-    return reading.module
+    reader.module.add("", "", ast.get_docstring(tree, clean=False))
+    reader.body(tree.body)
+    return reader.module
 
 
-class _Reading:
+class _SourceReader:
     """The statements of a file, read into its `ModuleSource`."""
 
     def __init__(self, module: ModuleSource) -> None:

@@ -178,20 +178,24 @@ class SearchRefused(SourceError):
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A search service: `name` and `url` as they are told, headers as they are sent."""
+    """A search service: `name` and `url` as they are told, headers as they are sent.
+
+    `refusals`: message and remedy for HTTP statuses that mean something of their own here.
+    """
 
     name: str
     url: str
     seconds: float
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    refusals: Mapping[int, tuple[str, str]] = field(default_factory=dict)
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The JSON object at a path. Raises SourceError, as `SearchRefused` for an HTTP status."""
         content = await self.fetch(path, params)
         try:
             reply = json.loads(content)
-        except ValueError as cause:
-            raise self._garbled() from cause
+        except ValueError:
+            reply = None
         if not isinstance(reply, dict):
             raise self._garbled()
         return reply
@@ -201,10 +205,8 @@ class Service:
             async with asyncio.timeout(self.seconds):
                 return await self._read(path, params)
         except (TimeoutError, httpx.TimeoutException) as cause:
-            raise SourceError(
-                f"{self.name} did not answer within {self.seconds:g} s.",
-                _LATER,
-            ) from cause
+            late = f"{self.name} did not answer within {self.seconds:g} s."
+            raise SourceError(late, _LATER) from cause
         except httpx.HTTPError as cause:
             raise SourceError(
                 f"{self.name} cannot be reached at {self.url}.",
@@ -235,14 +237,11 @@ class Service:
         )
 
     def _refused(self, reply: httpx.Response, content: bytes) -> SearchRefused:
+        status = reply.status_code
         words = " ".join(_complaint(content).split())[:QUOTED]
         said = f": {words}" if words else ""
-        return SearchRefused(
-            f"{self.name} refused the search (HTTP {reply.status_code}){said}.",
-            _LATER,
-            reply.status_code,
-            reply.headers,
-        )
+        usual = f"{self.name} refused the search (HTTP {status}){said}.", _LATER
+        return SearchRefused(*self.refusals.get(status, usual), status, reply.headers)
 
 
 @cache
@@ -279,7 +278,18 @@ class SearXNG:
                 "Give it like searxng:http://localhost:8080.",
             ) from cause
         headers = {"authorization": place.basic} if place.basic else {}
-        self._service = Service("SearXNG", place.url, seconds, headers)
+        # Two refusals that an instance's own settings cause, with the setting.
+        refusals = {
+            403: (
+                f"SearXNG at {place.url} gives no JSON (HTTP 403).",
+                "Add json to search.formats in its settings.yml, or use an instance of your own.",
+            ),
+            429: (
+                f"SearXNG at {place.url} limits its callers (HTTP 429).",
+                "Turn off its limiter for this machine, or search again later.",
+            ),
+        }
+        self._service = Service("SearXNG", place.url, seconds, headers, refusals)
 
     async def prepare(self) -> tuple[str, ...]:
         """Raises SourceError where nothing answers, before a question is paid for."""
@@ -290,11 +300,8 @@ class SearXNG:
         return ()
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        params = {"q": read_query(query).text, "format": "json"}
-        try:
-            reply = await self._service.get("/search", params)
-        except SearchRefused as refused:
-            raise self._explained(refused) from refused
+        words = read_query(query).text
+        reply = await self._service.get("/search", {"q": words, "format": "json"})
         rows = reply.get("results")
         results = rows if isinstance(rows, list) else []
         found = found_passages((_passage(r) for r in results if isinstance(r, dict)), limit)
@@ -306,20 +313,6 @@ class SearXNG:
                 "Search again later, or turn on other engines in its settings.yml.",
             )
         return found
-
-    def _explained(self, refused: SearchRefused) -> SourceError:
-        """The two refusals that an instance's own settings cause, with the setting."""
-        if refused.status == 403:
-            return SourceError(
-                f"SearXNG at {self._service.url} gives no JSON (HTTP 403).",
-                "Add json to search.formats in its settings.yml, or use an instance of your own.",
-            )
-        if refused.status == 429:
-            return SourceError(
-                f"SearXNG at {self._service.url} limits its callers (HTTP 429).",
-                "Turn off its limiter for this machine, or search again later.",
-            )
-        return refused
 
 
 def _passage(found: dict[str, Any]) -> Passage:
@@ -344,8 +337,12 @@ class Scholar:
         self, key: str | None = None, url: str = API, seconds: float = SECONDS, retry: Retry = RETRY
     ) -> None:
         headers = {"x-api-key": key} if key else {}
-        self._service = Service("Semantic Scholar", url, seconds, headers)
-        self._key = key
+        again = "Search again later." if key else "Set RUBRICEM_SCHOLAR_KEY to a free key."
+        refusals = {429: ("Semantic Scholar limits its callers (HTTP 429).", again)}
+        for status in (401, 403) if key else ():
+            refused = f"Semantic Scholar refused the key (HTTP {status})."
+            refusals[status] = (refused, "Correct RUBRICEM_SCHOLAR_KEY, or unset it.")
+        self._service = Service("Semantic Scholar", url, seconds, headers, refusals)
         self._retry = retry
 
     async def prepare(self) -> tuple[str, ...]:
@@ -373,21 +370,9 @@ class Scholar:
                     waited += wait
                     last = tried == self._retry.tries or waited > self._retry.total
                     if last or not is_transient(refused.status):
-                        raise self._explained(refused) from refused
+                        raise
                     limiter.pause(wait)
         raise AssertionError("the last try returns or raises")
-
-    def _explained(self, refused: SearchRefused) -> SearchRefused:
-        status = refused.status
-        if status == 429:
-            told = "Semantic Scholar limits its callers (HTTP 429)."
-            own = "Search again later." if self._key else "Set RUBRICEM_SCHOLAR_KEY to a free key."
-        elif status in (401, 403) and self._key:
-            told = f"Semantic Scholar refused the key (HTTP {status})."
-            own = "Correct RUBRICEM_SCHOLAR_KEY, or unset it."
-        else:
-            return refused
-        return SearchRefused(told, own, status, refused.headers)
 
 
 def _params(asked: Query, limit: int) -> dict[str, str]:
