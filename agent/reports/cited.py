@@ -72,7 +72,7 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
 
 NO_SOURCE = "[no source]"
 """the mark of a claim whose ids were all unknown"""
-DOUBTS: Mapping[CitationSupport, str] = {"unsupported": "not supported", "partial": "in part"}
+DOUBTS: Mapping[CitationSupport, str] = {"partial": "in part", "unsupported": "not supported"}
 """what a mark says beside its number"""
 REMOVED = "[claim removed]"
 """what stands for a claim that repair took out of the middle of a text"""

@@ -27,6 +27,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rubricem.agent.reports.cited import (
+    DOUBTS,
     Citation,
     Cited,
     CitedAnswer,
@@ -39,7 +40,6 @@ from rubricem.agent.research.scaffold import ScaffoldDocument, rubric_items
 from rubricem.agent.research.words import content_words, sentences
 from rubricem.agent.sources.index import STOP_WORDS
 from rubricem.memory.schema import (
-    CitationSupport,
     Recollection,
     Source,
     Stage,
@@ -292,12 +292,7 @@ def _citation(citation: Citation) -> dict[str, Any]:
     }
 
 
-_SAID: dict[CitationSupport, str] = {
-    "supported": "supported",
-    "partial": "in part",
-    "unsupported": "not supported",
-    "unchecked": "not checked",
-}
+_SAID = {"supported": "supported", **DOUBTS, "unchecked": "not checked"}
 
 
 def checked(trajectory: Trajectory) -> str:

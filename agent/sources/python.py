@@ -315,13 +315,12 @@ def _order(name: str) -> tuple[int, int]:
 
 def _offered(modules: Modules, module: ModuleSource) -> Iterator[tuple[str, tuple[str, str]]]:
     """(local name, where it is defined) of what a package takes from its own modules."""
-    for local, (origin, name) in module.imported.items():
+    taken = [(local, *origin) for local, origin in module.imported.items()]
+    for star in module.stars:
+        taken += [(local, star, local) for local in sorted(_star_names(modules, star))]
+    for local, origin, name in taken:
         if module.offers(local) and (home := _home(modules, origin, name)):
             yield local, home
-    for origin in module.stars:
-        for local in _star_names(modules, origin):
-            if module.offers(local) and (home := _home(modules, origin, local)):
-                yield local, home
 
 
 def _star_names(modules: Modules, origin: str, depth: int = 0) -> set[str]:
