@@ -362,8 +362,8 @@ class AnswerVerifier:
 def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
     """The pairs of an answer, each once: the same claim on the same source is one question."""
     pairs = dict[Pair, None]()
-    for piece in answer.pieces:
-        for citation in piece.citations if isinstance(piece, Cited) else ():
+    for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
+        for citation in piece.citations:
             beside = tuple(c.source for c in piece.citations if c is not citation)
             pairs[Pair(citation.claim, citation.source, beside)] = None
     return tuple(pairs)
