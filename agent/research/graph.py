@@ -45,11 +45,11 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import ValidationError
 
-from rubricem.agent.models.policy import Policy
+from rubricem.agent.models.policy import JournaledCalls, Policy
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.act import act, look_again
-from rubricem.agent.research.events import StageStarted
-from rubricem.agent.research.question import Found, RunCut, excerpt, reason_of
+from rubricem.agent.research.events import StageStarted, UsageCounted
+from rubricem.agent.research.question import Found, OutOfTime, RunCut, excerpt, reason_of
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.scaffold import (
     INSTRUCTION,
@@ -62,7 +62,6 @@ from rubricem.agent.research.scaffold import (
 )
 from rubricem.agent.research.threads import Background, EarlierTurn
 from rubricem.agent.research.words import closest_sentence
-from rubricem.agent.verify.verifier import verify_run
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.interfaces import Sampling
 from rubricem.memory.schema import (
@@ -472,8 +471,28 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
-    """Every citation against the text it names; the transcript stays as it was written."""
-    await verify_run(run)
+    """Every citation against the text it names; the transcript stays as it was written.
+
+    It is done within the run's budgets, and by rules alone where one of them is spent.
+    """
+    if run.verifier is None:
+        return
+    trajectory = run.trajectory("")
+    by = run.ended_by if run.cut_in else run.spending.out()
+    if not by:
+        began = run.spending.seconds
+        verifying = run.verifier.verify(trajectory, JournaledCalls(run.journal), run.listener)
+        try:
+            run.verification, used = await run.spending.bounded(verifying)
+        except OutOfTime as end:
+            by = end.by
+        else:
+            run.usage += used
+            run.spending.count(used, run.spending.seconds - began)
+            run.listener(UsageCounted(run.usage))
+    if by:
+        why = f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
+        run.verification = run.verifier.by_rules(trajectory, why)
 
 
 STEPS: dict[str, Step] = {

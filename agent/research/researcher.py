@@ -34,7 +34,7 @@ from rubricem.agent.research.question import Ask, Budgets, Nobody, Person, Spend
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.threads import NOTHING, background_of
-from rubricem.agent.verify.rules import Verifier, Verifying
+from rubricem.agent.verify.verifier import AnswerVerifier
 from rubricem.memory.errors import RubricemError, StoreError
 from rubricem.memory.interfaces import PageReader, SearchTool
 from rubricem.memory.journal import CallJournal
@@ -66,7 +66,7 @@ class Researcher:
     """None: no page is ever opened"""
     beyond: bool = False
     """the web is searched; without it only a page that the question names can be opened"""
-    verifier: Verifier | None = None
+    verifier: AnswerVerifier | None = None
     """None: nobody checks the citations"""
     person: Person | None = None
     """who is asked, where a run is to ask somebody; None: plans are approved unseen"""
@@ -227,7 +227,7 @@ class Researcher:
             self.pages if self.beyond or addresses_in(asked) else None,
             evidence=Evidence(background),
             spending=Spending(ask.budgets),
-            verifying=Verifying(self.verifier),
+            verifier=self.verifier,
         )
         self._runs[thread] = run
         return run

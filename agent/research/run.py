@@ -43,7 +43,7 @@ from rubricem.agent.research.question import (
     reason_of,
 )
 from rubricem.agent.research.recall import Recall, Recaller, journalled
-from rubricem.agent.verify.rules import Verifying
+from rubricem.agent.verify.verifier import AnswerVerifier
 from rubricem.memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
 from rubricem.memory.journal import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
@@ -57,6 +57,7 @@ from rubricem.memory.schema import (
     Status,
     Trajectory,
     Usage,
+    Verification,
 )
 from rubricem.memory.text import spans, storable
 
@@ -168,7 +169,8 @@ class Run:
     ended_by: Ending = ""
     cut_in: Stage | None = None
     """the stage in which it was broken off; no step is gone through after that"""
-    verifying: Verifying = field(default_factory=Verifying)
+    verifier: AnswerVerifier | None = None
+    verification: Verification | None = None
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -350,7 +352,7 @@ class Run:
             policy_version=self.policy.version,
             usage=self.usage,
             tool_calls=self.tool_calls,
-            verification=self.verifying.result,
+            verification=self.verification,
             recalled=self.recalled.ids,
             recollections=self.recalled.items,
             scaffold=self.scaffold,

@@ -23,17 +23,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
-from rubricem.agent.models.policy import JournaledCalls
-from rubricem.agent.research.events import Listener, ignore
 from rubricem.agent.research.words import content_words, sentences
 from rubricem.agent.sources.index import STOP_WORDS, stem
 from rubricem.memory.schema import (
     NO_USAGE,
     CitationSupport,
     Source,
-    Trajectory,
     Usage,
-    Verification,
 )
 
 _SMALL = (
@@ -272,26 +268,6 @@ class Checker(Protocol):
     def name(self) -> str: ...
 
     async def check(self, pairs: Sequence[Pair]) -> Findings: ...
-
-
-class Verifier(Protocol):
-    """Checks an answer's citations; raises nothing where its model fails."""
-
-    async def verify(
-        self, trajectory: Trajectory, calls: JournaledCalls, listener: Listener = ignore
-    ) -> tuple[Verification, Usage]: ...
-
-    def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
-        """The same without any call, and why it is without."""
-        ...
-
-
-@dataclass
-class Verifying:
-    """A run's verification: who does it, if anybody, and what it came to once it is done."""
-
-    verifier: Verifier | None = None
-    result: Verification | None = None
 
 
 NAME = "lexical rules"

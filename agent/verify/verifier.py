@@ -32,9 +32,7 @@ from rubricem.agent.models.policy import (
 )
 from rubricem.agent.models.reading import split_thinking
 from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
-from rubricem.agent.research.events import Listener, SourceProgress, UsageCounted, ignore
-from rubricem.agent.research.question import OutOfTime, reason_of
-from rubricem.agent.research.run import Run
+from rubricem.agent.research.events import Listener, SourceProgress, ignore
 from rubricem.agent.research.scaffold import neutralise, template
 from rubricem.agent.research.words import closest_sentence
 from rubricem.agent.settings import Settings
@@ -295,7 +293,7 @@ class _Work:
 
 
 class AnswerVerifier:
-    """A `Verifier` with the policy's own model, or by rules alone where it is given none."""
+    """Checks with the policy's own model, or by rules alone where it is given none."""
 
     def __init__(self, mode: Mode, policy: Policy | None) -> None:
         self._mode: Mode = mode
@@ -304,7 +302,10 @@ class AnswerVerifier:
     async def verify(
         self, trajectory: Trajectory, calls: JournaledCalls, listener: Listener = ignore
     ) -> tuple[Verification, Usage]:
-        """Every pair of the answer; the calls are those of the journal's thread."""
+        """Every pair of the answer; the calls are those of the journal's thread.
+
+        Raises nothing where the model fails: the rules check then.
+        """
         answer = cited_answer(trajectory)
         pairs = pairs_of(answer)
         work = _work(self.policy, calls)
@@ -402,29 +403,3 @@ def verifier_of(settings: Settings, policy: Policy) -> AnswerVerifier | None:
     known = next((w for w in CATALOGUE if policy.version.startswith(w.folder)), None)
     asked = settings.checker == "auto" and (known is None or known.checks_claims)
     return AnswerVerifier(settings.verify, policy if asked else None)
-
-
-async def verify_run(run: Run) -> None:
-    """Check the run's citations; a run whose budget is spent is checked by rules alone."""
-    verifier = run.verifying.verifier
-    if verifier is None:
-        return
-    trajectory = run.trajectory("")
-    by = run.ended_by if run.cut_in else run.spending.out()
-    if by:
-        run.verifying.result = verifier.by_rules(trajectory, _why(run, by))
-        return
-    began = run.spending.seconds
-    try:
-        verifying = verifier.verify(trajectory, JournaledCalls(run.journal), run.listener)
-        run.verifying.result, used = await run.spending.bounded(verifying)
-    except OutOfTime as end:
-        run.verifying.result = verifier.by_rules(trajectory, _why(run, end.by))
-        return
-    run.usage += used
-    run.spending.count(used, run.spending.seconds - began)
-    run.listener(UsageCounted(run.usage))
-
-
-def _why(run: Run, by: str) -> str:
-    return f"no model checked the citations, since {reason_of(by, run.spending.budgets)}"
