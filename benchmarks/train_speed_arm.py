@@ -200,8 +200,7 @@ def _by_local(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) ->
 def _by_trl(session: TrainingSession, rows: Window, arm: Arm, turns: Turns) -> list[float]:
     from transformers import TrainerCallback
 
-    from rubricem.training.trl.batches import load_policy
-    from rubricem.training.trl.trainer import build_trainer
+    from rubricem.training.trl.trainer import build_trainer, load_policy
 
     norms: list[float] = []
 

@@ -14,7 +14,7 @@ import torch
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.load import load_learner
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, build_config
-from rubricem.training.local.ranks import Ranks, joined
+from rubricem.training.local.ranks import Ranks, join_ranks
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import policy_rows, row
@@ -72,7 +72,7 @@ async def refused(config: TrainConfig) -> str:
 def main(tiny: Path, folder: Path) -> None:
     torch.set_num_threads(1)
     settings = {"out": "sharded", "parallel": "fsdp", **run_settings(tiny)}
-    with joined("cpu") as ranks:
+    with join_ranks("cpu") as ranks:
         found = steps(tiny, ranks)
         if ranks.first:
             (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")

@@ -66,7 +66,7 @@ from rubricem.training.local.session import (
     open_session,
 )
 from rubricem.training.rounds.engine import SessionUpdates
-from rubricem.training.rounds.rollouts import refreshed
+from rubricem.training.rounds.rollouts import refresh_server
 from rubricem.training.rounds.update import Metrics, RoundFolders, round_seed
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import PlainTraining, with_event_files
@@ -143,7 +143,7 @@ class JudgeSampler:
             return settings_of(str(checkpoint) if checkpoint else self.config.model, None)
         name = grpo.model
         if checkpoint is not None:
-            name = await refreshed(grpo.refresh, checkpoint, "[grpo]") or name
+            name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
         return settings_of(name, grpo.base_url, dialect="auto")
 
     async def _pair(

@@ -260,7 +260,7 @@ class Learner:
 
     def _together(self, metrics: LossMetrics, loss: float, read: int, places: int) -> Metrics:
         """The numbers of all ranks; `places` are the tokens read with their padding."""
-        found = self.ranks.gathered((metrics, loss, read, places))
+        found = self.ranks.gather((metrics, loss, read, places))
         report = sum((one[0] for one in found), LossMetrics()).report()
         tokens, held = float(sum(one[2] for one in found)), sum(one[3] for one in found)
         return report | {

@@ -34,7 +34,7 @@ Adaptation = Literal["lora", "full"]
 Parallel = Literal["ddp", "fsdp"]
 Device = Literal["auto", "cpu", "cuda"]
 Engine = Literal["local", "trl"]
-"""`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl_engine`)"""
+"""`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl`)"""
 
 
 class EngineConfig(BaseModel):

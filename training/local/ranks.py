@@ -51,7 +51,7 @@ class Ranks:
         if self.world > 1:
             dist.barrier()
 
-    def gathered(self, value: T) -> list[T]:
+    def gather(self, value: T) -> list[T]:
         """The value of each rank, in their order."""
         if self.world == 1:
             return [value]
@@ -82,11 +82,11 @@ ALONE = Ranks()
 
 
 @contextmanager
-def joined(device: Device) -> Iterator[Ranks]:
+def join_ranks(device: Device) -> Iterator[Ranks]:
     """Join the processes that torchrun started, if it did; leave them in the end.
 
-    Within another `joined` it is the same group, which that one leaves: torchrun has one store for
-    the whole life of its processes, in which a second group would find the first one's addresses.
+    Within another `join_ranks` it is the same group, which that one leaves: torchrun has one store
+    for the whole life of its processes, in which a second group would find the first's addresses.
 
     Raises SettingsError for a GPU that is not there, or that this process would have to share.
     After an error the group is left as it is: the process ends, and torchrun ends the others,
@@ -111,7 +111,7 @@ def joined(device: Device) -> Iterator[Ranks]:
 
 def check_together(ranks: Ranks, step: int, out: Path) -> None:
     """Raises SettingsError where the ranks see a run at different steps; all have to ask."""
-    seen = sorted(set(ranks.gathered(step)))
+    seen = sorted(set(ranks.gather(step)))
     if len(seen) > 1:
         raise SettingsError(
             f"{out} is not the same folder for all processes: they find the run at the steps "

@@ -62,7 +62,7 @@ from rubricem.training.local.learner import (
 )
 from rubricem.training.local.load import describe, load_learner
 from rubricem.training.local.local_config import EngineConfig, Method
-from rubricem.training.local.ranks import ALONE, Ranks, check_together, joined
+from rubricem.training.local.ranks import ALONE, Ranks, check_together, join_ranks
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import collate
 from rubricem.training.rows.row import TrainRow
@@ -249,7 +249,7 @@ async def open_session(
     Raises SettingsError for a configuration or a folder that do not fit, WeightsError for weights
     that cannot be had, StoreError for a folder in use.
     """
-    with joined(config.device) as ranks:
+    with join_ranks(config.device) as ranks:
         # The first process of a machine fetches weights that are not on disk.
         if ranks.local:
             await asyncio.to_thread(ranks.wait)
@@ -309,7 +309,7 @@ def _settle_dtype(config: EngineConfig, ranks: Ranks) -> str:
     dtype = TrainingFolder(config.out).record().get("dtype")
     if dtype is None:
         dtype = "bfloat16" if ranks.device.type == "cuda" else _faster_dtype()
-    return str(ranks.gathered(dtype)[0])
+    return str(ranks.gather(dtype)[0])
 
 
 def _faster_dtype() -> str:
@@ -404,12 +404,12 @@ async def canary(sides: Compared, row: TrainRow, threads: int) -> Canary:
     prompt = row.ids[max(0, first - PROMPT) : first]
     whole = sides.exported.name == MODEL
     loaded, adapter = (sides.exported, None) if whole else (sides.base, sides.exported)
-    adapted = await _sampled(loaded, adapter, prompt, threads)
-    plain = await _sampled(sides.base, None, prompt, threads)
+    adapted = await _sample(loaded, adapter, prompt, threads)
+    plain = await _sample(sides.base, None, prompt, threads)
     with torch.no_grad():
-        trained = _trained(model, prompt, adapted)
+        trained = _score(model, prompt, adapted)
         with sides.without:
-            off, bare = _trained(model, prompt, adapted), _trained(model, prompt, plain)
+            off, bare = _score(model, prompt, adapted), _score(model, prompt, plain)
     sampler, sampler_bare = torch.tensor(adapted[1]), torch.tensor(plain[1])
     gap = (sampler - trained).abs()
     return Canary(
@@ -425,9 +425,7 @@ async def canary(sides: Compared, row: TrainRow, threads: int) -> Canary:
 Sampled = tuple[tuple[int, ...], tuple[float, ...]]
 
 
-async def _sampled(
-    base: Path, adapter: Path | None, prompt: Sequence[int], threads: int
-) -> Sampled:
+async def _sample(base: Path, adapter: Path | None, prompt: Sequence[int], threads: int) -> Sampled:
     config = LlamaConfig(context_tokens=1024, threads=threads, adapter=adapter)
     policy = await LlamaPolicy.load(base, base.stem, "", config)
     try:
@@ -445,7 +443,7 @@ async def _sampled(
     )
 
 
-def _trained(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tensor:
+def _score(model: Any, prompt: Sequence[int], sampled: Sampled) -> torch.Tensor:
     tokens, blank = sampled[0], (0.0,) * (len(prompt) + len(sampled[0]))
     row = TrainRow(
         id="canary",
@@ -474,7 +472,7 @@ async def compare_once(session: TrainingSession, row: TrainRow | None) -> Canary
     folder = session.folder
     if session.ranks.first and session.done:
         if row is not None and session.base.gguf is not None and not folder.canary.exists():
-            found = await _compared(session, row)
+            found = await _compare(session, row)
             write_atomically(folder.canary, json.dumps(found.as_dict(), indent=1))
         await asyncio.to_thread(folder.write_card, folder.newest)
     await asyncio.to_thread(session.ranks.wait)
@@ -483,7 +481,7 @@ async def compare_once(session: TrainingSession, row: TrainRow | None) -> Canary
     return Canary(**json.loads(folder.canary.read_text(encoding="utf-8")))
 
 
-async def _compared(session: TrainingSession, row: TrainRow) -> Canary:
+async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
     """Of a model that llama.cpp can serve."""
     session.tell("comparing the canary row")
     config, folder, gguf = session.config, session.folder.newest, session.base.gguf

@@ -75,10 +75,18 @@ class SessionUpdates:
             return {}
         self._row = rows[-1]
         rate = rate_at(min(self._done, self._rounds - 1), self._rounds, self._session.config)
-        return self._session.step(rows, rate, self._told)
+
+        def on_row(done: int, rows: int) -> None:
+            self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))
+
+        return self._session.step(rows, rate, on_row)
 
     def save(self, metrics: Metrics) -> None:
-        self._check_best(metrics)
+        best_by = self._session.config.best_by
+        # Some numbers come with the reflections of the round before, so not in the first.
+        if (self._done or self._rounds == 1) and not of_held_out(best_by):
+            before = (line.keys() for line in self._session.folder.metrics())
+            check_best(best_by, {**dict.fromkeys(chain(*before)), **metrics})
         metrics = {**metrics, SAVED_AT: time()}
         if self._session.done == self._saved:
             kept = Untrained(metrics=dict(metrics))
@@ -95,13 +103,6 @@ class SessionUpdates:
         if self._saved:
             self._session.folder.keep_best()
 
-    def _check_best(self, metrics: Metrics) -> None:
-        """Some numbers come with the reflections of the round before, so not in the first."""
-        if (self._done or self._rounds == 1) and not of_held_out(self._session.config.best_by):
-            before = (line.keys() for line in self._session.folder.metrics())
-            seen = dict.fromkeys(chain(*before))
-            check_best(self._session.config.best_by, {**seen, **metrics})
-
     def _tell_all(self) -> None:
         """A line for each round, from what is kept with the checkpoints and beside them."""
         kept = {line[ROUND]: line for line in self._session.folder.metrics() if ROUND in line}
@@ -113,6 +114,3 @@ class SessionUpdates:
 
     def _untrained(self, number: int) -> Untrained | None:
         return self._folders.round(number).part(0, UNTRAINED, Untrained)
-
-    def _told(self, done: int, rows: int) -> None:
-        self._watch(RowsDone("round", self._done + 1, self._rounds, done, rows))

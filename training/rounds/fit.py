@@ -129,7 +129,7 @@ def _go_on(
     session.go_back()
 
     def heard() -> bool:
-        return any(session.ranks.gathered(stopped()))
+        return any(session.ranks.gather(stopped()))
 
     def on_step(metrics: Metrics) -> None:
         check_best(config.best_by, metrics)

@@ -32,14 +32,14 @@ from rubricem.training.collect.setup import BankMemory, CollectOptions, open_col
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.rounds.numbers import numbers_of, reward_intervals
 from rubricem.training.rounds.rounds_config import RoundsConfig
-from rubricem.training.rounds.update import RoundFolders, Updates, judged_groups, round_seed
+from rubricem.training.rounds.update import RoundFolders, Updates, groups_of_round, round_seed
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.show.events import HeldOutJudged, PhaseChanged, Watch, of_held_out, unwatched
 
 PLACE = "{checkpoint}"
 
 
-async def refreshed(command: Sequence[str], checkpoint: Path, table: str) -> str:
+async def refresh_server(command: Sequence[str], checkpoint: Path, table: str) -> str:
     """Run the command, the checkpoint's folder in its place; returns the last line it prints.
 
     That is the model to ask the server for, or nothing where it stays the same. `table` is where
@@ -175,7 +175,9 @@ class Sampled:
         """The model to ask the server for, once it samples from the checkpoint."""
         if checkpoint is None:
             return self.config.model
-        name = await refreshed(self.config.refresh, checkpoint, "[rounds]") or self.config.model
+        name = (
+            await refresh_server(self.config.refresh, checkpoint, "[rounds]") or self.config.model
+        )
         await asyncio.to_thread(self._check_own, name or "", note_of(checkpoint).version)
         return name
 
@@ -241,7 +243,7 @@ class HeldOut:
 
     def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:
         """The asking's numbers, its rewards with the 95% intervals of their means."""
-        groups = judged_groups(run, updates)
+        groups = groups_of_round(run, updates)
         numbers = {n: v for n, v in numbers_of(groups, self.rule).items() if "spread" not in n}
         found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
         write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))

@@ -43,7 +43,7 @@ from rubricem.training.rounds.update import (
     RoundGroup,
     RoundRows,
     Updates,
-    judged_groups,
+    groups_of_round,
     lag,
     reflected_rows,
     rollout_rows,
@@ -341,12 +341,12 @@ class Rounds:
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
         run = self.folders.round(number)
-        groups = judged_groups(run, number)
+        groups = groups_of_round(run, number)
         found = reflected_rows(groups, run.manifest().policy_version)
         return groups, self._usable(found, number, number + 1)
 
     def _rollouts(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
-        groups = judged_groups(self.folders.round(number), number)
+        groups = groups_of_round(self.folders.round(number), number)
         return groups, self._usable(rollout_rows(groups, self.rules.rows), number, number)
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:

@@ -74,7 +74,7 @@ class RoundRows:
     """updates between the policy that wrote the rows and the one that they train"""
 
 
-def judged_groups(run: RunDirectory, number: int) -> list[RoundGroup]:
+def groups_of_round(run: RunDirectory, number: int) -> list[RoundGroup]:
     """The groups of a round in the order of its questions."""
     asked, size = run.questions(), run.manifest().group_size
     return [_group(run, number, place, size) for place in range(len(asked))]

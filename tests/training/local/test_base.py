@@ -17,7 +17,7 @@ from rubricem.training.local.base import find_base, load_base, memory_told
 from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.load import check_packing, load_learner
 from rubricem.training.local.local_config import EngineConfig, Method, read_rows, select
-from rubricem.training.local.ranks import ALONE, check_gpu, joined
+from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
 from rubricem.training.local.session import open_session
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
@@ -309,7 +309,7 @@ async def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
 def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    with pytest.raises(SettingsError, match="no GPU"), joined("cuda"):
+    with pytest.raises(SettingsError, match="no GPU"), join_ranks("cuda"):
         pass
 
 
