@@ -67,11 +67,7 @@ async def run_rounds(
                 "Rounds are collected by one process, and torchrun started several.",
                 "Start it without torchrun, or train on rows of `rubricem collect`.",
             )
-        session.trained_on = {
-            "questions": len(asked.questions),
-            "questions SHA-256": hash_of(asked.questions),
-            "questions held out": len(held_out.questions) if held_out else 0,
-        }
+        session.trained_on = _trained_on(asked, held_out)
         shown = watch or PlainTraining(tell)
         updates = SessionUpdates(session, folders, rounds.rounds, shown)
         purse = await asyncio.to_thread(_purse, rounds, folders, tell)
@@ -136,6 +132,15 @@ def _record(
         "rounds.asked": hash_of(asked.questions),
         "rounds.asked_held_out": held_out and hash_of(held_out.questions),
         "rule": rule.model_dump(mode="json"),
+    }
+
+
+def _trained_on(asked: Selected, held_out: Selected | None) -> dict[str, Any]:
+    """What a checkpoint's card tells of its data."""
+    return {
+        "questions": len(asked.questions),
+        "questions SHA-256": hash_of(asked.questions),
+        "questions held out": len(held_out.questions) if held_out else 0,
     }
 
 

@@ -266,7 +266,12 @@ class Rounds:
         before = self._at.get(number - 1)
         collector.reached = at.reached
         collector.fresh = self.curriculum.batch(number).fresh
-        seen = self._bank_seen_by(number)
+        # The state of the bank that it recalls from; None: as it is when round 0 begins.
+        after, seen = recalls_after(self.curriculum, number, self.rules.ahead), None
+        if after >= 0:
+            seen = self.folders.round(after).part(0, KEPT, StepMemory)
+        elif number:
+            seen = self.folders.round(0).part(0, "snapshot", StepMemory)
         if collector.memory is not None and seen is not None:
             run.save_part(0, "snapshot", seen)
         with self._awaited_at_stop() as idle:
@@ -292,13 +297,6 @@ class Rounds:
         finally:
             idle.set()
 
-    def _bank_seen_by(self, number: int) -> StepMemory | None:
-        """The state of the bank that a round recalls from; None: as it is when round 0 begins."""
-        after = recalls_after(self.curriculum, number, self.rules.ahead)
-        if after >= 0:
-            return self.folders.round(after).part(0, KEPT, StepMemory)
-        return self.folders.round(0).part(0, "snapshot", StepMemory) if number else None
-
     async def _train(self) -> None:
         """Every update that is not saved yet, each as soon as what it needs is there."""
         for number in range(self.updates.done, self.rules.rounds):
@@ -308,8 +306,11 @@ class Rounds:
 
     async def _update(self, number: int) -> None:
         """The two updates of a round, saved as one; once the second begins they come to that."""
-        began = monotonic()
-        waited, before, reflections = await self._reflections_before(number)
+        began, waited = monotonic(), 0.0
+        before, reflections = list[RoundGroup](), RoundRows()
+        if number:
+            waited = await _waited_for(self._at[number - 1].kept)
+            before, reflections = await asyncio.to_thread(self._reflections, number - 1)
         reflected = await in_thread(partial(self.updates.update, reflections.rows))
         waited += await _waited_for(self._at[number].judged)
         with self._awaited_at_stop():
@@ -331,13 +332,6 @@ class Rounds:
             await self._let_sample(number + 1)
             self._changed(number, "update", False)
             self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
-
-    async def _reflections_before(self, number: int) -> tuple[float, list[RoundGroup], RoundRows]:
-        """The seconds waited for the round before to be kept, its groups and reflection rows."""
-        if not number:
-            return 0.0, [], RoundRows()
-        waited = await _waited_for(self._at[number - 1].kept)
-        return waited, *await asyncio.to_thread(self._reflections, number - 1)
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
         run = self.folders.round(number)

@@ -68,12 +68,15 @@ def model_card(
     note: Checkpoint, kept: KeptNumbers, trained_on: Mapping[str, Any], metrics: Mapping[str, Any]
 ) -> str:
     """The card's text. `trained_on` are counts and hashes, `metrics` those of the last step."""
-    weights = _published(note)
+    # The catalogue's entry of the very bytes that the training began with.
+    weights = next((w for w in CATALOGUE if w.files[0].sha256 == note.base_sha256), None)
+    began = " from ".join(f"`{_plain(version)}`" for version in reversed(note.lineage))
+    began = f"{began}, from the base model" if began else "the base model"
     sections = {
         "What it is": _about(note, weights, kept),
         "Data": _table(("", ""), settings(trained_on)),
         "Objective and hyper-parameters": _table(("setting", "value"), _settings(note, kept)),
-        "Lineage": _lineage(note),
+        "Lineage": f"Training began with {began}.",
         f"Numbers of step {note.step}": _numbers(note, metrics),
         "Held-out pairs" if note.judge else "Held-out questions": _card_held_out(note, kept),
         "Canary": _canary(kept),
@@ -83,11 +86,6 @@ def model_card(
     name = f"{_name(note, weights)}, {note.method}, step {note.step}"
     body = "\n\n".join(f"## {head}\n\n{text}" for head, text in sections.items())
     return f"{_front_matter(note, weights)}\n\n# {name}\n\n{body}\n"
-
-
-def _published(note: Checkpoint) -> Weights | None:
-    """The catalogue's entry of the very bytes that the training began with."""
-    return next((w for w in CATALOGUE if w.files[0].sha256 == note.base_sha256), None)
 
 
 def _name(note: Checkpoint, weights: Weights | None) -> str:
@@ -150,13 +148,6 @@ def _numbers(note: Checkpoint, metrics: Mapping[str, Any]) -> str:
     told = pages if note.judge else "docs/training_numbers.md says"
     table = _table(("metric", "value"), shown_numbers(metrics))
     return f"In the project, {told} what each is, and its unit.\n\n{table}"
-
-
-def _lineage(note: Checkpoint) -> str:
-    if not note.lineage:
-        return "Training began with the base model."
-    began = " from ".join(f"`{_plain(version)}`" for version in reversed(note.lineage))
-    return f"Training began with {began}, from the base model."
 
 
 def _card_held_out(note: Checkpoint, kept: KeptNumbers) -> str:

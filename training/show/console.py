@@ -48,7 +48,6 @@ from rubricem.training.show.events import (
 )
 from rubricem.training.show.training import (
     ASKED_HEADS,
-    GIGABYTE,
     PAIR_HEADS,
     KeptNumbers,
     about,
@@ -59,6 +58,7 @@ from rubricem.training.show.training import (
     pair_rows,
     reward_figures,
     step_figures,
+    with_derived,
 )
 
 Tell = Callable[[str], None]
@@ -270,19 +270,12 @@ def _begin(title: str, facts: Iterable[str], console: Console | None) -> Console
 
 def _training_steps(kept: KeptNumbers) -> Table:
     """The columns that have a value in any of the last steps."""
-    last = [(step, {**metrics, **_derived(metrics)}) for step, metrics in kept.steps[-LAST:]]
+    last = [(step, with_derived(metrics)) for step, metrics in kept.steps[-LAST:]]
     there = [c for c in _COLUMNS if any(number(m, c[1]) is not None for _, m in last)]
     rows = [[f"{step}", *(_cell(number(m, name), form) for _, name, form in there)]
             for step, m in last]  # fmt: skip
     table = _table([kept.unit, *(head for head, _, _ in there)], rows)
     return _captioned(table, len(kept.steps), kept.unit)
-
-
-def _derived(metrics: Mapping[str, Any]) -> dict[str, float]:
-    clipped = [number(metrics, "clipped_low"), number(metrics, "clipped_high")]
-    peak = number(metrics, "memory_peak")
-    found = {} if peak is None else {"gigabytes": peak / GIGABYTE}
-    return found if clipped == [None, None] else {**found, "clipped": sum(c or 0 for c in clipped)}
 
 
 def print_collected(run: RunNumbers, title: str, console: Console | None = None) -> None:

@@ -228,6 +228,12 @@ def _side_by_side(found: Extremes) -> dict[str, Any]:
     """The two of a group, stage by stage."""
     pair = (found.best, found.worst)
     texts = [stage_texts(one) for one in pair]
+
+    def told(one: JudgedTrajectory, text: str, stage: Stage) -> tuple[str, StageScore | None]:
+        stages = one.judgement.stages if one.judgement else ()
+        cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\u2026"
+        return cut, next((score for score in stages if score.stage is stage), None)
+
     return {
         "step": found.step + 1,
         "question": found.question,
@@ -239,22 +245,13 @@ def _side_by_side(found: Extremes) -> dict[str, Any]:
             {
                 "name": stage.value.capitalize(),
                 "each": [
-                    (_cut(text.get(stage, "")), _score_of(one, stage))
+                    told(one, text.get(stage, ""), stage)
                     for one, text in zip(pair, texts, strict=True)
                 ],
             }
             for stage in Stage
         ],
     }
-
-
-def _score_of(one: JudgedTrajectory, stage: Stage) -> StageScore | None:
-    stages = one.judgement.stages if one.judgement else ()
-    return next((score for score in stages if score.stage is stage), None)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\u2026"
 
 
 COLOURS = ("accent", "good", "bad")

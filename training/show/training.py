@@ -137,18 +137,22 @@ Metrics = Mapping[str, Any]
 GIGABYTE = 1e9
 
 _OF_STEP = (
-    ("loss", "loss", ".4g"),
-    ("grad norm", "grad_norm", ".3g"),
-    ("rate", "rate", ".2g"),
-    ("KL to old", "kl_old", ".2g"),
-    ("KL to reference", "kl_reference", ".2g"),
-    ("sampler gap", "sampler_gap", ".2g"),
+    ("loss", "loss", "{:.4g}"),
+    ("grad norm", "grad_norm", "{:.3g}"),
+    ("rate", "rate", "{:.2g}"),
+    ("KL to old", "kl_old", "{:.2g}"),
+    ("KL to reference", "kl_reference", "{:.2g}"),
+    ("sampler gap", "sampler_gap", "{:.2g}"),
+    ("clipped", "clipped", "{:.1%}"),
+    ("tokens/s", "tokens_per_second", "{:,.0f}"),
+    ("memory peak", "gigabytes", "{:.1f} GB"),
 )
+_OF_STAGES = tuple((stage.value, f"reward/{stage}/mean", "{:.2f}") for stage in Stage)
 _OF_VERDICTS = (
-    ("right", "right", ".0%"),
-    ("malformed", "malformed", ".0%"),
-    ("unscored", "unscored", ".0%"),
-    ("mean reward", "reward", ".2f"),
+    ("right", "right", "{:.0%}"),
+    ("malformed", "malformed", "{:.0%}"),
+    ("unscored", "unscored", "{:.0%}"),
+    ("mean reward", "reward", "{:.2f}"),
 )
 
 
@@ -160,19 +164,22 @@ def number(metrics: Metrics, name: str) -> float | None:
     return None
 
 
+def with_derived(metrics: Metrics) -> Metrics:
+    """Beside them `clipped`, both sides together, and the memory peak in `gigabytes`."""
+    clipped = [number(metrics, "clipped_low"), number(metrics, "clipped_high")]
+    peak = number(metrics, "memory_peak")
+    return {
+        **metrics,
+        "clipped": None if clipped == [None, None] else sum(part or 0.0 for part in clipped),
+        "gigabytes": None if peak is None else peak / GIGABYTE,
+    }
+
+
 def step_figures(metrics: Metrics) -> list[tuple[str, str]]:
     """Names and values of an update, those that it has; [] where no row had a gradient."""
     if number(metrics, "grad_norm") is None:
         return []
-    found = _figures(metrics, _OF_STEP)
-    low, high = number(metrics, "clipped_low"), number(metrics, "clipped_high")
-    if low is not None or high is not None:
-        found.append(("clipped", f"{(low or 0) + (high or 0):.1%}"))
-    if (speed := number(metrics, "tokens_per_second")) is not None:
-        found.append(("tokens/s", f"{speed:,.0f}"))
-    if (peak := number(metrics, "memory_peak")) is not None:
-        found.append(("memory peak", f"{peak / GIGABYTE:.1f} GB"))
-    return found
+    return _figures(with_derived(metrics), _OF_STEP)
 
 
 def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
@@ -180,13 +187,7 @@ def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
 
     Of a judge that learns from its own verdicts, shares of those and their mean reward.
     """
-    found = [
-        (stage.value, f"{value:.2f}")
-        for stage in Stage
-        if (value := number(metrics, f"reward/{stage}/mean")) is not None
-    ]
-    if (unscored := number(metrics, "unscored_share")) is not None:
-        found.append(("unscored", f"{unscored:.0%}"))
+    found = _figures(metrics, (*_OF_STAGES, ("unscored", "unscored_share", "{:.0%}")))
     if absent := number(metrics, "no_criteria_share"):
         found.append(("without criteria", f"{absent:.0%}"))
     if (stale := number(metrics, "staleness/mean")) is not None:
@@ -197,7 +198,7 @@ def reward_figures(metrics: Metrics) -> list[tuple[str, str]]:
 
 def _figures(metrics: Metrics, plan: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
     return [
-        (label, format(value, form))
+        (label, form.format(value))
         for label, name, form in plan
         if (value := number(metrics, name)) is not None
     ]
