@@ -21,8 +21,8 @@ from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question
 from rubricem.training.collect.gate import Flow, Meter
 from rubricem.training.collect.groups import GroupJudge, Memory, Reflected, Reflecting
-from rubricem.training.local.base import load_base
 from rubricem.training.local.learner import Learner, StepConfig, batch_logprobs
+from rubricem.training.local.load import load_base
 from rubricem.training.local.local_config import TrainConfig, build_config
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import collate

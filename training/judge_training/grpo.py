@@ -65,9 +65,8 @@ from rubricem.training.local.session import (
     compare_once,
     open_session,
 )
-from rubricem.training.rounds.engine import SessionUpdates
 from rubricem.training.rounds.rollouts import refresh_server
-from rubricem.training.rounds.update import Metrics, RoundFolders, round_seed
+from rubricem.training.rounds.update import Metrics, RoundFolders, SessionUpdates, round_seed
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import (

@@ -33,13 +33,6 @@ from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint
 from rubricem.memory.errors import PolicyError, SettingsError, boundary
 from rubricem.memory.interfaces import Sampling
 from rubricem.memory.runs import write_atomically
-from rubricem.training.local.base import (
-    Base,
-    check_rows,
-    find_base,
-    load_base,
-    memory_told,
-)
 from rubricem.training.local.checkpoints import (
     Better,
     Saved,
@@ -60,7 +53,15 @@ from rubricem.training.local.learner import (
     unseen,
     window_numbers,
 )
-from rubricem.training.local.load import describe, load_learner
+from rubricem.training.local.load import (
+    Base,
+    check_rows,
+    describe,
+    find_base,
+    load_base,
+    load_learner,
+    memory_told,
+)
 from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.ranks import ALONE, Ranks, check_together, join_ranks
 from rubricem.training.local.weights import Adapter

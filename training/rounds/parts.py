@@ -13,12 +13,11 @@ from rubricem.training.collect.gate import Purse
 from rubricem.training.collect.questions import Selected, normal, select_questions
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.session import Canary, compare_once, open_session
-from rubricem.training.rounds.engine import SessionUpdates
 from rubricem.training.rounds.numbers import Variety
 from rubricem.training.rounds.rollouts import HeldOut, Sampled, not_asked
 from rubricem.training.rounds.rounds import RoundRules, Rounds
 from rubricem.training.rounds.rounds_config import CHANGEABLE, TABLE, RoundsConfig
-from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rounds.update import RoundFolders, SessionUpdates
 from rubricem.training.rows.credit import RowRule
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import Watch, check_possible

@@ -51,7 +51,6 @@ from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from rubricem.memory.errors import PolicyError, StoreError, boundary
-from rubricem.training.local.base import check_rows, load_base, memory_told
 from rubricem.training.local.checkpoints import (
     TrainingFolder,
     fault,
@@ -61,7 +60,7 @@ from rubricem.training.local.checkpoints import (
     unlike,
 )
 from rubricem.training.local.learner import Metrics, check_numbers, moves, window_numbers
-from rubricem.training.local.load import adapter_config
+from rubricem.training.local.load import adapter_config, check_rows, load_base, memory_told
 from rubricem.training.local.local_config import EngineConfig, TrainConfig, Window, rate_at
 from rubricem.training.local.ranks import Ranks, share, silent
 from rubricem.training.local.session import TrainingSession

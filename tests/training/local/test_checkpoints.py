@@ -33,7 +33,7 @@ from rubricem.training.rounds.fit import Trained, train
 from tests.conftest import ROOT
 from tests.support.rows import config_of, lasting, policy_rows, quiet
 from tests.support.waiting import Process
-from tests.training.local.test_base import folder_of
+from tests.training.local.test_load import folder_of
 
 SETTINGS = {"batch": 1, "epochs": 2, "schedule": "cosine", "objective": {"beta": 0.1}}
 FULL = {"adaptation": "full", "rank": None, "alpha": None, "learning_rate": 0.001}

@@ -9,11 +9,10 @@ from click.testing import CliRunner
 from rubricem.agent.cli import main
 from rubricem.agent.weights.resolve import resolve_files
 from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.training.local.base import load_base
 from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.gguf import weight_name
 from rubricem.training.local.learner import Learner, StepConfig
-from rubricem.training.local.load import export_checkpoint
+from rubricem.training.local.load import export_checkpoint, load_base
 from rubricem.training.local.weights import FullWeights
 from rubricem.training.rounds.fit import train
 from tests.support.rows import config_of, policy_rows, quiet, row

@@ -37,7 +37,7 @@ from tests.support.collected import candidate, judgement
 from tests.support.rows import LENGTH, config_of, lasting, learner, policy_rows, quiet, row, written
 from tests.support.waiting import Process
 from tests.training.judge_training.test_pairs import BARE, SHOWN, said
-from tests.training.local.test_base import folder_of
+from tests.training.local.test_load import folder_of
 from tests.training.rows.test_compile import ONE, TWO, group, rollout
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -28,10 +28,9 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.local.checkpoints import TrainingFolder
 from rubricem.training.local.session import open_session
-from rubricem.training.rounds.engine import SessionUpdates
 from rubricem.training.rounds.rollouts import NUMBERS, HeldOut, Sampled
 from rubricem.training.rounds.rounds_config import RoundsConfig
-from rubricem.training.rounds.update import RoundFolders
+from rubricem.training.rounds.update import RoundFolders, SessionUpdates
 from rubricem.training.rows.credit import RowRule
 from tests.conftest import COMMAND, ENVIRONMENT, ROOT
 from tests.programs.tiny_loop import judging

@@ -36,7 +36,7 @@ from tests.support.collected import LengthJudge, Opened, judgement, manifest
 from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
 from tests.support.values import run_of
-from tests.training.local.test_base import folder_of
+from tests.training.local.test_load import folder_of
 from tests.training.rounds.test_parts import metrics, on_server, server
 from tests.training.rounds.test_parts import train as run_train
 from tests.training.rows.test_imitate import traced

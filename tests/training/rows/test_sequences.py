@@ -14,7 +14,7 @@ from rubricem.training.rows.sequences import (
     vocabulary_of,
 )
 from tests.support.tiny import vocabulary, write_tokenizer
-from tests.training.local.test_base import folder_of
+from tests.training.local.test_load import folder_of
 
 MESSAGES = [Message("system", "Be brief."), Message("user", "What is the <|im_end|>?\nAnd then")]
 

@@ -13,9 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from rubricem.agent.weights.resolve import resolve_files
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
-from rubricem.training.local.base import find_base, load_base, memory_told
 from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.load import check_packing, load_learner
+from rubricem.training.local.load import (
+    check_packing,
+    find_base,
+    load_base,
+    load_learner,
+    memory_told,
+)
 from rubricem.training.local.local_config import EngineConfig, Method, read_rows, select
 from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
 from rubricem.training.local.session import open_session
