@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
+from tests.support.loopback import LoopbackServer, Streaming
 from tests.support.waiting import wait_for
 
 Json = dict[str, Any]
+JSON = {"Content-Type": "application/json"}
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
@@ -85,7 +85,7 @@ class Recorded:
     """`time.monotonic()` at its arrival"""
 
 
-class ScriptedServer:
+class ScriptedServer(LoopbackServer):
     """Start and stop it with `with`; `base_url` ends in /v1."""
 
     def __init__(self, script: Script, models: Sequence[str] | None = ("scripted",)) -> None:
@@ -97,28 +97,15 @@ class ScriptedServer:
         self._script = script
         self._at_once = self._open = 0
         self._lock = threading.Lock()
-        self._http = _Server(("127.0.0.1", 0), _Answering)
-        self._http.scripted = self
+        super().__init__(_Answering)
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        return f"{self.root}/v1"
 
-    def __enter__(self) -> "ScriptedServer":
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *failed: Any) -> None:
         self.closing.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().__exit__(*failed)
 
     def settle(self) -> None:
         """Return once all is noted that was sent by clients which are gone."""
@@ -153,44 +140,20 @@ class ScriptedServer:
             self._at_once -= 1
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-    scripted: ScriptedServer
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        self.scripted.opened(1)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        super().shutdown_request(request)
-        self.scripted.opened(-1)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that close a stream early are part of what is tested."""
-
-
-class _Answering(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
+class _Answering(Streaming):
     def setup(self) -> None:
         super().setup()
-        self.server.scripted.connections += 1
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests print nothing."""
+        self.server.owner.connections += 1
 
     def do_GET(self) -> None:
-        models = self.server.scripted.models
+        models = self.server.owner.models
         if not self.path.endswith("/models") or models is None:
             self._json(404, {"error": {"message": "no such path"}})
         else:
             self._json(200, {"object": "list", "data": [{"id": name} for name in models]})
 
     def do_POST(self) -> None:
-        scripted = self.server.scripted
+        scripted = self.server.owner
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if not self.path.endswith("/chat/completions"):
             self._json(404, {"error": {"message": "no such path"}})
@@ -215,27 +178,19 @@ class _Answering(BaseHTTPRequestHandler):
                 self._whole(reply)
 
     def _hang(self, comments_every: float | None) -> None:
-        while not self.server.scripted.closing.wait(comments_every or 0.05):
+        while not self.server.owner.closing.wait(comments_every or 0.05):
             if comments_every:
-                self._chunk(b": still here\n\n")
+                self.chunk(b": still here\n\n")
         self.close_connection = True
 
     def _fail(self, fault: Fault) -> None:
         time.sleep(fault.seconds)
         error = {"error": {"message": fault.message, "code": fault.code}}
         body = json.dumps(error) if fault.body is None else fault.body
-        self._send(fault.status, body.encode(), fault.headers)
+        self.send(fault.status, body.encode(), {**JSON, **fault.headers})
 
     def _json(self, status: int, value: Json) -> None:
-        self._send(status, json.dumps(value).encode(), {})
-
-    def _send(self, status: int, body: bytes, headers: Mapping[str, str]) -> None:
-        self.send_response(status)
-        own = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-        for name, value in {**own, **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
+        self.send(status, json.dumps(value).encode(), JSON)
 
     def _whole(self, reply: Reply) -> None:
         message = {"role": "assistant", "content": "".join(reply.parts())}
@@ -245,10 +200,7 @@ class _Answering(BaseHTTPRequestHandler):
         self._json(200, {"choices": [choice], "usage": reply.usage})
 
     def _stream(self, reply: Reply, request: Json) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        self.begin_stream()
         for i in range(0, len(reply.reasoning), 8):
             self._event({reply.reasoning_field: reply.reasoning[i : i + 8]})
         if self._pieces(reply):
@@ -257,7 +209,7 @@ class _Answering(BaseHTTPRequestHandler):
     def _pieces(self, reply: Reply) -> bool:
         """Send the pieces; whether the stream goes on to its end."""
         parts, sent = reply.parts(), 0
-        while not self.server.scripted.closing.is_set():
+        while not self.server.owner.closing.is_set():
             if sent == reply.cut_after:
                 self.close_connection = True
                 return False
@@ -274,21 +226,17 @@ class _Answering(BaseHTTPRequestHandler):
 
     def _end(self, reply: Reply, usage_wanted: bool) -> None:
         if reply.error_after is not None:
-            self._chunk(b"data: " + json.dumps({"error": reply.error_after}).encode() + b"\n\n")
+            self.chunk(b"data: " + json.dumps({"error": reply.error_after}).encode() + b"\n\n")
         elif reply.finish:
             self._event({}, {"finish_reason": reply.finish})
         if reply.usage and usage_wanted:
             self._data({"choices": [], "usage": reply.usage})
-        self._chunk(b"data: [DONE]\n\n")
-        self.wfile.write(b"0\r\n\r\n")
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
 
     def _event(self, delta: Json, extra: Mapping[str, Any] | None = None) -> None:
         choice = {"index": 0, "delta": delta, "finish_reason": None, **(extra or {})}
         self._data({"object": "chat.completion.chunk", "choices": [choice]})
 
     def _data(self, value: Json) -> None:
-        self._chunk(b"data: " + json.dumps(value).encode() + b"\n\n")
-
-    def _chunk(self, data: bytes) -> None:
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
-        self.wfile.flush()
+        self.chunk(b"data: " + json.dumps(value).encode() + b"\n\n")

@@ -9,14 +9,11 @@ import hashlib
 import io
 import json
 import os
-import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,6 +22,7 @@ import pytest
 from rubricem.agent.pages.fetch import AddressGuard, Fetcher, FetchLimits, Resolve
 from rubricem.agent.pages.read import PageCache, WebPages
 from rubricem.agent.weights.catalogue import Pieces, WeightFile, Weights
+from tests.support.loopback import Answering, LoopbackServer
 
 
 @dataclass(frozen=True)
@@ -51,58 +49,42 @@ class Asked:
     headers: dict[str, str]
 
 
-@dataclass
-class JsonSite:
+class JsonSite(LoopbackServer):
     """The running service; the last answer of the script is given for ever."""
 
-    url: str
-    answers: Sequence[Answer]
-    asked: list[Asked] = field(default_factory=list)
+    def __init__(self, answers: Sequence[Answer]) -> None:
+        super().__init__(_Scripted)
+        self.answers = answers
+        self.asked: list[Asked] = []
+
+    @property
+    def url(self) -> str:
+        return self.root
 
 
-@contextmanager
-def json_site(*answers: Answer) -> Iterator[JsonSite]:
-    site = JsonSite("", answers)
+class _Scripted(Answering):
+    def do_GET(self) -> None:
+        site: JsonSite = self.server.owner
+        parts = urlsplit(self.path)
+        params = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        site.asked.append(Asked(parts.path, params, headers))
+        answer = site.answers[min(len(site.asked), len(site.answers)) - 1]
+        time.sleep(answer.delay)
+        if not answer.drip:
+            self.send(answer.status, answer.content, answer.headers)
+            return
+        length = {"content-length": str(len(answer.content))}
+        self.begin(answer.status, {**answer.headers, **length})
+        for byte in answer.content:
+            self.wfile.write(bytes([byte]))
+            time.sleep(answer.drip)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            parts = urlsplit(self.path)
-            params = {name: values[0] for name, values in parse_qs(parts.query).items()}
-            headers = {name.lower(): value for name, value in self.headers.items()}
-            site.asked.append(Asked(parts.path, params, headers))
-            self._answer(site.answers[min(len(site.asked), len(site.answers)) - 1])
+    do_HEAD = do_GET
 
-        do_HEAD = do_GET
 
-        def _answer(self, answer: Answer) -> None:
-            time.sleep(answer.delay)
-            content = b"" if self.command == "HEAD" else answer.content
-            try:
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
-                    self.send_header(name, value)
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                for start in range(0, len(content), 1 if answer.drip else len(content)):
-                    self.wfile.write(content[start : start + (1 if answer.drip else len(content))])
-                    self.wfile.flush()
-                    time.sleep(answer.drip)
-            except (BrokenPipeError, ConnectionResetError):
-                pass  # The client has given up, as some tests want it to.
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    site.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield site
-    finally:
-        server.shutdown()
-        thread.join()
-        server.socket.close()
+def json_site(*answers: Answer) -> JsonSite:
+    return JsonSite(answers)
 
 
 HTML = "text/html; charset=utf-8"
@@ -125,7 +107,7 @@ class Sent:
 NOTHING = Sent("nothing here", status=404)
 
 
-class PageSite:
+class PageSite(LoopbackServer):
     """Serves `pages` (path, with or without its query -> what is sent).
 
     `asked` are (host, path), as they came.
@@ -136,12 +118,7 @@ class PageSite:
         self.asked: list[tuple[str, str]] = []
         self.sent = 0
         """bytes of bodies"""
-        self._http = _Server(("127.0.0.1", 0), _Answering)
-        self._http.site = self
-
-    @property
-    def port(self) -> int:
-        return int(self._http.server_address[1])
+        super().__init__(_Paging)
 
     def address(self, path: str, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -150,56 +127,22 @@ class PageSite:
         """Let its socket be another one, such as one that speaks TLS."""
         self._http.socket = wrapped(self._http.socket)
 
-    def __enter__(self) -> "PageSite":
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    site: PageSite
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up in the middle is part of the tests."""
-
-
-class _Answering(BaseHTTPRequestHandler):
-    server: _Server
-
+class _Paging(Answering):
     def do_GET(self) -> None:
-        site = self.server.site
+        site: PageSite = self.server.owner
         site.asked.append((self.headers.get("host", ""), self.path))
         bare = self.path.partition("?")[0]
         found = site.pages.get(self.path) or site.pages.get(bare) or NOTHING
         sent = Sent(found) if isinstance(found, str) else found
         body = sent.body.encode() if isinstance(sent.body, str) else sent.body
-        self.send_response(sent.status)
-        self.send_header("content-type", sent.content_type)
-        for name, value in sent.headers.items():
-            self.send_header(name, value)
-        if sent.length:
-            self.send_header("content-length", str(len(body) * sent.pieces))
-        self.end_headers()
+        length = {"content-length": str(len(body) * sent.pieces)} if sent.length else {}
+        self.begin(sent.status, {"content-type": sent.content_type, **sent.headers, **length})
         for _ in range(sent.pieces):
             self.wfile.write(body)
             self.wfile.flush()
             site.sent += len(body)
             time.sleep(sent.seconds)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Say nothing."""
 
 
 def names(**hosts: Sequence[str] | str) -> Resolve:
@@ -244,17 +187,21 @@ PARTS = (b"GGUF" + bytes(range(256)) * 40, b"middle " * 900, b"end " * 500)
 WHOLE = b"".join(PARTS)
 
 
-@dataclass
-class Site:
+class Site(LoopbackServer):
     """What the loopback server holds, and what was asked of it."""
 
-    url: str = ""
-    files: dict[str, bytes] = field(default_factory=dict)
-    redirects: dict[str, str] = field(default_factory=dict)
-    headers: dict[str, dict[str, str]] = field(default_factory=dict)
-    cuts: dict[str, list[int]] = field(default_factory=dict)
-    before: dict[str, Callable[[], None]] = field(default_factory=dict)
-    asked: list[tuple[str, str]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(_Holding)
+        self.files: dict[str, bytes] = {}
+        self.redirects: dict[str, str] = {}
+        self.headers: dict[str, dict[str, str]] = {}
+        self.cuts: dict[str, list[int]] = {}
+        self.before: dict[str, Callable[[], None]] = {}
+        self.asked: list[tuple[str, str]] = []
+
+    @property
+    def url(self) -> str:
+        return self.root
 
     def times(self, path: str) -> int:
         return sum(asked == path for asked, _ in self.asked)
@@ -263,64 +210,44 @@ class Site:
         return [range_ for asked, range_ in self.asked if asked == path]
 
 
-def answering(site: Site) -> type[BaseHTTPRequestHandler]:
-    class Answer(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            self.do_GET()
+class _Holding(Answering):
+    def do_GET(self) -> None:
+        site: Site = self.server.owner
+        path = self.path.split("?")[0]
+        site.asked.append((path, self.headers.get("Range", "")))
+        site.before.get(path, lambda: None)()
+        if path in site.redirects:
+            self.begin(302, {"Location": site.redirects[path], **site.headers.get(path, {})})
+        elif path in site.files:
+            self._send(site, path, site.files[path])
+        else:
+            self.send(404, b"")
 
-        def do_GET(self) -> None:
-            path = self.path.split("?")[0]
-            site.asked.append((path, self.headers.get("Range", "")))
-            site.before.get(path, lambda: None)()
-            if path in site.redirects:
-                self._head(302, {"Location": site.redirects[path], **site.headers.get(path, {})})
-            elif path in site.files:
-                self._send(path, site.files[path])
-            else:
-                self._head(404, {"Content-Length": "0"})
+    do_HEAD = do_GET
 
-        def _send(self, path: str, body: bytes) -> None:
-            start = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-")
-            body = body[int(start) :]
-            kind = "text/html" if path.endswith("/") else "application/octet-stream"
-            length = {"Content-Length": str(len(body)), "Content-Type": kind}
-            self._head(206 if int(start) else 200, length | site.headers.get(path, {}))
-            if self.command == "GET":
-                cut = site.cuts.get(path)
-                self.wfile.write(body[: cut.pop(0)] if cut else body)
-
-        def _head(self, status: int, headers: dict[str, str]) -> None:
-            self.send_response(status)
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    return Answer
+    def _send(self, site: Site, path: str, body: bytes) -> None:
+        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        body = body[start:]
+        kind = "text/html" if path.endswith("/") else "application/octet-stream"
+        told = {"Content-Length": str(len(body)), "Content-Type": kind}
+        self.begin(206 if start else 200, told | site.headers.get(path, {}))
+        if self.command == "GET":
+            cut = site.cuts.get(path)
+            self.wfile.write(body[: cut.pop(0)] if cut else body)
 
 
 @contextmanager
 def serving(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A server whose /hub is the model hub and whose /simple is the package index."""
-    site = Site()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), answering(site))
-    site.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("PIP_INDEX_URL", f"{site.url}/simple")
-    monkeypatch.setenv("PIP_RETRIES", "0")
-    monkeypatch.setenv("HF_ENDPOINT", f"{site.url}/hub")
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    try:
+    with Site() as site:
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", f"{site.url}/simple")
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        monkeypatch.setenv("HF_ENDPOINT", f"{site.url}/hub")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
         yield site
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def sha256(content: bytes) -> str:

@@ -17,12 +17,9 @@ the ids that come in.
 """
 
 import json
-import threading
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from typing import Any
 
 from rubricem.agent.models.client import ModelServer
@@ -30,6 +27,7 @@ from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
 from rubricem.agent.models.tokens import Kind, TokenServer, open_tokens
 from rubricem.memory.interfaces import Message
 from tests.conftest import ROOT
+from tests.support.loopback import LoopbackServer, Streaming
 
 Json = dict[str, Any]
 RECORDED = ROOT / "tests" / "data" / "recorded"
@@ -74,18 +72,13 @@ def _route(value: Any) -> Route:
     return Events(value["events"]) if "events" in value else value["reply"]
 
 
-class RecordedServer:
+class RecordedServer(LoopbackServer):
     """Start and stop it with `with`; `root` has no `/v1`."""
 
     def __init__(self, routes: Mapping[str, Route]) -> None:
         self.routes = dict(routes)
         self.asked: list[tuple[str, Json]] = []
-        self._http = _Server(("127.0.0.1", 0), _Answering)
-        self._http.recorded = self
-
-    @property
-    def root(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        super().__init__(_Answering)
 
     @property
     def base_url(self) -> str:
@@ -94,39 +87,8 @@ class RecordedServer:
     def bodies(self, route: str) -> list[Json]:
         return [body for name, body in self.asked if name == route]
 
-    def __enter__(self) -> "RecordedServer":
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-    block_on_close = False
-    request_queue_size = 128
-    recorded: RecordedServer
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that close a stream early are part of what is tested."""
-
-
-class _Answering(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: _Server
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Tests print nothing."""
-
+class _Answering(Streaming):
     def do_GET(self) -> None:
         self._answer(f"GET {self.path}", {})
 
@@ -135,8 +97,8 @@ class _Answering(BaseHTTPRequestHandler):
         self._answer(f"POST {self.path}", body)
 
     def _answer(self, route: str, body: Json) -> None:
-        self.server.recorded.asked.append((route, body))
-        reply = self.server.recorded.routes.get(route, Failure(404, "no such path"))
+        self.server.owner.asked.append((route, body))
+        reply = self.server.owner.routes.get(route, Failure(404, "no such path"))
         reply = reply(body) if callable(reply) else reply
         if isinstance(reply, Events):
             self._stream(reply)
@@ -146,30 +108,17 @@ class _Answering(BaseHTTPRequestHandler):
             self._send(200, reply)
 
     def _send(self, status: int, value: Any) -> None:
-        written = json.dumps(value).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(written)))
-        self.end_headers()
-        self.wfile.write(written)
+        self.send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
 
     def _stream(self, reply: Events) -> None:
-        self.send_response(200)
-        self.send_header("Content-Type", "text/event-stream")
-        self.send_header("Transfer-Encoding", "chunked")
-        self.end_headers()
+        self.begin_stream()
         for event in reply.events:
-            self._chunk(json.dumps(event).encode())
+            self.chunk(b"data: %s\n\n" % json.dumps(event).encode())
         if reply.broken:
             self.close_connection = True
         else:
-            self._chunk(b"[DONE]")
-            self.wfile.write(b"0\r\n\r\n")
-
-    def _chunk(self, data: bytes) -> None:
-        event = b"data: " + data + b"\n\n"
-        self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
-        self.wfile.flush()
+            self.chunk(b"data: [DONE]\n\n")
+            self.chunk(b"")
 
 
 END = 0x10FFFF
