@@ -13,6 +13,7 @@ name is held, so what is in memory does not grow with the step.
 
 import asyncio
 import gc
+import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -34,7 +35,7 @@ from rubricem.memory.schema import (
     Value,
 )
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
-from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
 from rubricem.training.collect.gate import CollectProgress, Flow, RubricCalls, usage_of
 from rubricem.training.collect.groups import (
     Group,
@@ -48,15 +49,56 @@ from rubricem.training.collect.groups import (
     StepMemory,
     group_name,
     judged_part,
-    means,
-    record_of,
     reflected_part,
-    rollout_of,
-    rollout_seed,
     thread_of,
 )
 from rubricem.training.collect.scaffolding import Scaffold, group_scaffolds
 from rubricem.training.extras import Pace
+
+
+def _rollout_of(trajectory: Trajectory) -> Rollout:
+    failed = trajectory.status is Status.FAILED
+    return Rollout(
+        thread=trajectory.thread,
+        trajectory_id=trajectory.id,
+        recalled=trajectory.recalled,
+        failure=trajectory.reason if failed else "",
+        usage=trajectory.usage,
+    )
+
+
+def rollout_seed(seed: int, group: str, member: int) -> int:
+    """A seed of 32 bits for each rollout of a run."""
+    digest = hashlib.sha256(f"{seed}\0{group}\0{member}".encode())
+    return int(digest.hexdigest()[:8], 16)
+
+
+def _record_of(step: int, group: Group, replay_of: int | None) -> GroupRecord:
+    failed = [rollout.usage for rollout in group.rollouts if rollout.failure]
+    return GroupRecord(
+        id=group.name,
+        step=step,
+        question_id=group.question.id,
+        question=group.question.question,
+        trajectories=tuple(rollout.trajectory_id for rollout in group.members),
+        replay_of=replay_of,
+        failures=group.failures,
+        lost=sum(failed, NO_USAGE),
+        rubric_version=group.rubric_version,
+        reflected=group.reflected,
+        recalled=group.members[0].recalled if group.members else (),
+        notes=group.notes,
+    )
+
+
+def _means(judged: GroupJudgement) -> str:
+    """The mean score of each stage, in order, over the trajectories that have one."""
+    told = []
+    for scores in zip(*(judgement.stages for judgement in judged.judgements), strict=True):
+        known = [score.score for score in scores if score.score is not None]
+        mean = f"{sum(known) / len(known):.2f}" if known else "unscored"
+        told.append(f"{scores[0].stage} {mean}")
+    return ", ".join(told)
 
 
 class InForce(Value):
@@ -208,7 +250,7 @@ class Collector:
         if not self.run.store.ended(thread):
             return None
         trajectory = self.run.store.load(thread)
-        return None if trajectory.status is Status.FAILED else rollout_of(trajectory)
+        return None if trajectory.status is Status.FAILED else _rollout_of(trajectory)
 
     async def _rollout(
         self, group: str, question: Question, member: int, scaffold: Scaffold
@@ -230,7 +272,7 @@ class Collector:
             self._progress.pace.advance()
         self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
-        return rollout_of(trajectory)
+        return _rollout_of(trajectory)
 
     async def _group(
         self, step: int, name: str, question: Question, rollouts: Sequence[Awaitable[Rollout]]
@@ -276,7 +318,7 @@ class Collector:
         judged = judged.model_copy(update=noted)
         await asyncio.to_thread(self.run.save_part, step, part, judged)
         self.calls.forget(part)
-        self.tell(f"{name}: judged, {means(judged)}")
+        self.tell(f"{name}: judged, {_means(judged)}")
         return judged
 
     async def _reflected(
@@ -328,7 +370,7 @@ class Collector:
             step,
             {
                 "trajectories": (store.load(r.thread) for g in groups for r in g.members),
-                "groups": [record_of(step, group, batch.replay_of) for group in groups],
+                "groups": [_record_of(step, group, batch.replay_of) for group in groups],
                 "judgements": (j for found in judged if found for j in found.judgements),
                 "reflections": (c for found in reflected if found for c in found.candidates),
             },

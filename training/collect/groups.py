@@ -1,6 +1,5 @@
 """The parts of a collecting step: its groups, who judges and reflects, and what is recorded."""
 
-import hashlib
 import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -13,13 +12,12 @@ from rubricem.memory.schema import (
     Judgement,
     Reflection,
     ReflectionCandidate,
-    Status,
     Trajectory,
     TrajectoryGroup,
     Usage,
     Value,
 )
-from rubricem.training.collect.directory import GroupRecord, Question
+from rubricem.training.collect.directory import Question
 
 Milestone = Literal["rolled", "judged"]
 """of a group: all its rollouts have ended; its judgement, if there is one, is on disk"""
@@ -116,17 +114,6 @@ class Group:
         return tuple(rollout.failure for rollout in self.rollouts if rollout.failure)
 
 
-def rollout_of(trajectory: Trajectory) -> Rollout:
-    failed = trajectory.status is Status.FAILED
-    return Rollout(
-        thread=trajectory.thread,
-        trajectory_id=trajectory.id,
-        recalled=trajectory.recalled,
-        failure=trajectory.reason if failed else "",
-        usage=trajectory.usage,
-    )
-
-
 def group_name(step: int, number: int) -> str:
     """What names a step's group on disk, and begins the names of its rollouts and calls."""
     return f"s{step:03d}-q{number:03d}"
@@ -157,37 +144,3 @@ def judged_part(group: str) -> str:
 def reflected_part(group: str) -> str:
     """The same of the reflections on one of its members."""
     return f"{group}-reflected"
-
-
-def rollout_seed(seed: int, group: str, member: int) -> int:
-    """A seed of 32 bits for each rollout of a run."""
-    digest = hashlib.sha256(f"{seed}\0{group}\0{member}".encode())
-    return int(digest.hexdigest()[:8], 16)
-
-
-def record_of(step: int, group: Group, replay_of: int | None) -> GroupRecord:
-    failed = [rollout.usage for rollout in group.rollouts if rollout.failure]
-    return GroupRecord(
-        id=group.name,
-        step=step,
-        question_id=group.question.id,
-        question=group.question.question,
-        trajectories=tuple(rollout.trajectory_id for rollout in group.members),
-        replay_of=replay_of,
-        failures=group.failures,
-        lost=sum(failed, NO_USAGE),
-        rubric_version=group.rubric_version,
-        reflected=group.reflected,
-        recalled=group.members[0].recalled if group.members else (),
-        notes=group.notes,
-    )
-
-
-def means(judged: GroupJudgement) -> str:
-    """The mean score of each stage, in order, over the trajectories that have one."""
-    means = []
-    for scores in zip(*(judgement.stages for judgement in judged.judgements), strict=True):
-        known = [score.score for score in scores if score.score is not None]
-        mean = f"{sum(known) / len(known):.2f}" if known else "unscored"
-        means.append(f"{scores[0].stage} {mean}")
-    return ", ".join(means)

@@ -18,9 +18,8 @@ from rubricem.memory.errors import PolicyError, SettingsError, StoreError
 from rubricem.memory.interfaces import Completion
 from rubricem.memory.rubrics import BufferStore, RubricBuffer
 from rubricem.memory.schema import Stage, Status
-from rubricem.training.collect.collector import SWEPT_EVERY
+from rubricem.training.collect.collector import SWEPT_EVERY, rollout_seed
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
-from rubricem.training.collect.groups import rollout_seed
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.collect.tally import tally
