@@ -13,26 +13,20 @@ event loop that asked; `learnt` waits for it.
 """
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from rubricem.agent.learning.lessons import LearningQueue, Lesson, enter
+from rubricem.agent.learning.lessons import LearningQueue, Lesson, enter, learn, open_learner
 from rubricem.agent.reports.cited import Citation, cited_answer
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.events import Listener, SourceProgress, ignore
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.researcher import new_thread
-from rubricem.agent.research.setup import (
-    decoding_of,
-    open_researcher,
-    reserve,
-    settled,
-    with_default_source,
-)
-from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy, load_settings
+from rubricem.agent.research.setup import Setup, answer
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Source, Status, Trajectory, Usage
@@ -77,11 +71,13 @@ async def research(
     ends it at once, without one. Raises SettingsError for what cannot be asked, and another
     RubricemError, with a remedy, where the run failed.
     """
-    chosen = load_settings(settings)
-    trajectory = await answered(chosen, question, thread, on_event, stop)
+    setup = setup_of(with_default_source(load_settings(settings)))
+    stopping = nullcontext(stop)
+    thread = thread or new_thread()
+    trajectory = await answer(setup, checked(question), thread, on_event, stopping)
     report = report_of(trajectory)
-    if chosen.memory == "on":
-        await _learn_later(chosen, trajectory, on_event)
+    if setup.memory == "on":
+        await _learn_later(setup, trajectory, on_event)
     return report
 
 
@@ -129,44 +125,25 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
     return report
 
 
-async def _learn_later(settings: Settings, trajectory: Trajectory, tell: Listener) -> None:
+async def _learn_later(setup: Setup, trajectory: Trajectory, tell: Listener) -> None:
     """Have the run learnt from behind its report, or leave it to whoever learns later."""
     said = "this run waits to be learnt from: rubricem learn"
     try:
-        why = await asyncio.to_thread(enter, RunStore(settings.data_dir), trajectory)
+        why = await asyncio.to_thread(enter, RunStore(setup.stores.data_dir), trajectory)
     except RubricemError as error:
         why = f"nothing was learnt from this run: {error}"
-    if not why and not isinstance(choose_policy(settings), EmbeddedChoice):
+
+    async def lesson() -> Lesson:
+        async with open_learner(setup, tell) as learner:
+            came = await learn(learner, trajectory.thread)
+        tell(SourceProgress(came.said))
+        return came
+
+    if not why and not setup.model.embedded:
         queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
-        if queue.put(trajectory.thread, partial(_lesson, settings, trajectory.thread, tell)):
+        if queue.put(trajectory.thread, lesson):
             return
     tell(SourceProgress(why or said))
-
-
-async def _lesson(settings: Settings, thread: str, tell: Listener) -> Lesson:
-    from rubricem.agent.learning.lessons import learn, open_learner
-
-    async with open_learner(settings, tell) as learner:
-        lesson = await learn(learner, thread)
-    tell(SourceProgress(lesson.said))
-    return lesson
-
-
-async def answered(
-    settings: Settings,
-    question: str,
-    thread: str | None = None,
-    listener: Listener = ignore,
-    stop: asyncio.Event | None = None,
-) -> Trajectory:
-    """One question under these settings, which nobody watches at a terminal."""
-    thread = thread or new_thread()
-    # A mistake in the settings is told before the web is probed.
-    decoding_of(settings, choose_policy(settings))
-    settings = await settled(with_default_source(settings), thread, listener)
-    wanted = reserve(settings, thread, checked(question))
-    async with open_researcher(settings, listener) as researcher:
-        return await researcher.ask(wanted, thread, listener, stop)
 
 
 def report_of(trajectory: Trajectory) -> Report:

@@ -5,43 +5,24 @@ Four layers, the first that names a value wins: flags, the environment (`RUBRICE
 defaults below. Under them lie `OPENAI_BASE_URL` and `OPENAI_API_KEY`: they fill in a server and
 a key that nothing else names.
 
-What is wrong with a setting, in a sentence that shows no key and no password.
-
-Which model answers: the embedded one, unless a server or a server's model is named.
-
-A key alone never causes a paid call: `OPENAI_API_KEY` lies in many environments for other
-programs, so it counts only when a model that is not an embedded one has been asked for.
-
-A server of tools as the settings name it (Model Context Protocol).
-
-    [mcp_servers.wiki]
-    command = "wiki-mcp"               # or url = "https://wiki.example/mcp"
-    tools = ["search_pages", "page"]   # nothing but these is ever offered or called
-
-A program gets none of this process's environment but PATH, HOME and their like, and what `env`
-says.
+What is wrong with a setting is said in a sentence that shows no key and no password.
 """
 
 import os
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import httpx
 import platformdirs
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     SecretStr,
-    StringConstraints,
     ValidationError,
     field_validator,
-    model_validator,
 )
 from pydantic_settings import (
     BaseSettings,
@@ -52,8 +33,8 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
-from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, DEFAULT_MODEL, known
-from rubricem.agent.weights.checkpoints import is_checkpoint
+from rubricem.agent.mcp.tool_server import ServerName, ToolServer
+from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat
 
@@ -82,50 +63,6 @@ def explained(
     return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
 
 
-ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
-ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
-_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
-class ToolServer(BaseModel):
-    """How one server is reached, and what of it may be used."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-    command: str | None = None
-    """a program that speaks the protocol on its standard input and output"""
-    args: tuple[str, ...] = ()
-    """of the program"""
-    env: dict[str, SecretStr] = {}
-    """variables that the program gets besides PATH, HOME and their like"""
-    url: str | None = None
-    """of a server that speaks streamable HTTP"""
-    headers: dict[str, SecretStr] = {}
-    """sent with each request, such as Authorization"""
-    tools: tuple[ToolName, ...] = Field(min_length=1)
-    """the tools that may be called"""
-    seconds: float = Field(default=30, gt=0, le=600)
-    """for connecting, and for each call"""
-
-    @model_validator(mode="after")
-    def _is_one_kind(self) -> Self:
-        if bool(self.command) == bool(self.url):
-            raise ValueError("name either a command or a url")
-        unfit = {"args", "env"} if self.url else {"headers"}
-        if given := sorted(unfit & self.model_fields_set):
-            raise ValueError(f"{given[0]} does not go with {'url' if self.url else 'command'}")
-        if self.url:
-            _check(self.url)
-        if not all(_HEADER.fullmatch(name) for name in self.headers):
-            raise ValueError("a header has no such name")
-        return self
-
-    def told(self) -> dict[str, object]:
-        """What was said of it, but for a program's arguments, among which may be a key."""
-        said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
-        return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})
-
-
 def refuse_programs(servers: Mapping[str, ToolServer], local: bool) -> None:
     """Raise SettingsError where a file of the working directory names a program to start.
 
@@ -138,15 +75,6 @@ def refuse_programs(servers: Mapping[str, ToolServer], local: bool) -> None:
             "Name programs in the rubricem.toml of your configuration directory, or in "
             "RUBRICEM_MCP_SERVERS.",
         )
-
-
-def _check(address: str) -> None:
-    try:
-        url = httpx.URL(address)
-    except httpx.InvalidURL as cause:
-        raise ValueError(f"the url is no address: {cause}") from cause
-    if url.scheme not in ("http", "https") or not url.host or url.userinfo:
-        raise ValueError("the url must be an address such as http://localhost:8000/mcp")
 
 
 FILE_NAME = "rubricem.toml"
@@ -407,53 +335,3 @@ def _add_openai(values: dict[str, Any], origins: dict[str, str]) -> None:
         unwanted = name == "api_key" and local_server
         if name not in values and not unwanted and os.environ.get(variable, "").strip():
             values[name], origins[name] = os.environ[variable], variable
-
-
-OPENAI_URL = "https://api.openai.com/v1"
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedChoice:
-    """A model in this process: a catalogue name, a GGUF file, a hub name or a checkpoint."""
-
-    model_name: str
-
-
-@dataclass(frozen=True, slots=True)
-class ServerChoice:
-    """A model behind an OpenAI-compatible server; `model` None: the only one it lists."""
-
-    model: str | None
-    base_url: str
-    api_key: str | None = field(default=None, repr=False)
-
-
-PolicyChoice = EmbeddedChoice | ServerChoice
-
-
-def choose_policy(settings: Settings) -> PolicyChoice:
-    """The model that the settings name; raises SettingsError when it needs a key not there."""
-    key = settings.api_key.get_secret_value() if settings.api_key else None
-    if settings.base_url is not None:
-        return ServerChoice(settings.model, settings.base_url, key)
-    if settings.model is None or is_embedded(settings.model):
-        return EmbeddedChoice(settings.model or DEFAULT_MODEL)
-    if key is None:
-        raise SettingsError(
-            f"The model {settings.model!r} is not an embedded one, and no server is named for it.",
-            "Name its server with --base-url, or set OPENAI_API_KEY to ask OpenAI's; "
-            "the embedded models are 1.5b and 0.5b.",
-        )
-    return ServerChoice(settings.model, OPENAI_URL, key)
-
-
-def is_embedded(model: str) -> bool:
-    """Whether the name can only mean weights that run in this process."""
-    return (
-        known(model) is not None
-        or model.lower().endswith(".gguf")
-        or model.startswith(("/", "./", "../", "~"))
-        or _HUB_NAME.fullmatch(model) is not None
-        or is_checkpoint(model)
-    )

@@ -37,11 +37,12 @@ from benchmarks.bank_figures import Runs, figures
 from benchmarks.bank_variants import VARIANTS, Variant
 from benchmarks.embedded import QUESTIONS as FACTS
 from benchmarks.report import emit
-from rubricem.agent.learning.lessons import RunLearner, learn, local_model
+from rubricem.agent.learning.lessons import RunLearner, learn
 from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import open_bank, open_researcher, recaller_of
+from rubricem.agent.research.setup import Setup, open_bank, open_researcher, recaller_of
 from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.setup import setup_of, stores_of
 from rubricem.judge.build import JudgeModel, proposer, stage_judge
 from rubricem.judge.stage import first_rubrics
 from rubricem.memory.errors import JudgeError
@@ -84,7 +85,7 @@ def questions() -> list[tuple[Asked, Asked]]:
 class Study:
     """What is opened once; `settings` name the folder of the variant."""
 
-    settings: Settings
+    setup: Setup
     variant: Variant
     researcher: Researcher
     judge: JudgeModel
@@ -94,13 +95,13 @@ class Study:
     async def run(self, arm: str, asked: Asked) -> Trajectory:
         """The run of one arm, or what an earlier benchmark left of it brought to its end."""
         off = arm.endswith("off")
-        store = RunStore(self.without if off else self.settings.data_dir)
+        store = RunStore(self.without if off else self.setup.stores.data_dir)
         thread = f"{arm}-{asked.number:02}"
         if store.ended(thread):
             return store.load(thread)
         researcher = self.researcher
         researcher.store, researcher.recaller = store, None
-        if not off and (found := recaller_of(self.settings, researcher.policy.context_tokens)):
+        if not off and (found := recaller_of(self.setup, researcher.policy.context_tokens)):
             researcher.recaller = self.variant.shown(found)
         ask = replace(researcher.template, question=asked.question)
         run = await researcher.ask(ask, thread)
@@ -109,13 +110,13 @@ class Study:
 
     async def learn(self, run: Trajectory) -> None:
         """As `ask --memory on` does; a run that was learnt from is not again."""
-        bank = open_bank(self.settings)
-        learner = RunLearner(self.settings, self.researcher.policy, self.judge, bank)
+        bank = open_bank(self.setup.stores)
+        learner = RunLearner(self.setup, self.researcher.policy, self.judge, bank)
         print(f"{run.thread:14} {(await learn(learner, run.thread)).said}", flush=True)
 
     async def judged(self, asked: Asked, runs: Mapping[str, Trajectory]) -> dict[str, Judgement]:
         """Judgements by arm, of all runs of the question as one group."""
-        kept = self.settings.data_dir / "judged" / f"{asked.arms[0]}-{asked.number:02}.json"
+        kept = self.setup.stores.data_dir / "judged" / f"{asked.arms[0]}-{asked.number:02}.json"
         if kept.exists():
             return _JUDGED.validate_json(kept.read_bytes())
         arms = random.Random(asked.number).sample(asked.arms, len(asked.arms))
@@ -174,13 +175,15 @@ async def main(arguments: argparse.Namespace) -> None:
     async with AsyncExitStack() as stack:
         folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = settings_of(arguments, folder.absolute(), variant)
-        researcher = await stack.enter_async_context(open_researcher(settings))
-        shared = local_model(researcher.policy)
-        judge = await stack.enter_async_context(open_judge_model(settings, shared))
+        researcher = await stack.enter_async_context(open_researcher(setup_of(settings)))
+        opening = open_judge_model(setup_of(settings).model, researcher.policy.reader)
+        judge = await stack.enter_async_context(opening)
         own = settings.model_copy(update={"data_dir": settings.data_dir / arguments.variant})
-        study = Study(own, variant, researcher, judge, settings.data_dir / "off")
+        study = Study(setup_of(own), variant, researcher, judge, settings.data_dir / "off")
         found = await through(study, pairs)
-        values, rows = figures(found, await open_bank(own).items(every=True), variant.lessons)
+        values, rows = figures(
+            found, await open_bank(stores_of(own)).items(every=True), variant.lessons
+        )
     out = arguments.out or (RESULTS / "bank_effect.json" if arguments.full else None)
     if out:
         out.write_text(json.dumps({"values": values, "rows": rows}, indent=1) + "\n")

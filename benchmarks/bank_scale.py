@@ -38,7 +38,7 @@ from benchmarks.bank_texts import (
     recall_at,
 )
 from benchmarks.report import Value, emit
-from rubricem.agent.research.setup import embedder_in
+from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.settings import load_settings
 from rubricem.memory.bank import NEAREST, RubricBank
 from rubricem.memory.schema import Reflection

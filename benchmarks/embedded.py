@@ -26,7 +26,8 @@ from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import ForcedDecoder, Slot
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.research.words import content_words
-from rubricem.agent.settings import choose_policy, load_settings
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import setup_of
 from rubricem.memory.interfaces import Completion, Sampling
 from rubricem.memory.schema import Author, Segment, Status
 
@@ -61,7 +62,7 @@ async def measure(model: str, questions: list[dict[str, str]]) -> list[dict[str,
     """One row for each question: seconds, facts with and without search, cites, slots."""
     settings = load_settings({"model": model})
     rows = []
-    async with open_researcher(settings) as researcher:
+    async with open_researcher(setup_of(settings)) as researcher:
         for question in questions:
             slots = Slots()
             researcher.decoder = ForcedDecoder(on_slot=slots.note)
@@ -143,7 +144,7 @@ async def main(arguments: argparse.Namespace) -> None:
     values: dict[str, Any] = {"n": len(asked)}
     rows = {}
     for model in arguments.model or ["1.5b", "0.5b"]:
-        choose_policy(load_settings({"model": model}))
+        setup_of(load_settings({"model": model}))
         rows[model] = await measure(model, asked)
         values |= summary(model, rows[model])
         if arguments.out:

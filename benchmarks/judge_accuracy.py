@@ -18,6 +18,7 @@ from typing import get_args
 from benchmarks.report import Value, emit
 from rubricem.agent.cli.judge import judged_report
 from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.setup import model_of
 from rubricem.judge.evaluation.report import PairReport, pair_shares
 from rubricem.judge.evaluation.run import ComparerKind
 
@@ -40,7 +41,8 @@ async def measure(
     settings: Settings, kind: ComparerKind, limit: int | None, keep: Path | None
 ) -> PairReport:
     out = keep / f"{kind}.jsonl" if keep else None
-    report = await judged_report(settings, DATA, kind, "both", limit, out, _told)
+    choice, seed = model_of(settings), settings.seed
+    report = await judged_report(choice, DATA, kind, "both", limit, seed, out, _told)
     assert isinstance(report, PairReport)
     return report
 

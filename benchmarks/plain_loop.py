@@ -34,6 +34,7 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.research.scaffold import neutralise
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import setup_of
 from rubricem.agent.verify.rules import lexical_finding
 from rubricem.agent.verify.verifier import pairs_of
 from rubricem.memory.interfaces import Sampling
@@ -174,7 +175,7 @@ async def main(arguments: argparse.Namespace) -> None:
             "model": arguments.model, "base_url": arguments.base_url, "source": ("python",),
             "memory": "off", "verify": "off", "data_dir": folder,
         })  # fmt: skip
-        async with open_researcher(settings) as researcher:
+        async with open_researcher(setup_of(settings)) as researcher:
             ways: dict[str, Decoder] = {"staged": researcher.decoder, "plain": PlainDecoder()}
             rows = await measure(researcher, ways, asked)
     values: dict[str, Value] = {"n": len(asked)}

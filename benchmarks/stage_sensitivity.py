@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Value, emit
-from rubricem.agent.learning.scoring import open_judge
+from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import model_of
+from rubricem.judge.build import stage_judge
 from rubricem.judge.evaluation.damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
 from rubricem.judge.evaluation.measures import share
 from rubricem.judge.stage import StageJudge
@@ -142,7 +144,8 @@ async def main(arguments: argparse.Namespace) -> None:
     rows = rows if arguments.full else rows[:QUICK]
     settings = load_settings({"model": arguments.model, "base_url": arguments.base_url})
     found: dict[str, Found] = {}
-    async with open_judge(settings) as judge:
+    async with open_judge_model(model_of(settings)) as model:
+        judge = stage_judge(model)
         found["given"] = await measure(judge, rows, given=True)
         if arguments.full:
             found["proposed"] = await measure(judge, rows, given=False)

@@ -63,6 +63,7 @@ async def ask(address: str, folder: Path) -> None:
     from rubricem.agent.research.events import Event, TextWritten
     from rubricem.agent.research.setup import open_researcher
     from rubricem.agent.settings import load_settings
+    from rubricem.agent.setup import setup_of
 
     flags = {"base_url": address, "source": (str(folder),), "data_dir": folder / ".data"}
     settings = load_settings(flags)
@@ -76,7 +77,7 @@ async def ask(address: str, folder: Path) -> None:
             os._exit(0)
 
     with live_view("Which rule?", quiet=True) as shown:
-        async with open_researcher(settings, tell) as researcher:
+        async with open_researcher(setup_of(settings), tell) as researcher:
             ready = time.time()
             wanted = replace(researcher.template, question="Which rule?")
             await researcher.ask(wanted, listener=tell)

@@ -15,16 +15,14 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.intervals import wilson
 from benchmarks.report import Value, emit
-from rubricem.agent.research.events import ignore
-from rubricem.agent.research.setup import load_embedded
-from rubricem.agent.settings import EmbeddedChoice, load_settings
+from rubricem.agent.models.opening import EmbeddedChoice
+from rubricem.agent.settings import load_settings
 from rubricem.agent.verify.rules import Pair, fault, lexical_finding
 from rubricem.agent.verify.verifier import ChoiceChecker, finding_at
 from rubricem.memory.schema import CitationSupport, Source
@@ -88,8 +86,7 @@ async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
     """As the verify stage asks an embedded model; the model is asked of every pair."""
     settings = load_settings({"model": model})
     judged = []
-    opened = await load_embedded(settings, EmbeddedChoice(model), ignore)
-    async with aclosing(opened):
+    async with EmbeddedChoice(model, settings.weights_dir).open_tokens() as opened:
         checker = ChoiceChecker(opened)
         for case in cases:
             probability, _ = await checker.probability(case.pair)

@@ -9,7 +9,7 @@ not fail for good. A kept reply costs nothing, and its usage says so.
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal
 
 from rubricem.judge.checklist import (
     ChatChecklistMaker,
@@ -43,21 +43,14 @@ from rubricem.judge.stage_readers import ChatProposer, ChatScorer, ChoiceScorer,
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.interfaces import (
     ChatModel,
-    ChoiceReader,
     Completion,
+    LocalModel,
     Message,
     OnText,
     Sampling,
     StopPredicate,
-    TokenPolicy,
 )
 from rubricem.memory.runs import ReplyStore
-
-
-@runtime_checkable
-class LocalModel(ChoiceReader, TokenPolicy, Protocol):
-    """A model in this process: it weighs options, and it continues tokens."""
-
 
 JudgeModel = ChatModel | LocalModel
 Kind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]

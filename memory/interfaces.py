@@ -7,7 +7,7 @@ used as the policy is adapted, and its segments are marked `retokenised`.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,11 @@ class ChoiceReader(Protocol):
         Options differ in their first token. Raises PolicyError when they have no probability.
         """
         ...
+
+
+@runtime_checkable
+class LocalModel(ChoiceReader, TokenPolicy, Protocol):
+    """A model in this process: it weighs options, and it continues tokens."""
 
 
 class ChatModel(Protocol):

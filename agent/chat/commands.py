@@ -22,8 +22,8 @@ from rubricem.agent.reports.report import facts, recalled_lines, whereabouts
 from rubricem.agent.research.graph import as_text, plan_of
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.scaffold import parse
-from rubricem.agent.research.setup import budgets_of
 from rubricem.agent.research.threads import Conversation
+from rubricem.agent.setup import budgets_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Source, Status, Trajectory
 from rubricem.memory.text import one_line, printable, storable
@@ -163,28 +163,20 @@ async def rate(talk: Talk, argument: str, interrupts: Interrupts) -> None:
 
 async def judge(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     """Have the stages of the latest run scored, as `rubricem judge score` does."""
-    from rubricem.agent.learning.lessons import local_model
-    from rubricem.agent.learning.scoring import (
-        check_scored,
-        find_run,
-        judged_groups,
-        open_group_judge,
-        tell_bank,
-    )
+    from rubricem.agent.learning.scoring import find_run, open_group_judge, score
     from rubricem.agent.reports.display import print_judgement
     from rubricem.agent.research.setup import open_bank
+    from rubricem.agent.setup import model_of, stores_of
     from rubricem.judge.build import Wanted
 
     trajectory, _ = talk.answer()
     settings = talk.conversing.settings
-    found = find_run(trajectory.thread, settings.data_dir)
+    choice, stores = model_of(settings), stores_of(settings)
+    found = find_run(trajectory.thread, stores.data_dir)
+    shared, replies = talk.conversing.researcher.policy.reader, stores.data_dir / "replies"
     with talk.terminal.waiting("judging"):
-        shared = local_model(talk.conversing.researcher.policy)
-        async with open_group_judge(settings, Wanted(), shared=shared) as judging:
-            judged = await judged_groups(judging, found, settings.data_dir)
-    check_scored(judged)
-    found.save(judged[0].judgements)
-    await tell_bank(open_bank(settings), found, judged)
+        async with open_group_judge(choice, Wanted(), replies, shared=shared) as judging:
+            judged = await score(judging, found, stores, open_bank(stores))
     print_judgement(trajectory, judged[0].judgements[0], talk.terminal.console)
 
 
@@ -234,8 +226,9 @@ CHAT_BUDGETS = {
 async def bank(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     """Show what earlier runs taught: what the latest answer was given, or what is near to words."""
     from rubricem.agent.research.setup import open_bank
+    from rubricem.agent.setup import stores_of
 
-    held = open_bank(talk.conversing.settings, talk.terminal.hear)
+    held = open_bank(stores_of(talk.conversing.settings), talk.terminal.hear)
     if argument:
         with talk.terminal.waiting("looking it up"):
             matches = await held.search(storable(argument), FOUND)

@@ -19,9 +19,9 @@ from rubricem.agent.cli.options import counted
 from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE, Interrupts
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.research.question import Budgets
-from rubricem.agent.research.setup import budgets_of, with_default_source
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import budgets_of, setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.text import one_line
@@ -162,7 +162,7 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
     terminal = Terminal(quiet=quiet)
     async with AsyncExitStack() as stack:
         with terminal.waiting("opening"):
-            opening = open_researcher(settings, terminal.hear)
+            opening = open_researcher(setup_of(settings), terminal.hear)
             researcher = await stack.enter_async_context(opening)
             if settings.checkpoints:
                 saver = open_saver(settings.checkpoints.get_secret_value())

@@ -26,9 +26,9 @@ from rubricem.agent.reports.display import live_view
 from rubricem.agent.research.events import Event, Listener, PersonAsked, SourceProgress, ignore
 from rubricem.agent.research.question import Ask, Person
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread, request_of
-from rubricem.agent.research.setup import budgets_of, template_of
 from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.setup import budgets_of, setup_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
 from rubricem.memory.text import one_line, printable
@@ -68,13 +68,9 @@ class Conversing:
 
     async def ask(self, question: str, watch: ChatWatch) -> Trajectory:
         """Ask the next question of the thread."""
+        setup = setup_of(self.settings)
         run = new_thread()
-        ask = replace(
-            template_of(self.settings),
-            question=question,
-            budgets=budgets_of(self.settings),
-            earlier=self.runs,
-        )
+        ask = replace(setup.template, question=question, budgets=setup.budgets, earlier=self.runs)
         await asyncio.to_thread(self._write_down, run, request_of(ask, self.researcher.choices))
         return await self._run(run, ask, watch)
 

@@ -12,9 +12,8 @@ how a run that ran out of one goes on.
 
 import asyncio
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -30,81 +29,44 @@ from rubricem.agent.cli.options import (
     VERIFY,
     budgets,
 )
-from rubricem.agent.cli.terminal import Interrupts
-from rubricem.agent.research.events import Event, Listener
-from rubricem.agent.research.question import Ask, checked
+from rubricem.agent.cli.terminal import Interrupts, person_here
+from rubricem.agent.research.question import checked
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status, Trajectory
 
+if TYPE_CHECKING:
+    from rubricem.agent.research.setup import Setup
 
-async def answered(
-    settings: Settings, question: str, thread: str | None, quiet: bool, best_of: int = 1
+
+async def _answer(
+    setup: "Setup", question: str, thread: str, quiet: bool, best_of: int = 1
 ) -> Trajectory:
     """Answer it; ^C once gives what there is, twice raises CancelledError.
 
     `best_of`: it is run so often, and a judge picks one; ^C then ends the run it is at.
     """
-    from rubricem.agent.research.researcher import new_thread
-
-    thread = thread or new_thread()
-    interrupts = Interrupts(lambda line: click.echo(line, err=True))
-    with interrupts.caught():
-        try:
-            return await _answered(settings, question, thread, quiet, interrupts, best_of)
-        except asyncio.CancelledError:
-            click.echo(f"\nStopped. Go on with: rubricem ask --resume {thread}", err=True)
-            raise
-
-
-async def _answered(
-    settings: Settings,
-    question: str,
-    thread: str,
-    quiet: bool,
-    interrupts: Interrupts,
-    best_of: int,
-) -> Trajectory:
     from rubricem.agent.reports.display import live_view
-    from rubricem.agent.research.setup import decoding_of, reserve, settled, with_default_source
-    from rubricem.agent.settings import choose_policy
+    from rubricem.agent.research.setup import answer
 
-    told: list[Event] = []
-    # A mistake in the flags is told before the web is probed.
-    decoding_of(settings, choose_policy(settings))
-    settings = await settled(with_default_source(settings), thread, told.append)
-    wanted = reserve(settings, thread, question) if best_of == 1 else None
-    with live_view(question, quiet=quiet) as listener:
-        for event in told:
-            listener(event)
-        if wanted is None:
-            from rubricem.agent.research.best_of import ask_best
+    interrupts = Interrupts(lambda line: click.echo(line, err=True))
+    person = None
+    if setup.template.approve_plan or setup.template.clarify:
+        person, said = person_here(interrupts)
+        if said:
+            click.echo(said, err=True)
+    try:
+        with interrupts.caught(), live_view(question, quiet=quiet) as listener:
+            if best_of > 1:
+                from rubricem.agent.learning.best_of import ask_best
 
-            return await ask_best(settings, question, thread, best_of, listener)
-        return await _researched(settings, wanted, thread, listener, interrupts)
-
-
-async def _researched(
-    settings: Settings, wanted: Ask, thread: str, listener: Listener, interrupts: Interrupts
-) -> Trajectory:
-    from rubricem.agent.research.setup import open_researcher
-
-    async with AsyncExitStack() as stack:
-        researcher = await stack.enter_async_context(open_researcher(settings, listener))
-        if wanted.approve_plan or wanted.clarify:
-            from rubricem.agent.cli.terminal import person_here
-
-            researcher.person, said = person_here(interrupts)
-            if said:
-                click.echo(said, err=True)
-        if settings.checkpoints:
-            from rubricem.agent.research.setup import open_saver
-
-            saver = open_saver(settings.checkpoints.get_secret_value())
-            researcher.saver = await stack.enter_async_context(saver)
-        with interrupts.running() as stop:
-            return await researcher.ask(wanted, thread, listener, stop)
+                return await ask_best(setup, question, thread, best_of, listener)
+            running = interrupts.running()
+            return await answer(setup, question, thread, listener, running, person)
+    except asyncio.CancelledError:
+        click.echo(f"\nStopped. Go on with: rubricem ask --resume {thread}", err=True)
+        raise
 
 
 LATEST = "-"
@@ -118,7 +80,7 @@ _OVER = (Status.FINISHED, Status.NO_EVIDENCE)
 
 def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Settings, str]:
     """The thread, the settings and the question of an earlier run."""
-    from rubricem.agent.research.setup import choices_of
+    from rubricem.agent.setup import choices_of
 
     store = RunStore(load_settings(flags).data_dir)
     thread = latest(store) if thread == LATEST else thread
@@ -212,6 +174,9 @@ def ask(
     **flags: Any,
 ) -> None:
     """Answer a research question with checked citations."""
+    from rubricem.agent.research.researcher import new_thread
+    from rubricem.agent.setup import setup_of, with_default_source
+
     thread, resume = flags.pop("thread"), flags.pop("resume")
     if out is not None:
         from rubricem.agent.reports.page import check_report_path
@@ -226,18 +191,18 @@ def ask(
     if resume:
         thread, settings, asked = resumed(resume, asked, flags)
     else:
-        settings = load_settings(flags)
+        thread, settings = thread or new_thread(), load_settings(flags)
+    asked, quiet = checked(asked), quiet or as_json
+    setup = setup_of(with_default_source(settings))
     try:
-        trajectory = asyncio.run(
-            answered(settings, checked(asked), thread, quiet or as_json, best_of)
-        )
+        trajectory = asyncio.run(_answer(setup, asked, thread, quiet, best_of))
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
     _deliver(trajectory, out, as_json)
-    if settings.memory == "on":
+    if setup.memory == "on":
         from rubricem.agent.cli.learn import learn_after
 
-        learn_after(settings, trajectory, quiet=quiet or as_json)
+        learn_after(setup, trajectory, quiet=quiet)
     _tell_end(trajectory)
 
 

@@ -23,6 +23,7 @@ from rubricem.agent.cli.terminal import Interrupts, confirmed, edited_in_place
 from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import NEVER, BankItem, Reflection, Released, Stage
@@ -49,7 +50,7 @@ def open_to_embed(doing: str) -> Iterator[RubricBank]:
             if status:
                 status.update(f"{doing}: {texts:,} embedded")
 
-        yield open_bank(load_settings(), heard, counted)
+        yield open_bank(stores_of(load_settings()), heard, counted)
 
 
 async def find_one(bank: RubricBank, prefix: str) -> BankItem:

@@ -37,6 +37,7 @@ from rubricem.agent.cli.terminal import confirmed
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically
@@ -47,7 +48,7 @@ from rubricem.memory.screening.orders import orders
 
 def open_own() -> RubricBank:
     """The bank of the data directory, for what needs no embedder."""
-    return open_bank(load_settings())
+    return open_bank(stores_of(load_settings()))
 
 
 def state(item: BankItem) -> str:

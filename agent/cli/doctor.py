@@ -26,17 +26,11 @@ import httpx
 from pydantic import SecretStr
 
 from rubricem.agent.cli.options import AS_JSON, counted
-from rubricem.agent.research.setup import web_answers, with_default_source
-from rubricem.agent.settings import (
-    EmbeddedChoice,
-    PolicyChoice,
-    ServerChoice,
-    Settings,
-    ToolServer,
-    choose_policy,
-    load_settings,
-    unknown_variables,
-)
+from rubricem.agent.mcp.tool_server import ToolServer
+from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
+from rubricem.agent.research.setup import web_answers
+from rubricem.agent.settings import Settings, load_settings, unknown_variables
+from rubricem.agent.setup import model_of, with_default_source
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,
@@ -154,7 +148,7 @@ async def run_checks(settings: Settings) -> list[Check]:
     """Everything that `ask` would need under these settings, in the order it would need it."""
     checks = [check_python(), *check_variables(), check_data_dir(settings.data_dir)]
     try:
-        choice = choose_policy(settings)
+        choice = model_of(settings)
     except RubricemError as error:
         checks.append(fault_of("policy", error))
     else:

@@ -10,14 +10,16 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import click
 
 from rubricem.agent.cli.options import BASE_URL, EXISTING, FILE, ONLY_JSON, model_flag
 from rubricem.agent.cli.rubrics import rubrics
 from rubricem.agent.learning.scoring import Judgeable, chain_of, find_run, open_judge_model
-from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy, load_settings
+from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import model_of
 from rubricem.judge.build import item_checker
 from rubricem.judge.checklist import ItemChecker
 from rubricem.judge.evaluation.data import (
@@ -49,9 +51,6 @@ from rubricem.judge.evaluation.run import (
 )
 from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.errors import JudgeError, SettingsError
-
-if TYPE_CHECKING:
-    from rubricem.judge.build import Wanted
 
 Kind = Literal["stage", "relative", "pairwise", "checklist"]
 JUDGE = model_flag("1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
@@ -99,7 +98,10 @@ def evaluate(
         report = recorded_report(data, recorded)
     elif kind is not None:
         settings = load_settings(flags)
-        report = asyncio.run(judged_report(settings, data, kind, orders, limit, out, _counted))
+        asked = judged_report(
+            model_of(settings), data, kind, orders, limit, settings.seed, out, _counted
+        )
+        report = asyncio.run(asked)
     else:
         raise SettingsError("No judge is named.", "Add --judge pairwise, or --recorded FILE.")
     _show(report, plot, as_json)
@@ -193,21 +195,24 @@ def score(
     in the data directory, and there in replies/ what a model replied: scoring the same again
     costs nothing.
     """
-    from rubricem.agent.learning.scoring import check_scored, tell_bank
+    from rubricem.agent.learning import scoring
+    from rubricem.agent.research.setup import open_bank
+    from rubricem.agent.setup import stores_of
     from rubricem.judge.build import Wanted
 
     settings = load_settings(flags)
     found = find_run(run, settings.data_dir)
     standards = kept_standards(rubric, settings.data_dir) if rubric else ""
     wanted = Wanted(kind, standards, both_orders, repeat, graded, flip, settings.seed)
-    judged = asyncio.run(_judged(settings, found, wanted, keep_replies=not no_cache, gate=gated))
-    check_scored(judged)
-    path = found.save([judgement for group in judged for judgement in group.judgements])
-    if kind == "stage":
-        from rubricem.agent.research.setup import open_bank
+    choice, stores = model_of(settings), stores_of(settings)
+    replies = None if no_cache else stores.data_dir / "replies"
 
-        asyncio.run(tell_bank(open_bank(settings), found, judged))
-    _show_judgement(found, judged, str(path), as_json)
+    async def judge_it() -> list[GroupJudgement]:
+        bank = open_bank(stores) if kind == "stage" else None
+        async with scoring.open_group_judge(choice, wanted, replies, gate=gated) as judge:
+            return await scoring.score(judge, found, stores, bank)
+
+    _show_judgement(found, asyncio.run(judge_it()), str(found.file), as_json)
 
 
 def kept_standards(path: Path, data_dir: Path) -> str:
@@ -225,15 +230,6 @@ def kept_standards(path: Path, data_dir: Path) -> str:
         raise SettingsError(f"{path} is empty.", "Write down what attempts are held to.")
     write_atomically(data_dir / "standards" / f"{version_of(text)}.md", text)
     return text
-
-
-async def _judged(
-    settings: Settings, found: Judgeable, wanted: "Wanted", *, keep_replies: bool, gate: bool
-) -> list[GroupJudgement]:
-    from rubricem.agent.learning.scoring import judged_groups, open_group_judge
-
-    async with open_group_judge(settings, wanted, keep_replies=keep_replies, gate=gate) as judge:
-        return await judged_groups(judge, found, settings.data_dir)
 
 
 def _show_judgement(
@@ -272,11 +268,12 @@ def recorded_report(data: Path, recorded: Path) -> Report:
 
 
 async def judged_report(
-    settings: Settings,
+    choice: PolicyChoice,
     data: Path,
     kind: ComparerKind,
     orders: Orders = "both",
     limit: int | None = None,
+    seed: int = 0,
     out: Path | None = None,
     told: Told = lambda done, total: None,
 ) -> Report:
@@ -290,40 +287,42 @@ async def judged_report(
             f"{data} holds single answers with criteria, and the {kind} judge compares answers.",
             "Name data with pairs of answers, or use --judge checklist.",
         )
-    async with open_judge_model(settings) as model:
+    async with open_judge_model(choice) as model:
         if not held.pairs:
-            return await _check(settings, data, held, item_checker(model), limit, out, told)
-        comparer = comparer_of(kind, model, chain_of(settings))
+            checker, at_once = item_checker(model), choice.at_once
+            return await _check(checker, at_once, data, held, limit, seed, out, told)
+        comparer = comparer_of(kind, model, chain_of(choice))
         kept = VerdictFile(out, f"{kind}, {comparer.name}")
-        chosen = sample(held.pairs, limit, settings.seed)
+        chosen = sample(held.pairs, limit, seed)
         done = [c for c in kept.comparisons(held.pairs) if c.pair in {p.id for p in chosen}]
-        tasks = tasks_of(chosen, orders, settings.seed, done)
+        tasks = tasks_of(chosen, orders, seed, done)
         count = _CountedCalls(kept, told, len(done), len(done) + len(tasks))
-        new = await compare_all(comparer, tasks, _at_once(settings), lambda c: count.add([c]))
+        new = await compare_all(comparer, tasks, choice.at_once, lambda c: count.add([c]))
     comparisons = [*done, *new]
     _check_any([c.winner is not None for c in comparisons], [c.reason for c in comparisons])
     return pair_report(data.name, kept.judge, chosen, comparisons)
 
 
 async def _check(
-    settings: Settings,
+    checker: ItemChecker,
+    at_once: int,
     data: Path,
     held: LabelledData,
-    checker: ItemChecker,
     limit: int | None,
+    seed: int,
     out: Path | None,
     told: Told,
 ) -> Report:
     """Likewise for answers whose criteria are marked one by one."""
     kept = VerdictFile(out, f"checklist, {checker.name}")
-    chosen = sample(held.checkable, limit, settings.seed)
+    chosen = sample(held.checkable, limit, seed)
     names = {name for one in chosen for name, _ in items_of(one)}
     done = [mark for mark in kept.marks(_mark_names(held)) if mark.item in names]
     known = {mark.item for mark in done}
     tasks = [one for one in chosen if any(name not in known for name, _ in items_of(one))]
     total = sum(len(list(items_of(one))) for one in tasks)
     count = _CountedCalls(kept, told, len(done), len(done) + total)
-    marks = [*done, *await mark_all(checker, tasks, _at_once(settings), count.add)]
+    marks = [*done, *await mark_all(checker, tasks, at_once, count.add)]
     _check_any([mark.met is not None for mark in marks], [mark.reason for mark in marks])
     return _marked_report(data, kept.judge, held, list({m.item: m for m in marks}.values()))
 
@@ -359,9 +358,3 @@ def _mark_names(held: LabelledData) -> list[str]:
 def _check_any(had: Sequence[bool], reasons: Sequence[str]) -> None:
     if had and not any(had):
         raise JudgeError(f"No verdict could be had. {reasons[-1]}")
-
-
-def _at_once(settings: Settings) -> int:
-    """A server takes as many as the settings allow, the embedded model one for each slot."""
-    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    return settings.slots if embedded else settings.concurrency

@@ -19,7 +19,7 @@ import click
 
 from rubricem.agent.cli.options import BASE_URL, ONLY_JSON, model_flag
 from rubricem.agent.learning.lessons import enter, queued
-from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy, load_settings
+from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import BEST, RunStore
 from rubricem.memory.schema import Trajectory
@@ -27,6 +27,7 @@ from rubricem.memory.schema import Trajectory
 if TYPE_CHECKING:
     from rubricem.agent.learning.lessons import Lesson
     from rubricem.agent.research.events import Event
+    from rubricem.agent.research.setup import Setup
 
 
 @click.command()
@@ -146,6 +147,7 @@ def learn_all(
 ) -> list["Lesson"]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
     from rubricem.agent.learning.lessons import models_of
+    from rubricem.agent.setup import setup_of
 
     given = {name: value for name, value in flags.items() if value is not None}
     groups: dict[tuple[str, str], list[str]] = {}
@@ -154,17 +156,17 @@ def learn_all(
     lessons = []
     for (model, base_url), group in groups.items():
         named = given or {"model": model, "base_url": base_url}
-        lessons += learn_with(load_settings(named), group, tell)
+        lessons += learn_with(setup_of(load_settings(named)), group, tell)
     return lessons
 
 
-def learn_with(settings: Settings, threads: Sequence[str], tell: Tell) -> list["Lesson"]:
+def learn_with(setup: "Setup", threads: Sequence[str], tell: Tell) -> list["Lesson"]:
     """The same for runs of one model."""
     from rubricem.agent.cli.terminal import Interrupts
 
     async def run() -> "list[Lesson]":
         with Interrupts(tell.aside).caught():
-            return await _learn_group(settings, threads, tell)
+            return await _learn_group(setup, threads, tell)
 
     try:
         return asyncio.run(run())
@@ -172,14 +174,14 @@ def learn_with(settings: Settings, threads: Sequence[str], tell: Tell) -> list["
         raise KeyboardInterrupt from None
 
 
-async def _learn_group(settings: Settings, threads: Sequence[str], tell: Tell) -> list["Lesson"]:
+async def _learn_group(setup: "Setup", threads: Sequence[str], tell: Tell) -> list["Lesson"]:
     """The model is opened once; where it cannot be, all of the runs wait."""
     from rubricem.agent.learning.lessons import failed, open_learner
     from rubricem.agent.learning.lessons import learn as learn_one
 
     lessons: list[Lesson] = []
     try:
-        async with open_learner(settings, tell.event) as learner:
+        async with open_learner(setup, tell.event) as learner:
             for thread in threads:
                 lessons.append(await learn_one(learner, thread))
                 tell.lesson(lessons[-1])
@@ -190,17 +192,17 @@ async def _learn_group(settings: Settings, threads: Sequence[str], tell: Tell) -
     return lessons
 
 
-def learn_after(settings: Settings, trajectory: Trajectory, *, quiet: bool) -> None:
+def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
     """Learn from a run that has just been shown, or say how."""
     tell = Tell(quiet=quiet, beside=True)
-    store = RunStore(settings.data_dir)
+    store = RunStore(setup.stores.data_dir)
     try:
         if why := enter(store, trajectory):
             tell.aside(why)
-        elif isinstance(choose_policy(settings), EmbeddedChoice):
+        elif setup.model.embedded:
             _offer(store, tell)
         else:
-            learn_with(settings, [trajectory.thread], tell)
+            learn_with(setup, [trajectory.thread], tell)
     except RubricemError as error:
         tell.aside(f"nothing was learnt from this run: {error}")
     except KeyboardInterrupt:

@@ -6,6 +6,7 @@ are kept for good, before any run of the question is judged.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,15 +51,19 @@ def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> Non
 
 async def _made(settings: Settings, question: str, searching: bool) -> "FirstRubrics":
     from rubricem.agent.learning.scoring import open_judge_model
-    from rubricem.agent.research.events import ignore
     from rubricem.agent.research.setup import open_sources
+    from rubricem.agent.setup import setup_of
     from rubricem.judge.build import proposer
     from rubricem.judge.stage import first_rubrics
 
     store = BufferStore(settings.data_dir / "buffers")
     buffer = await asyncio.to_thread(store.load, question)
-    search = await open_sources(settings, ignore) if searching else None
-    async with open_judge_model(settings) as model:
+    setup = await asyncio.to_thread(setup_of, settings)
+    async with AsyncExitStack() as stack:
+        search = None
+        if searching:
+            search = await stack.enter_async_context(open_sources(setup.sources, setup.stores))
+        model = await stack.enter_async_context(open_judge_model(setup.model))
         made = await first_rubrics(buffer, proposer(model), search)
     await asyncio.to_thread(store.save, made.buffer)
     return made
@@ -93,12 +98,13 @@ async def _made_rubrics(
 ) -> tuple[RubricBuffer, RubricBuffer]:
     """The question's rubrics as they were, and as they are now saved."""
     from rubricem.agent.learning.scoring import open_judge_model
+    from rubricem.agent.setup import model_of
     from rubricem.judge.build import checklist_maker
     from rubricem.judge.checklist import with_items
 
     store = BufferStore(settings.data_dir / "buffers")
     before = await asyncio.to_thread(store.load, question)
-    async with open_judge_model(settings) as model:
+    async with open_judge_model(model_of(settings)) as model:
         made = await checklist_maker(model).make(question, answer)
     source = "the question and an answer" if answer else "the question"
     after = with_items(before, made.items, f"a checklist from {source}")

@@ -79,6 +79,7 @@ def mcp(http: bool, port: int, **flags: Any) -> None:
         )
     from rubricem.agent.mcp.server import HOST, run
     from rubricem.agent.serve.security import bind
+    from rubricem.agent.setup import setup_of, with_default_source
 
-    settings = load_settings(flags)
-    run(settings, bind(HOST, port) if http else None)
+    setup = setup_of(with_default_source(load_settings(flags)))
+    run(setup, bind(HOST, port) if http else None)

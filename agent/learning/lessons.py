@@ -31,7 +31,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -42,18 +42,15 @@ from rubricem.agent.learning.reflect import CANDIDATES, accepted, mark_best, wri
 from rubricem.agent.learning.scoring import find_run, open_judge_model
 from rubricem.agent.models.policy import (
     JournaledCalls,
-    JournaledChat,
     JournaledPolicy,
-    JournaledReader,
     Policy,
-    TokenWriter,
+    journaled,
 )
 from rubricem.agent.research.events import Listener, SourceProgress, ignore
 from rubricem.agent.research.recall import note_scores
-from rubricem.agent.research.setup import open_bank, open_policy
+from rubricem.agent.research.setup import Setup, open_bank, telling
 from rubricem.agent.research.threads import Background, background_in, in_thread, standalone
-from rubricem.agent.settings import Settings, choose_policy
-from rubricem.judge.build import JudgeModel, LocalModel, reflection_judge, stage_judge
+from rubricem.judge.build import JudgeModel, reflection_judge, stage_judge
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import JudgeError, RubricemError, StoreError
 from rubricem.memory.journal import Journal
@@ -274,37 +271,33 @@ THREADLESS = "nothing of its thread is left, without which its question means no
 class RunLearner:
     """What is opened once to learn from many runs."""
 
-    settings: Settings
+    setup: Setup
     policy: Policy
     model: JudgeModel
     bank: RubricBank
     tell: Listener = ignore
 
     @property
-    def local(self) -> bool:
-        """The policy runs in this process, and judges too."""
-        return local_model(self.policy) is not None
+    def data_dir(self) -> Path:
+        return self.setup.stores.data_dir
 
 
 @asynccontextmanager
-async def open_learner(settings: Settings, tell: Listener = ignore) -> AsyncIterator[RunLearner]:
-    """The policy and the judge that the settings name; their models are freed at the end."""
-    async with (
-        open_policy(settings, choose_policy(settings), tell) as policy,
-        open_judge_model(settings, local_model(policy), tell) as model,
-    ):
-        yield RunLearner(settings, policy, model, open_bank(settings, tell), tell)
-
-
-def local_model(policy: Policy) -> LocalModel | None:
-    """The policy's own model where it runs in this process; it judges, too."""
-    held = policy.model if isinstance(policy, TokenWriter) else None
-    return held if isinstance(held, LocalModel) else None
+async def open_learner(
+    setup: Setup, tell: Listener = ignore, policy: Policy | None = None
+) -> AsyncIterator[RunLearner]:
+    """The policy, unless one is open already, and the judge; what was opened is freed then."""
+    async with AsyncExitStack() as stack:
+        if policy is None:
+            policy = await stack.enter_async_context(setup.model.open_policy(telling(tell)))
+        opening = open_judge_model(setup.model, policy.reader, tell)
+        model = await stack.enter_async_context(opening)
+        yield RunLearner(setup, policy, model, open_bank(setup.stores, tell), tell)
 
 
 async def learn(learner: RunLearner, thread: str) -> Lesson:
     """Judge, reflect and keep. What fails is said in the lesson, and the run stays queued."""
-    store = RunStore(learner.settings.data_dir)
+    store = RunStore(learner.data_dir)
     try:
         trajectory = await asyncio.to_thread(store.load, thread)
         if trajectory.status is Status.FAILED:
@@ -397,11 +390,11 @@ class _LearningWork:
 
     async def _judgement(self, *, again: bool) -> Judgement:
         """The run's judgement; it and the question's rubrics are saved."""
-        settings = self.learner.settings
-        found = await asyncio.to_thread(find_run, str(self.folder), settings.data_dir)
+        data_dir = self.learner.data_dir
+        found = await asyncio.to_thread(find_run, str(self.folder), data_dir)
         if again and (before := await asyncio.to_thread(found.judgement)):
             return before
-        store = BufferStore(settings.data_dir / "buffers")
+        store = BufferStore(data_dir / "buffers")
         with self._step("stages", "judging this run"):
             buffer = await asyncio.to_thread(store.load, found.groups[0].question)
             judged = await stage_judge(self._model()).judge(found.groups[0], buffer)
@@ -424,31 +417,31 @@ class _LearningWork:
 
     async def _write(self) -> list[ReflectionCandidate]:
         self.learner.tell(SourceProgress("reflecting on this run"))
-        count = EMBEDDED_CANDIDATES if self.learner.local else CANDIDATES
+        count = EMBEDDED_CANDIDATES if self.learner.policy.reader else CANDIDATES
         policy = JournaledPolicy(self.learner.policy, self.calls)
         with self.calls.scope("reflections"):
             written = await write_candidates(
-                policy, self.trajectory, count, self.learner.settings.seed
+                policy, self.trajectory, count, self.learner.setup.template.seed
             )
         return [each.model_copy(update={"question": self.question}) for each in written]
 
     async def _scored(
         self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
     ) -> list[ReflectionCandidate]:
-        settings, judge = self.learner.settings, reflection_judge(self._model())
+        setup, judge = self.learner.setup, reflection_judge(self._model())
         self.ratings = await asyncio.to_thread(ratings_in, self.folder)
         with self._step("scores", "scoring what was written"):
             scored = await judge.score(
                 self.trajectory,
                 judgement,
                 candidates,
-                settings.seed,
+                setup.template.seed,
                 rating=self.ratings[-1] if self.ratings else None,
             )
             for before, after in zip(candidates, scored, strict=True):
                 if after.unscored_reason != before.unscored_reason:
                     raise JudgeError(after.unscored_reason)
-        least = settings.least_reflection_score
+        least = setup.least_reflection_score
         return mark_best(scored, judge.minimum if least is None else least)
 
     async def _kept(
@@ -466,10 +459,7 @@ class _LearningWork:
         return lesson_of(self.ended, best, candidates, standing)
 
     def _model(self) -> Any:
-        model = self.learner.model
-        if isinstance(model, LocalModel):
-            return JournaledReader(model, model, self.calls)
-        return JournaledChat(model, self.calls)
+        return journaled(self.learner.model, self.calls)
 
 
 MOST = 200

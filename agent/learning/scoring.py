@@ -28,21 +28,22 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
+from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
 from rubricem.agent.research.events import Listener, ignore
 from rubricem.agent.research.recall import note_scores
 from rubricem.agent.research.scaffold import CHILDREN, ScaffoldDocument, rounds
-from rubricem.agent.research.setup import connect, load_embedded
+from rubricem.agent.research.setup import Stores, telling
 from rubricem.agent.research.threads import background_in, in_thread
-from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
-from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
-from rubricem.judge.build import JudgeModel, LocalModel, Wanted, group_judge, kept, stage_judge
+from rubricem.agent.weights.checkpoints import note_of
+from rubricem.judge.build import JudgeModel, Wanted, group_judge, kept
 from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge, Judged, StageView
 from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.rubrics import Gate, Rubric, Sequential
-from rubricem.judge.stage import GroupJudgement, StageJudge
+from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import JudgeError, SettingsError, StoreError
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import ReplyStore, RunStore, unusable, write_atomically
 from rubricem.memory.schema import Judgement, Stage, Trajectory, TrajectoryGroup, Value, read
@@ -100,64 +101,44 @@ def _whole(document: ScaffoldDocument, tag: str) -> bool:
     )
 
 
-def chain_of(settings: Settings) -> ChainForm | None:
-    """The form of reasoning that the settings' model was trained to judge in; None: in none.
+def chain_of(choice: PolicyChoice) -> ChainForm | None:
+    """The form of reasoning that the model was trained to judge in; None: in none.
 
     Raises WeightsError for a checkpoint whose note cannot be read.
     """
-    choice = choose_policy(settings)
-    if not isinstance(choice, EmbeddedChoice) or not is_checkpoint(choice.model_name):
-        return None
-    return note_of(Path(choice.model_name).expanduser()).judge
+    return note_of(choice.checkpoint).judge if choice.checkpoint else None
 
 
 @asynccontextmanager
 async def open_judge_model(
-    settings: Settings, shared: LocalModel | None = None, listener: Listener = ignore
+    choice: PolicyChoice, shared: LocalModel | None = None, listener: Listener = ignore
 ) -> AsyncIterator[JudgeModel]:
-    """The model that judges; `shared` is used where the settings name an embedded one."""
-    choice = choose_policy(settings)
-    if isinstance(choice, EmbeddedChoice):
-        if shared is not None:
-            yield shared
-            return
-        model = await load_embedded(settings, choice, listener)
-    else:
-        model = await connect(settings, choice, think_is_reasoning=True)
-    try:
+    """The model that judges; `shared`, which is open already, where the choice is embedded."""
+    if choice.embedded and shared is not None:
+        yield shared
+        return
+    async with choice.open_judge(telling(listener)) as model:
         yield model
-    finally:
-        await model.aclose()
 
 
 @asynccontextmanager
 async def open_group_judge(
-    settings: Settings,
+    choice: PolicyChoice,
     wanted: Wanted,
+    replies: Path | None = None,
     *,
-    keep_replies: bool = True,
     gate: bool = False,
     shared: LocalModel | None = None,
 ) -> AsyncIterator[InnerJudge]:
-    """The wanted judge; with replies kept, the same call is paid for once.
+    """The wanted judge; with a folder for its replies, the same call is paid for once.
 
     `gate`: it is asked only about what code finds whole in form and held by its citations.
-    `shared` is used where the settings name an embedded model.
+    `shared`, which is open already, is used where the choice is embedded.
     """
-    wanted = replace(wanted, chain=chain_of(settings))
-    async with open_judge_model(settings, shared) as model:
-        store = ReplyStore(settings.data_dir / "replies")
-        judge = group_judge(kept(model, store) if keep_replies else model, wanted)
+    wanted = replace(wanted, chain=chain_of(choice))
+    async with open_judge_model(choice, shared) as model:
+        judge = group_judge(kept(model, ReplyStore(replies)) if replies else model, wanted)
         yield ComposedJudge(judge, gated()) if gate else judge
-
-
-@asynccontextmanager
-async def open_judge(
-    settings: Settings, shared: LocalModel | None = None, listener: Listener = ignore
-) -> AsyncIterator[StageJudge]:
-    """A stage judge as the settings want it; its model is freed at the end, unless shared."""
-    async with open_judge_model(settings, shared, listener) as model:
-        yield stage_judge(model)
 
 
 FILE = "judgement.json"
@@ -179,17 +160,21 @@ class Judgeable:
     folder: Path
     collected: bool
 
-    def save(self, judgements: Sequence[Judgement]) -> Path:
-        """Write the judgements down; returns the file."""
+    @property
+    def file(self) -> Path:
+        """Where its judgement lies."""
+        return self.folder / FILE
+
+    def save(self, judgements: Sequence[Judgement]) -> None:
+        """Write the judgements down."""
         listed = [judgement.model_dump(mode="json") for judgement in judgements]
         text = json.dumps(listed if self.collected else listed[0], ensure_ascii=False, indent=1)
-        write_atomically(self.folder / FILE, text)
-        return self.folder / FILE
+        write_atomically(self.file, text)
 
     def judgement(self) -> Judgement | None:
         """What a lone run was judged to be; None where that was never scored, or cannot be read."""
         try:
-            kept = Judgement.model_validate_json((self.folder / FILE).read_bytes())
+            kept = Judgement.model_validate_json(self.file.read_bytes())
         except (OSError, ValidationError):
             return None
         same = kept.trajectory_id == self.groups[0].trajectories[0].id
@@ -263,31 +248,31 @@ def _parsed(text: str, kind: type[V], path: Path) -> V:
         ) from error
 
 
-async def judged_groups(
-    judge: InnerJudge, found: Judgeable, data_dir: Path
+async def score(
+    judge: InnerJudge, found: Judgeable, stores: Stores, bank: RubricBank | None
 ) -> list[GroupJudgement]:
-    """Every group in turn; the rubrics of each are saved once it is judged."""
-    store = BufferStore(data_dir / "buffers")
+    """Judge what has ended, group by group, and keep the verdicts and the questions' rubrics.
+
+    The bank, where it is given, is told how well the runs that it helped came out. Raises
+    JudgeError where a judge that did not work left everything unscored.
+    """
+    buffers = BufferStore(stores.data_dir / "buffers")
     judged = []
     for step, group in enumerate(found.groups):
-        buffer = await asyncio.to_thread(store.load, group.question)
+        buffer = await asyncio.to_thread(buffers.load, group.question)
         judged.append(await judge.judge(group, buffer, step))
-        await asyncio.to_thread(store.save, judged[-1].buffer)
+        await asyncio.to_thread(buffers.save, judged[-1].buffer)
+    judgements = [judgement for group in judged for judgement in group.judgements]
+    _check_scored(judgements, [note for group in judged for note in group.notes])
+    await asyncio.to_thread(found.save, judgements)
+    recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
+    helped = [judgement for judgement in judgements if judgement.trajectory_id in recalling]
+    if bank and helped:
+        await note_scores(bank, helped)
     return judged
 
 
-def check_scored(judged: Sequence[GroupJudgement]) -> None:
-    """Raises JudgeError where a judge that did not work left everything unscored."""
-    notes = [note for group in judged for note in group.notes]
-    judgements = [judgement for group in judged for judgement in group.judgements]
-    scored = any(stage.score is not None for j in judgements for stage in j.stages)
+def _check_scored(judgements: Sequence[Judgement], notes: Sequence[str]) -> None:
+    scored = any(stage.score is not None for each in judgements for stage in each.stages)
     if notes and not scored:
         raise JudgeError(f"Nothing could be scored. {notes[0]}")
-
-
-async def tell_bank(bank: RubricBank, found: Judgeable, judged: Sequence[GroupJudgement]) -> None:
-    """Let the bank know how well the runs that recalled something came out."""
-    recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
-    judgements = [j for group in judged for j in group.judgements if j.trajectory_id in recalling]
-    if judgements:
-        await note_scores(bank, judgements)

@@ -38,8 +38,8 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from rubricem.agent.mcp.offers import Offer
+from rubricem.agent.mcp.tool_server import ToolServer
 from rubricem.agent.pages.fetch import PORTS, AddressGuard, Target, normal, parsed
-from rubricem.agent.settings import ToolServer
 from rubricem.agent.sources.index import split_passages
 from rubricem.memory.errors import RubricemError, SettingsError, SourceError
 from rubricem.memory.interfaces import Passage, SearchTool

@@ -31,8 +31,7 @@ from rubricem.agent.mcp.workbench import (
     Tell,
     Workbench,
 )
-from rubricem.agent.research.setup import decoding_of, settled, with_default_source
-from rubricem.agent.settings import Settings, choose_policy
+from rubricem.agent.research.setup import Setup, settle
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import one_line
@@ -172,20 +171,20 @@ GRACE = 3
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-async def run_stdio(settings: Settings) -> None:
+async def run_stdio(setup: Setup) -> None:
     """Serve until standard input ends; nothing but the protocol goes to standard output."""
-    async with Workbench(await _ready(settings), _tell) as bench:
+    async with Workbench(await settle(setup), _tell) as bench:
         server = server_of(bench)
         _quiet()
         await server.run_stdio_async()
 
 
-async def run_http(settings: Settings, listening: socket.socket) -> None:
+async def run_http(setup: Setup, listening: socket.socket) -> None:
     """Serve at /mcp, on a socket of this machine alone, until ^C.
 
     Requests under another host's name, and those of a page of another site, are refused.
     """
-    async with Workbench(await _ready(settings), _tell) as bench:
+    async with Workbench(await settle(setup), _tell) as bench:
         app = server_of(bench).streamable_http_app(
             streamable_http_path=PATH, transport_security=security()
         )
@@ -209,12 +208,6 @@ def security() -> TransportSecuritySettings:
     )
 
 
-async def _ready(settings: Settings) -> Settings:
-    # What cannot be is told before any client is answered.
-    decoding_of(settings, choose_policy(settings))
-    return await settled(with_default_source(settings))
-
-
 def _quiet() -> None:
     """Libraries of sources log what concerns nobody, and the SDK shows it all."""
     for handler in logging.getLogger().handlers:
@@ -225,6 +218,6 @@ def _tell(line: str) -> None:
     click.echo(line, err=True)
 
 
-def run(settings: Settings, listening: socket.socket | None) -> None:
+def run(setup: Setup, listening: socket.socket | None) -> None:
     """Serve by HTTP on a socket that is bound to `HOST`, or by standard input and output."""
-    asyncio.run(run_stdio(settings) if listening is None else run_http(settings, listening))
+    asyncio.run(run_stdio(setup) if listening is None else run_http(setup, listening))

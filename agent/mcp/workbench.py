@@ -6,12 +6,13 @@ What the tools return, as objects with a schema that clients are told.
 import asyncio
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
 from pydantic import BaseModel, Field
 
-from rubricem.agent.learning.scoring import find_run
+from rubricem.agent.learning.scoring import find_run, open_group_judge, score
 from rubricem.agent.pages.read import open_pages
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import markdown
@@ -25,22 +26,10 @@ from rubricem.agent.research.events import (
 )
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.researcher import Researcher, new_thread
-from rubricem.agent.research.setup import (
-    built,
-    choices_of,
-    close_sources,
-    decoding_of,
-    open_bank,
-    open_policy,
-    open_sources,
-    reserve,
-    settled,
-    template_of,
-)
-from rubricem.agent.settings import Settings, choose_policy
-from rubricem.judge.build import LocalModel
+from rubricem.agent.research.setup import Setup, open_bank, open_researcher, open_sources, reserve
+from rubricem.judge.build import Wanted
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.interfaces import Passage, SearchTool
+from rubricem.memory.interfaces import LocalModel, Passage, SearchTool
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
     AnswerFormat,
@@ -203,17 +192,18 @@ Tell = Callable[[str], None]
 class Workbench:
     """Everything that the tools do; closed at the end of the server."""
 
-    def __init__(self, settings: Settings, tell: Tell) -> None:
+    def __init__(self, setup: Setup, tell: Tell) -> None:
         """`tell` is given sentences on what cannot be used, for whoever runs the server."""
-        self._settings = settings
+        self._setup = setup
         self._tell = tell
         self._stack = AsyncExitStack()
         self._lock = asyncio.Lock()
         self._places = asyncio.Semaphore(AT_ONCE)
         self._tool: SearchTool | None = None
         self._researcher: Researcher | None = None
-        self._pages = open_pages(settings.data_dir / "pages", settings.allow_hosts)
-        self._bank = open_bank(settings)
+        self._data_dir = setup.stores.data_dir
+        self._pages = open_pages(self._data_dir / "pages", setup.sources.private_hosts)
+        self._bank = open_bank(setup.stores)
 
     async def __aenter__(self) -> "Workbench":
         return self
@@ -228,14 +218,14 @@ class Workbench:
 
     async def research(self, question: str, answer_format: AnswerFormat, tell: Tell) -> Trajectory:
         """Answer a question, telling what is done. Raises RubricemError for a run that failed."""
-        settings = self._settings.model_copy(
-            update={"answer_format": answer_format, "approve_plan": False, "clarify": False}
+        template = replace(
+            self._setup.template, answer_format=answer_format, approve_plan=False, clarify=False
         )
-        question = checked(question)
+        setup, question = replace(self._setup, template=template), checked(question)
         async with self._places:
             researcher = await self._opened()
             run = new_thread()
-            ask = await asyncio.to_thread(reserve, settings, run, question)
+            ask = await asyncio.to_thread(reserve, setup, run, question)
             trajectory = await researcher.ask(ask, run, lambda event: tell(line_of(event)))
         if trajectory.status is Status.FAILED:
             raise RubricemError(trajectory.reason, f"Go on with: rubricem ask --resume {run}")
@@ -254,22 +244,13 @@ class Workbench:
 
     async def judge(self, run: str) -> Judgement:
         """Score an ended run stage by stage, and keep the scores beside it."""
-        from rubricem.agent.learning.scoring import (
-            check_scored,
-            judged_groups,
-            open_group_judge,
-            tell_bank,
-        )
-        from rubricem.judge.build import Wanted
-
-        data_dir = self._settings.data_dir
-        found = await asyncio.to_thread(find_run, await self._folder_of(run), data_dir)
-        shared = self._shared_model()
-        async with open_group_judge(self._settings, Wanted("stage"), shared=shared) as judge:
-            judged = await judged_groups(judge, found, data_dir)
-        check_scored(judged)
-        await asyncio.to_thread(found.save, [j for group in judged for j in group.judgements])
-        await tell_bank(self._bank, found, judged)
+        stores, shared = self._setup.stores, self._shared_model()
+        found = await asyncio.to_thread(find_run, await self._folder_of(run), self._data_dir)
+        replies = self._data_dir / "replies"
+        async with open_group_judge(
+            self._setup.model, Wanted("stage"), replies, shared=shared
+        ) as judge:
+            judged = await score(judge, found, stores, self._bank)
         return judged[0].judgements[0]
 
     async def bank_search(self, text: str, count: int) -> list[Match]:
@@ -293,14 +274,14 @@ class Workbench:
 
     async def _folder_of(self, run: str) -> str:
         """The folder of a run by its name: a client names no path of this machine."""
-        store = RunStore(self._settings.data_dir)
+        store = RunStore(self._data_dir)
         await asyncio.to_thread(store.load, run)
         return str(store.folder / run)
 
     async def _sources(self) -> SearchTool:
         if self._tool is None:
-            tool = await open_sources(await settled(self._settings), self._hear)
-            self._stack.push_async_callback(close_sources, tool)
+            opening = open_sources(self._setup.sources, self._setup.stores, self._hear)
+            tool = await self._stack.enter_async_context(opening)
             for problem in await tool.prepare():
                 self._tell(problem)
             self._tool = tool
@@ -309,17 +290,9 @@ class Workbench:
     async def _opened(self) -> Researcher:
         async with self._lock:
             if self._researcher is None:
-                settings = self._settings
-                choice = choose_policy(settings)
-                decoding = decoding_of(settings, choice)
                 tool = await self._sources()
-                opening = open_policy(settings, choice, self._hear)
-                policy = await self._stack.enter_async_context(opening)
-                choices = await asyncio.to_thread(choices_of, settings)
-                template = template_of(settings)
-                self._researcher = built(
-                    settings, policy, decoding, tool, template, choices, self._hear
-                )
+                opening = open_researcher(self._setup, self._hear, search_tool=tool)
+                self._researcher = await self._stack.enter_async_context(opening)
             return self._researcher
 
     def _hear(self, event: object) -> None:

@@ -27,6 +27,7 @@ from rubricem.memory.interfaces import (
     ChatModel,
     ChoiceReader,
     Completion,
+    LocalModel,
     Message,
     OnText,
     Sampling,
@@ -54,6 +55,16 @@ class Policy(Protocol):
         """Tokens that fit, or None where only the server knows."""
         ...
 
+    @property
+    def reader(self) -> LocalModel | None:
+        """The model itself where it also weighs choices: it then judges and checks, too."""
+        ...
+
+    @property
+    def chat(self) -> ChatModel | None:
+        """The model itself where it answers messages."""
+        ...
+
     async def open(self, system: str, question: str) -> Ids: ...
     async def encode(self, text: str) -> Ids: ...
 
@@ -71,9 +82,14 @@ class TokenWriter:
     """A `Policy` over a `TokenPolicy`: every segment of the transcript carries its ids."""
 
     retokenised = False
+    chat = None
 
     def __init__(self, model: TokenPolicy) -> None:
         self.model = model
+
+    @property
+    def reader(self) -> LocalModel | None:
+        return self.model if isinstance(self.model, LocalModel) else None
 
     @property
     def name(self) -> str:
@@ -112,6 +128,7 @@ class BesidePolicy:
         self._policy = policy
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
+        self.reader, self.chat = policy.reader, policy.chat
 
     async def open(self, system: str, question: str) -> Ids:
         return await self._policy.open(system, question)
@@ -126,9 +143,10 @@ class ChatWriter:
     retokenised = True
     version = ""
     context_tokens = None
+    reader = None
 
     def __init__(self, model: ChatModel) -> None:
-        self.model = model
+        self.model = self.chat = model
 
     @property
     def name(self) -> str:

@@ -1,71 +1,129 @@
-"""The bank as the settings name it, and what of it is recalled before a question.
+"""What a question is answered with, as one value, and a researcher opened from it.
 
-From settings to a researcher: the clients are built once, here, and closed here.
+A `Setup` is resolved once, from settings or from whatever else; each command, page, tool server and
+trainer opens its researcher here, with clients that are built once and closed at the end. Heavy
+parts are imported where they are chosen: an answer from a server loads neither llama.cpp nor,
+without a folder or library source, an index.
 
-Heavy parts are imported where they are chosen: an answer from a server loads neither llama.cpp
-nor, without a folder or library source, an index.
-
-A researcher put together from its parts: once for a command, several over one model to serve.
-
-Nothing is opened here but what costs nothing: the policy and the sources are handed in.
-
-From settings to what is searched: every source that they name, as one.
-
-What `--source auto` stands for: the web where it answers soon enough, else `python`.
-
-`auto` is the default where a server answers the questions, since a large model knows what to do
-with the web; the embedded model keeps to the installed libraries. It is settled before anything
-is asked and kept with the run by the name of what it took, so that a resume searches the same.
-
-The graph for `langgraph dev` and LangGraph servers: `langgraph.json` names it.
-
-The server brings its own checkpointer and hands in a question; the clients are built at the
-first one, from the same settings as on the command line, and live as long as the process.
-
-LangGraph's checkpoints in PostgreSQL, for positions that outlive this machine.
-
-They hold where a run stands, not what it wrote: the transcript comes from the run's journal. The
-extra `postgres` brings the driver.
+What `--source auto` stands for is settled before anything is asked: the web where it answers soon
+enough, else `python`. It is kept with the run by the name of what it took, so that a resume
+searches the same.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import httpx
 
-from rubricem.agent.models.limits import Endpoint
-from rubricem.agent.models.policy import ChatWriter, Policy, TokenWriter
+from rubricem.agent.models.opening import PolicyChoice, Tell, embedder_in
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.pages.read import open_pages
 from rubricem.agent.research.events import Listener, SourceProgress, ignore
-from rubricem.agent.research.graph import Decoder, build_graph
-from rubricem.agent.research.question import Ask, Budgets
+from rubricem.agent.research.graph import Decoder
+from rubricem.agent.research.question import Ask, Budgets, Person
 from rubricem.agent.research.recall import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from rubricem.agent.research.researcher import Researcher, request_of
-from rubricem.agent.research.run import Run
-from rubricem.agent.settings import EmbeddedChoice, ServerChoice, Settings, choose_policy
-from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, is_beyond, kept_name
-from rubricem.agent.tracing import traced_model, traced_researcher
+from rubricem.agent.sources.choice import AUTO, PYTHON, WEB, is_beyond
+from rubricem.agent.tracing import traced_researcher
 from rubricem.agent.verify.verifier import verifier_of
-from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
-from rubricem.agent.weights.checkpoints import is_checkpoint
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.embedder import CountedEmbedder
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.interfaces import Embedder, Sampling, SearchTool
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import AnswerFormat, Decoding, Trajectory
+from rubricem.memory.schema import Decoding, Trajectory
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
+    from rubricem.agent.mcp.tool_server import ToolServer
+
+SOON = 0.5
+"""seconds in which a source that cannot be used mostly shows it"""
+PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
+"""two of the services that the web search asks; one that answers is enough"""
+SECONDS = 2.0
+
+Answers = Callable[[], Awaitable[bool]]
+"""whether the web answers; never takes longer than `SECONDS`"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Where everything is kept."""
+
+    data_dir: Path
+    """runs, bank, indexes, pages and uploads"""
+    weights_dir: Path
+    embedder: str
+    """of the bank and of hybrid retrieval"""
+    bank_server: str | None = None
+    """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is searched and read."""
+
+    names: tuple[str, ...]
+    retrieval: str = "lexical"
+    scholar_key: str | None = field(default=None, repr=False)
+    tool_servers: Mapping[str, "ToolServer"] = field(default_factory=dict, repr=False)
+    """whose tools may be called beside the search"""
+    private_hosts: tuple[str, ...] = ()
+    """whose pages may be read although they are private"""
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """All that shapes an answer, but for the question."""
+
+    model: PolicyChoice
+    decoding: Decoding
+    temperature: float
+    """of free decoding"""
+    attempts: int
+    """tries of a turn in free mode that breaks the scaffold"""
+    template: Ask
+    """the limits of every question, without budgets: those who collect have none"""
+    budgets: Budgets
+    """of a question that a person asks"""
+    sources: Sources
+    stores: Stores
+    memory: Literal["on", "off", "read-only"]
+    similarity_floor: float | None
+    least_reflection_score: float | None
+    verify: Literal["off", "mark", "repair"]
+    checker: Literal["auto", "lexical"]
+    checkpoints: str | None = field(repr=False)
+    """a PostgreSQL address that keeps the graph's positions; None: the journal alone"""
+    tracing: bool
+    choices: Mapping[str, Any]
+    """what of it is kept with a run, so that a resume has it again"""
+
+    def searching(self, names: Sequence[str], kept: Sequence[str]) -> "Setup":
+        """The same over other sources, which are kept with a run by their whole names."""
+        sources = replace(self.sources, names=tuple(names))
+        return replace(self, sources=sources, choices={**self.choices, "source": [*kept]})
+
+    def anywhere(self) -> "Setup":
+        """The same for a process that starts in another folder."""
+        names = self.choices["source"]
+        return replace(self.searching(names, names), model=self.model.anywhere())
+
+
+def telling(listener: Listener) -> Tell:
+    """Has the listener hear sentences as progress."""
+    return lambda line: listener(SourceProgress(line))
+
 
 def open_bank(
-    settings: Settings,
+    stores: Stores,
     listener: Listener = ignore,
     on_embedded: Callable[[int], None] | None = None,
 ) -> RubricBank:
@@ -75,160 +133,93 @@ def open_bank(
     """
 
     async def open_embedder() -> Embedder:
-        embedder = await embedder_in(settings.weights_dir, listener, settings.embedder)
+        embedder = await embedder_in(stores.weights_dir, telling(listener), stores.embedder)
         return CountedEmbedder(embedder, on_embedded) if on_embedded else embedder
 
-    return RubricBank(settings.data_dir, open_embedder, settings.bank_server)
-
-
-async def embedder_in(
-    weights_dir: Path, listener: Listener = ignore, name: str = DEFAULT_EMBEDDER
-) -> Embedder:
-    """The embedder of a name, fetched where it is not on disk and loaded when first used."""
-    from rubricem.agent.weights.resolve import open_embedder
-
-    def tell(done: int, total: int, doing: str) -> None:
-        share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
-        listener(SourceProgress(f"{doing}{share}"))
-
-    return await open_embedder(name, directory=weights_dir, on_progress=tell)
+    return RubricBank(stores.data_dir, open_embedder, stores.bank_server)
 
 
 def recaller_of(
-    settings: Settings,
+    setup: Setup,
     context_tokens: int | None,
     listener: Listener = ignore,
     generation: int | None = None,
 ) -> BankRecaller | None:
     """What `--memory` says: None where it is off. A small context is shown less."""
-    if settings.memory == "off":
+    if setup.memory == "off":
         return None
-    characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
     return BankRecaller(
-        open_bank(settings, listener),
-        floor=settings.similarity_floor,
-        characters=characters,
+        open_bank(setup.stores, listener),
+        floor=setup.similarity_floor,
+        characters=MORE_CHARACTERS if context_tokens is None else CHARACTERS,
         generation=generation,
         listener=listener,
     )
 
 
-def built(
-    settings: Settings,
-    policy: Policy,
-    decoding: Decoding,
-    search_tool: SearchTool,
-    template: Ask,
-    choices: dict[str, Any],
-    listener: Listener,
-) -> Researcher:
-    """The researcher of these settings over a policy and sources that its caller closes."""
-    researcher = Researcher(
-        policy=policy,
-        decoder=decoder_of(settings, decoding),
-        decoding=decoding,
-        search_tool=search_tool,
-        store=RunStore(settings.data_dir),
-        template=template,
-        choices=choices,
-        recaller=recaller_of(settings, policy.context_tokens, listener),
-        pages=open_pages(settings.data_dir / "pages", settings.allow_hosts),
-        beyond=any(map(is_beyond, settings.source)),
-        verifier=verifier_of(settings, policy),
-    )
-    return traced_researcher(researcher, settings.tracing)
-
-
-def decoder_of(settings: Settings, decoding: Decoding) -> Decoder:
-    """What leads the policy through the stages."""
-    if decoding is Decoding.FORCED:
-        from rubricem.agent.research.forced import ForcedDecoder
-
-        return ForcedDecoder()
-    from rubricem.agent.research.free import FreeDecoder
-
-    temperature = 1.0 if settings.temperature is None else settings.temperature
-    return FreeDecoder(Sampling(temperature=temperature), settings.attempts)
-
-
-async def open_sources(settings: Settings, listener: Listener) -> SearchTool:
-    """The named sources; folders and libraries are indexed by their first search."""
+@asynccontextmanager
+async def open_sources(
+    sources: Sources, stores: Stores, listener: Listener = ignore
+) -> AsyncIterator[SearchTool]:
+    """The named sources as one; folders and libraries are indexed by their first search."""
     embedder = None
-    if settings.retrieval == "hybrid":
-        embedder = await embedder_in(settings.weights_dir, listener, settings.embedder)
-    tool = await asyncio.to_thread(_combined, settings, embedder, listener)
-    if not settings.mcp_servers:
-        return tool
+    if sources.retrieval == "hybrid":
+        embedder = await embedder_in(stores.weights_dir, telling(listener), stores.embedder)
+    tool = await asyncio.to_thread(_combine, sources, stores.data_dir, embedder, listener)
+    if not sources.tool_servers:
+        yield tool
+        return
     from rubricem.agent.mcp.client import Equipped
 
-    return Equipped(tool, settings.mcp_servers)
+    equipped = Equipped(tool, sources.tool_servers)
+    try:
+        yield equipped
+    finally:
+        await equipped.aclose()
 
 
-async def close_sources(tool: SearchTool) -> None:
-    """Let go of what the sources hold open: connections to MCP servers, and their programs."""
-    from rubricem.agent.mcp.client import Equipped
-
-    if isinstance(tool, Equipped):
-        await tool.aclose()
-
-
-def _combined(settings: Settings, embedder: Embedder | None, listener: Listener) -> SearchTool:
+def _combine(
+    sources: Sources, data_dir: Path, embedder: Embedder | None, listener: Listener
+) -> SearchTool:
     from rubricem.agent.sources.choice import Combined, open_source
 
     def tell(done: int, total: int, doing: str) -> None:
         # Without the name of what is read, so that a log gets one line of it.
         listener(SourceProgress(f"reading documents: {done} of {total}" if total else doing))
 
-    cache = settings.data_dir / "indexes"
-    key = settings.scholar_key.get_secret_value() if settings.scholar_key else None
+    cache, key = data_dir / "indexes", sources.scholar_key
     tools = [
-        open_source(name, cache, settings.retrieval, embedder, tell, key)
-        for name in settings.source
+        open_source(name, cache, sources.retrieval, embedder, tell, key) for name in sources.names
     ]
-    if len(tools) == 1:
-        return tools[0]
-    return Combined(tools, lambda problem: listener(SourceProgress(problem)))
+    return tools[0] if len(tools) == 1 else Combined(tools, telling(listener))
 
 
-PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
-"""two of the services that the web search asks; one that answers is enough"""
-SECONDS = 2.0
-
-Answers = Callable[[], Awaitable[bool]]
-"""whether the web answers; never takes longer than `SECONDS`"""
-
-
-def with_default_source(settings: Settings) -> Settings:
-    """The settings with `auto` as their source where a server is named and no source is."""
-    if "source" in settings.model_fields_set:
-        return settings
-    server = isinstance(choose_policy(settings), ServerChoice)
-    return settings.model_copy(update={"source": (AUTO,)}) if server else settings
-
-
-async def settled(
-    settings: Settings,
+async def settle(
+    setup: Setup,
     thread: str | None = None,
     listener: Listener = ignore,
     answers: Answers | None = None,
-) -> Settings:
-    """The settings with a source in the place of `auto`, which the listener is told.
+) -> Setup:
+    """The setup with a source in the place of `auto`, which the listener is told.
 
     A thread that was begun goes on with what it took then, and nothing is probed.
     """
-    if AUTO not in settings.source:
-        return settings
-    store = RunStore(settings.data_dir)
+    if AUTO not in setup.sources.names:
+        return setup
+    store = RunStore(setup.stores.data_dir)
     if thread is not None and await asyncio.to_thread(store.holds, thread):
         request = await asyncio.to_thread(store.request, thread)
-        return settings.model_copy(update={"source": tuple(request["choices"]["source"])})
+        names = request["choices"]["source"]
+        return setup.searching(names, names)
     began = time.monotonic()
     found = await (answers or web_answers)()
-    seconds = time.monotonic() - began
-    listener(SourceProgress(_told(found, seconds)))
-    taken = WEB if found else PYTHON
-    names = dict.fromkeys(taken if name == AUTO else name for name in settings.source)
-    return settings.model_copy(update={"source": tuple(names)})
+    listener(SourceProgress(_told(found, time.monotonic() - began)))
+    taken = {AUTO: WEB if found else PYTHON}
+
+    def named(names: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(taken.get(name, name) for name in names))
+
+    return setup.searching(named(setup.sources.names), named(setup.choices["source"]))
 
 
 def _told(found: bool, seconds: float) -> str:
@@ -265,47 +256,81 @@ async def _answers(http: httpx.AsyncClient, address: str) -> bool:
     return reply.is_success or reply.is_redirect
 
 
-CHOICES = (
-    "model",
-    "base_url",
-    "source",
-    "decoding",
-    "retrieval",
-    "temperature",
-    "attempts",
-    "memory",
-    "verify",
-    "checker",
-)
-"""the settings that shape an answer and are kept with a run, so that a resume has them again"""
-SOON = 0.5
-"""seconds in which a source that cannot be used mostly shows it"""
+def reserve(
+    setup: Setup, thread: str, question: str, earlier: tuple[str, ...] | None = None
+) -> Ask:
+    """Write down what is asked under a name, and after which runs, before any work is done for it.
+
+    `earlier`: None means those that it was asked after before, where the name is known. Raises
+    what cannot be asked: a thread that holds another question, a bad data directory.
+    """
+    store = RunStore(setup.stores.data_dir)
+    if earlier is None:
+        known = store.request(thread).get("ask", {}) if store.holds(thread) else {}
+        earlier = tuple(known.get("earlier", ()))
+    ask = replace(setup.template, question=question, earlier=earlier, budgets=setup.budgets)
+    store.create(thread, request_of(ask, setup.choices))
+    return ask
+
+
+async def answer(
+    setup: Setup,
+    question: str,
+    thread: str,
+    listener: Listener = ignore,
+    stopping: AbstractContextManager[asyncio.Event | None] | None = None,
+    person: Person | None = None,
+) -> Trajectory:
+    """One question from its setup to its trajectory, with clients of its own.
+
+    `stopping` is entered once the run begins; its event ends the run with what there is. `person`
+    is asked where the run is to ask somebody.
+    """
+    setup = await settle(setup, thread, listener)
+    ask = await asyncio.to_thread(reserve, setup, thread, question)
+    async with AsyncExitStack() as stack:
+        researcher = await stack.enter_async_context(open_researcher(setup, listener))
+        if setup.checkpoints:
+            researcher.saver = await stack.enter_async_context(open_saver(setup.checkpoints))
+        stop = stack.enter_context(stopping) if stopping else None
+        return await researcher.ask(ask, thread, listener, stop, person)
 
 
 @asynccontextmanager
 async def open_researcher(
-    settings: Settings, listener: Listener = ignore
+    setup: Setup,
+    listener: Listener = ignore,
+    *,
+    policy: Callable[[], Awaitable[Policy]] | None = None,
+    search_tool: SearchTool | None = None,
 ) -> AsyncIterator[Researcher]:
-    """A researcher as the settings want it; its model is freed at the end."""
-    choice = choose_policy(settings)
-    decoding = decoding_of(settings, choice)
-    settings = await settled(settings, listener=listener)
-    search_tool = await open_sources(settings, listener)
-    choices = await asyncio.to_thread(choices_of, settings)
-    async with _prepared(search_tool, listener) as ready:
+    """A researcher as the setup wants it; what it opened is closed at the end.
+
+    `policy` gives a model, and `search_tool` is what is searched, that are open already and stay
+    so: where several researchers share them.
+    """
+    setup = await settle(setup, listener=listener)
+    async with AsyncExitStack() as stack:
+        tool = search_tool
+        if tool is None:
+            opening = open_sources(setup.sources, setup.stores, listener)
+            tool = await stack.enter_async_context(opening)
         # An empty folder is told before a gigabyte of weights is fetched for it.
+        ready = await stack.enter_async_context(_prepare(tool, listener))
         await asyncio.wait([ready], timeout=SOON)
         if ready.done():
             await ready
-        async with open_policy(settings, choice, listener) as policy:
-            # Not beside a model that writes: on few cores an index being built would starve it.
-            await ready
-            template = template_of(settings)
-            yield built(settings, policy, decoding, search_tool, template, choices, listener)
+        if policy is None:
+            model = await stack.enter_async_context(setup.model.open_policy(telling(listener)))
+        else:
+            model = await policy()
+        # Not beside a model that writes: on few cores an index being built would starve it.
+        await ready
+        yield _build(setup, model, tool, listener)
 
 
 @asynccontextmanager
-async def _prepared(tool: SearchTool, listener: Listener) -> AsyncIterator[asyncio.Task[None]]:
+async def _prepare(tool: SearchTool, listener: Listener) -> AsyncIterator[asyncio.Task[None]]:
     """Documents are read and indexed while weights are fetched and loaded."""
 
     async def prepare() -> None:
@@ -319,216 +344,35 @@ async def _prepared(tool: SearchTool, listener: Listener) -> AsyncIterator[async
         task.cancel()
         # What it raised is told where it is awaited; here something else already went wrong.
         await asyncio.gather(task, return_exceptions=True)
-        await close_sources(tool)
 
 
-@asynccontextmanager
-async def open_policy(
-    settings: Settings, choice: EmbeddedChoice | ServerChoice, listener: Listener = ignore
-) -> AsyncIterator[Policy]:
-    """The chosen model behind the graph's seam."""
-    if isinstance(choice, EmbeddedChoice):
-        model = await load_embedded(settings, choice, listener)
-        try:
-            yield TokenWriter(model)
-        finally:
-            await model.aclose()
-    elif (served := await connect_tokens(settings, choice, listener)) is not None:
-        try:
-            yield TokenWriter(served)
-        finally:
-            await served.aclose()
-    else:
-        chat = await connect(settings, choice)
-        try:
-            yield ChatWriter(chat)
-        finally:
-            await chat.aclose()
-
-
-def decoding_of(settings: Settings, choice: EmbeddedChoice | ServerChoice) -> Decoding:
-    """Forced on the embedded model, free elsewhere, unless the user says otherwise."""
-    embedded = isinstance(choice, EmbeddedChoice)
-    if settings.decoding == "forced" and not embedded:
-        raise SettingsError(
-            "A chat server cannot be led slot by slot: it continues messages, not tokens.",
-            "Use --decoding free with it, or the embedded model.",
-        )
-    if settings.decoding == "auto":
-        return Decoding.FORCED if embedded else Decoding.FREE
-    return Decoding(settings.decoding)
-
-
-def template_of(settings: Settings) -> Ask:
-    """The limits of a question under these settings; a small model reads less of each passage."""
-    embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-    ask = Ask(
-        question="",
-        answer_format=settings.answer_format,
-        tool_calls=settings.tool_calls,
-        max_tokens=settings.max_tokens,
-        seed=settings.seed,
-        approve_plan=settings.approve_plan,
-        clarify=settings.clarify,
+def _build(setup: Setup, policy: Policy, search_tool: SearchTool, listener: Listener) -> Researcher:
+    data_dir = setup.stores.data_dir
+    researcher = Researcher(
+        policy=policy,
+        decoder=_decoder(setup),
+        decoding=setup.decoding,
+        search_tool=search_tool,
+        store=RunStore(data_dir),
+        template=setup.template,
+        choices=setup.choices,
+        recaller=recaller_of(setup, policy.context_tokens, listener),
+        pages=open_pages(data_dir / "pages", setup.sources.private_hosts),
+        beyond=any(map(is_beyond, setup.sources.names)),
+        verifier=verifier_of(policy, setup.verify, setup.checker),
     )
-    return replace(ask, passages=3, passage_words=110) if embedded else ask
+    return traced_researcher(researcher, setup.tracing)
 
 
-def budgets_of(settings: Settings) -> Budgets:
-    """What one question may spend; 0 in the settings is no limit."""
-    return Budgets(
-        tokens=settings.max_total_tokens or None,
-        seconds=settings.max_seconds or None,
-        cost=settings.max_cost or None,
-    )
+def _decoder(setup: Setup) -> Decoder:
+    """What leads the policy through the stages."""
+    if setup.decoding is Decoding.FORCED:
+        from rubricem.agent.research.forced import ForcedDecoder
 
+        return ForcedDecoder()
+    from rubricem.agent.research.free import FreeDecoder
 
-def reserve(
-    settings: Settings, thread: str, question: str, earlier: tuple[str, ...] | None = None
-) -> Ask:
-    """Write down what is asked under a name, and after which runs, before any work is done for it.
-
-    `earlier`: None means those that it was asked after before, where the name is known. Raises
-    what cannot be asked: a thread that holds another question, a bad data directory.
-    """
-    decoding_of(settings, choose_policy(settings))
-    store = RunStore(settings.data_dir)
-    if earlier is None:
-        known = store.request(thread).get("ask", {}) if store.holds(thread) else {}
-        earlier = tuple(known.get("earlier", ()))
-    ask = replace(
-        template_of(settings), question=question, earlier=earlier, budgets=budgets_of(settings)
-    )
-    store.create(thread, request_of(ask, choices_of(settings)))
-    return ask
-
-
-def choices_of(settings: Settings) -> dict[str, Any]:
-    """`CHOICES` as they are kept: paths are whole, since a resume may start elsewhere."""
-    choices = settings.model_dump(mode="json", include=set(CHOICES))
-    if settings.base_url:
-        choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
-    choices["source"] = [kept_name(name) for name in settings.source]
-    model = settings.model or ""
-    if model.lower().endswith(".gguf") or is_checkpoint(model):
-        choices["model"] = _whole(model)
-    return choices
-
-
-def _whole(name: str) -> str:
-    path = Path(name).expanduser()
-    return str(path.absolute()) if path.exists() else name
-
-
-async def load_embedded(settings: Settings, choice: EmbeddedChoice, listener: Listener) -> Any:
-    """The `LlamaPolicy` of the choice, its weights fetched if need be; the caller closes it."""
-    from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
-    from rubricem.agent.weights.resolve import resolve_files
-
-    def tell(done: int, total: int, doing: str) -> None:
-        share = f" {done / total:.0%} of {total / 1e6:,.0f} MB" if total else ""
-        listener(SourceProgress(f"{doing}{share}"))
-
-    files = await resolve_files(choice.model_name, directory=settings.weights_dir, on_progress=tell)
-    listener(SourceProgress(f"loading {files.path.name}"))
-    free = await asyncio.to_thread(free_cores)
-    threads = settings.threads or free
-    config = LlamaConfig(settings.context_tokens, threads, settings.slots, files.adapter)
-    model = await LlamaPolicy.load(files.path, files.name, files.version, config)
-    return traced_model(model, settings.tracing)
-
-
-async def connect(
-    settings: Settings, choice: ServerChoice, *, think_is_reasoning: bool = False
-) -> Any:
-    """The `OpenAIChat` of the choice; the caller closes it."""
-    from rubricem.agent.models.chat_server import OpenAIChat, only_model
-    from rubricem.agent.models.limits import shared_limiters
-    from rubricem.agent.models.prices import Prices
-
-    chat = OpenAIChat(
-        choice.model or await only_model(choice.base_url, choice.api_key),
-        choice.base_url,
-        choice.api_key,
-        limiter=shared_limiters().of(choice.base_url, settings.concurrency),
-        prices=Prices(settings.prices),
-        timeout=settings.timeout,
-        think_is_reasoning=think_is_reasoning,
-    )
-    return traced_model(chat, settings.tracing)
-
-
-async def connect_tokens(
-    settings: Settings, choice: ServerChoice, listener: Listener = ignore
-) -> Any:
-    """The `TokenServer` of the choice, or None where it is asked as a chat server."""
-    if settings.dialect in (None, "openai"):
-        return None
-    from rubricem.agent.models.chat_server import only_model
-    from rubricem.agent.models.client import ModelServer
-    from rubricem.agent.models.limits import Server, shared_limiters
-    from rubricem.agent.models.prices import Prices
-    from rubricem.agent.models.tokens import KINDS, open_tokens
-
-    model = choice.model or await only_model(choice.base_url, choice.api_key)
-    endpoint = Endpoint.parse(choice.base_url)
-    http = ModelServer(Server(endpoint, model, "OPENAI_API_KEY", choice.api_key or ""))
-    opened = None
-    try:
-        opened = await open_tokens(
-            http,
-            next((kind for kind in KINDS if kind == settings.dialect), None),
-            context_tokens=settings.context_tokens,
-            limiter=shared_limiters().of(choice.base_url, settings.concurrency),
-            price=Prices(settings.prices).of(model, endpoint.host),
-            timeout=settings.timeout,
-            tell=lambda line: listener(SourceProgress(line)),
-        )
-        return traced_model(opened, settings.tracing)
-    finally:
-        if opened is None:
-            await http.aclose()
-
-
-class ServedRuns:
-    """`Runs` of a researcher that is built when the first question arrives."""
-
-    def __init__(self) -> None:
-        self._lock = asyncio.Lock()
-        self._stack = AsyncExitStack()
-
-    async def begin(self, question: str, answer_format: AnswerFormat) -> str:
-        return await (await self._researcher()).begin(question, answer_format)
-
-    async def find(self, key: str) -> Run | None:
-        return await (await self._researcher()).find(key)
-
-    async def open(self, key: str) -> Run:
-        return await (await self._researcher()).open(key)
-
-    async def finish(self, run: Run) -> Trajectory:
-        return await (await self._researcher()).finish(run)
-
-    async def abandon(self, run: Run, error: BaseException) -> None:
-        await (await self._researcher()).abandon(run, error)
-
-    @property
-    def decoder(self) -> Decoder:
-        return self._built.decoder
-
-    async def _researcher(self) -> Researcher:
-        async with self._lock:
-            if not hasattr(self, "_built"):
-                from rubricem.agent.settings import load_settings
-
-                settings = await asyncio.to_thread(lambda: with_default_source(load_settings()))
-                built = await self._stack.enter_async_context(open_researcher(settings))
-                built.template = replace(built.template, budgets=budgets_of(settings))
-                self._built = built
-        return self._built
-
-
-graph = build_graph(ServedRuns())
+    return FreeDecoder(Sampling(temperature=setup.temperature), setup.attempts)
 
 
 SCHEMES = ("postgresql://", "postgres://")

@@ -32,8 +32,7 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from rubricem.agent.learning.lessons import local_model
-from rubricem.agent.research.setup import decoding_of, open_bank, with_default_source
+from rubricem.agent.research.setup import open_bank
 from rubricem.agent.serve import (
     openai,
     openai_responses,
@@ -53,9 +52,10 @@ from rubricem.agent.serve.security import (
     bind,
     is_loopback,
 )
-from rubricem.agent.settings import Settings, choose_policy
-from rubricem.judge.build import LocalModel
+from rubricem.agent.settings import Settings
+from rubricem.agent.setup import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.runs import writable
 
 RESULTS = "rubricem.training.show.routes"
@@ -86,18 +86,18 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
 
 def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
     settings = desk.settings
-    bank = open_bank(settings)
+    bank = open_bank(desk.setup.stores)
 
     def shared() -> LocalModel | None:
         policy = desk.researchers.policy
-        return local_model(policy) if policy else None
+        return policy.reader if policy else None
 
     yield routes_runs.router(desk, security)
     yield openai.router(desk)
     yield openai_responses.router(desk)
     yield routes_mcp.router(desk)
     yield routes_bank.router(bank)
-    yield routes_judge.router(settings, bank, shared)
+    yield routes_judge.router(desk.setup, bank, shared)
     yield routes_exports.router(settings)
     yield routes_uploads.router(settings.data_dir)
     yield import_module(RESULTS).router(settings.data_dir, results)
@@ -284,7 +284,7 @@ async def run_server(
     """Serve until ^C; what is not finished then goes on when the next server starts."""
     settings = with_default_source(settings)
     # What cannot be is told before anybody waits for it.
-    decoding_of(settings, choose_policy(settings))
+    setup_of(settings)
     listening = bind(host, port)
     with sole_server(settings.data_dir):
         await _run(settings, host, listening, open_page, results)

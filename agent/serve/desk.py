@@ -36,26 +36,21 @@ from rubricem.agent.learning.lessons import (
     enter,
     failed,
     learn,
-    local_model,
     models_of,
+    open_learner,
     queued,
 )
-from rubricem.agent.learning.scoring import open_judge_model
+from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.events import BudgetSet, Event, Listener, SourceProgress, ignore
 from rubricem.agent.research.question import Ask, checked
 from rubricem.agent.research.researcher import Researcher, new_thread
 from rubricem.agent.research.setup import (
-    built,
-    choices_of,
-    close_sources,
-    decoding_of,
-    open_bank,
-    open_policy,
-    open_sources,
+    Setup,
+    open_researcher,
     reserve,
-    settled,
-    template_of,
+    settle,
+    telling,
 )
 from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.serve.feed import (
@@ -80,9 +75,9 @@ from rubricem.agent.serve.requests import (
     asked_before,
     settings_for,
 )
-from rubricem.agent.settings import EmbeddedChoice, ServerChoice, Settings, choose_policy
+from rubricem.agent.settings import Settings
+from rubricem.agent.setup import setup_of
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.interfaces import SearchTool
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status, Trajectory
 from rubricem.memory.text import one_line
@@ -198,18 +193,18 @@ def tell_current(event: Event) -> None:
 
 @dataclass
 class _Held:
-    """A researcher, its sources, and how many runs use it now."""
+    """A researcher, what it opened, and how many runs use it now."""
 
     researcher: Researcher
-    search_tool: SearchTool
+    opened: AsyncExitStack
     users: int = 0
 
 
 class Researchers:
     """Opens what runs need; close it once none goes on."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, model: PolicyChoice) -> None:
+        self._model = model
         self._policy: Policy | None = None
         self._stack = AsyncExitStack()
         self._held: OrderedDict[str, _Held] = OrderedDict()
@@ -226,14 +221,13 @@ class Researchers:
         return self._policy
 
     @asynccontextmanager
-    async def of(self, settings: Settings) -> AsyncIterator[Researcher]:
-        """The researcher for these settings, which have the server's model.
+    async def of(self, setup: Setup) -> AsyncIterator[Researcher]:
+        """The researcher for this setup, which has the server's model.
 
         Raises what opening raises; the next that wants it tries again.
         """
-        choices = await asyncio.to_thread(choices_of, settings)
         async with self._lock:
-            held = await self._hold(json.dumps(choices, sort_keys=True), settings, choices)
+            held = await self._hold(json.dumps(setup.choices, sort_keys=True), setup)
         try:
             yield held.researcher
         finally:
@@ -246,38 +240,26 @@ class Researchers:
 
     async def aclose(self) -> None:
         for held in self._held.values():
-            await close_sources(held.search_tool)
+            await held.opened.aclose()
         await self._stack.aclose()
 
-    async def _hold(self, key: str, settings: Settings, choices: dict[str, Any]) -> _Held:
+    async def _hold(self, key: str, setup: Setup) -> _Held:
         if key not in self._held:
-            self._held[key] = await self._opened(settings, choices)
+            opened = AsyncExitStack()
+            opening = open_researcher(setup, tell_current, policy=self._opened_policy)
+            self._held[key] = _Held(await opened.enter_async_context(opening), opened)
         held = self._held[key]
         held.users += 1
         self._held.move_to_end(key)
         idle = [name for name, each in self._held.items() if not each.users]
         for name in idle[: max(len(self._held) - MOST, 0)]:
-            await close_sources(self._held.pop(name).search_tool)
+            await self._held.pop(name).opened.aclose()
         return held
-
-    async def _opened(self, settings: Settings, choices: dict[str, Any]) -> _Held:
-        decoding = decoding_of(settings, choose_policy(settings))
-        # A folder that holds nothing is told before weights are fetched for it.
-        tool = await open_sources(settings, tell_current)
-        try:
-            for problem in await tool.prepare():
-                tell_current(SourceProgress(problem))
-            policy = await self._opened_policy()
-        except BaseException:
-            await close_sources(tool)
-            raise
-        template = template_of(settings)
-        return _Held(built(settings, policy, decoding, tool, template, choices, tell_current), tool)
 
     async def _opened_policy(self) -> Policy:
         if self._policy is None:
-            opened = open_policy(self._settings, choose_policy(self._settings), tell_current)
-            self._policy = await self._stack.enter_async_context(opened)
+            opening = self._model.open_policy(telling(tell_current))
+            self._policy = await self._stack.enter_async_context(opening)
             # What is loaded by now stays. Looked through for garbage again and again, it holds
             # everything up for a quarter of a second each time.
             gc.freeze()
@@ -291,9 +273,9 @@ SHOWN = 120
 class Lessons:
     """Learning of one server; use it while its researchers are open."""
 
-    def __init__(self, settings: Settings, researchers: Researchers) -> None:
-        self._settings = settings
-        self._store = RunStore(settings.data_dir)
+    def __init__(self, setup: Setup, researchers: Researchers) -> None:
+        self._setup = setup
+        self._store = RunStore(setup.stores.data_dir)
         self._researchers = researchers
         self._queue = LearningQueue()
         self._stack = AsyncExitStack()
@@ -303,8 +285,7 @@ class Lessons:
     @property
     def at_once(self) -> bool:
         """Whether runs asked with memory on are learnt from as soon as they have ended."""
-        server = isinstance(choose_policy(self._settings), ServerChoice)
-        return server and self._settings.memory == "on"
+        return not self._setup.model.embedded and self._setup.memory == "on"
 
     async def after(self, trajectory: Trajectory) -> None:
         """A run with memory on has ended: it waits, and its turn comes where models are served."""
@@ -359,10 +340,8 @@ class Lessons:
     async def _opened(self) -> RunLearner:
         if self._learner is None:
             policy = await self._researchers.opened()
-            opening = open_judge_model(self._settings, local_model(policy), self._hear)
-            model = await self._stack.enter_async_context(opening)
-            bank = open_bank(self._settings, self._hear)
-            self._learner = RunLearner(self._settings, policy, model, bank, self._hear)
+            opening = open_learner(self._setup, self._hear, policy)
+            self._learner = await self._stack.enter_async_context(opening)
         return self._learner
 
     def _hear(self, event: Event) -> None:
@@ -371,7 +350,7 @@ class Lessons:
 
     def _waiting(self) -> tuple[list[str], list[str]]:
         """Runs that wait: those of this model, and the others."""
-        choices = choices_of(self._settings)
+        choices = self._setup.choices
         ours = choices.get("model") or "", choices.get("base_url") or ""
         waiting = queued(self._store)
         own = [run for run in waiting if models_of(self._store, run) == ours]
@@ -404,10 +383,9 @@ class Capacity:
     """further questions that may wait for a place, or for a person"""
 
     @classmethod
-    def of(cls, settings: Settings) -> "Capacity":
+    def of(cls, model: PolicyChoice) -> "Capacity":
         """As many as the model serves well."""
-        embedded = isinstance(choose_policy(settings), EmbeddedChoice)
-        return cls(settings.slots if embedded else min(settings.concurrency, 64))
+        return cls(min(model.at_once, 64))
 
 
 class RunDesk:
@@ -415,11 +393,12 @@ class RunDesk:
 
     def __init__(self, settings: Settings, capacity: Capacity | None = None) -> None:
         self.settings = settings
-        self.capacity = capacity or Capacity.of(settings)
+        self.setup = setup_of(settings)
+        self.capacity = capacity or Capacity.of(self.setup.model)
         self.store = RunStore(settings.data_dir)
         self.conversations = ConversationStore(settings.data_dir)
-        self.researchers = Researchers(settings)
-        self.lessons = Lessons(settings, self.researchers)
+        self.researchers = Researchers(self.setup.model)
+        self.lessons = Lessons(self.setup, self.researchers)
         self.logs = Logs(self.store.folder)
         self.live: dict[str, Work] = {}
         self.closing = asyncio.Event()
@@ -457,12 +436,13 @@ class RunDesk:
     async def start(self, asked: RunAsked) -> Work:
         """Begin a run, or have it wait; raises what cannot be asked, with nothing kept."""
         question, settings = checked(asked.question), settings_for(self.settings, asked)
+        setup = await asyncio.to_thread(setup_of, settings)
         self._see_room()
         name = asked.thread
         earlier = (await asyncio.to_thread(self.conversation, name)).runs if name else ()
-        settings = await settled(settings)
+        setup = await settle(setup)
         run = new_thread()
-        ask = await asyncio.to_thread(reserve, settings, run, question, earlier)
+        ask = await asyncio.to_thread(reserve, setup, run, question, earlier)
         try:
             name = name or (await asyncio.to_thread(self.conversations.create)).id
             with unknown_thread():
@@ -471,7 +451,7 @@ class RunDesk:
             # Its thread was deleted meanwhile: the question would wait and never begin.
             await asyncio.to_thread(self.store.discard, run)
             raise
-        return await self._begin(run, ask, settings, name)
+        return await self._begin(run, ask, setup, name)
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> Work:
         """Go on with a run that was interrupted, stopped or failed, or ran out of a budget."""
@@ -484,9 +464,9 @@ class RunDesk:
         if await asyncio.to_thread(self.store.running, run):
             raise conflict("Another process works on the run.", "Wait until that has ended.")
         request = await asyncio.to_thread(self.store.request, run)
-        settings, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
+        setup, ask = await asyncio.to_thread(asked_before, self.settings, request, budgets)
         thread = await asyncio.to_thread(self.conversations.of_run, run)
-        return await self._begin(run, ask, settings, thread.id if thread else None, again=True)
+        return await self._begin(run, ask, setup, thread.id if thread else None, again=True)
 
     async def stop(self, run: str) -> None:
         """End a run with what there is of it."""
@@ -569,7 +549,7 @@ class RunDesk:
             await log.written()
 
     async def _begin(
-        self, run: str, ask: Ask, settings: Settings, thread: str | None, again: bool = False
+        self, run: str, ask: Ask, setup: Setup, thread: str | None, again: bool = False
     ) -> Work:
         log = await self.logs.of(run)
         began = await asyncio.to_thread(self.store.asked_at, run)
@@ -579,15 +559,15 @@ class RunDesk:
             work = Work(run, thread, log, began.timestamp(), RunPlace(self._places))
             self.live[run] = work
         work.begin(again)
-        work.task = asyncio.create_task(self._work(work, ask, settings))
+        work.task = asyncio.create_task(self._work(work, ask, setup))
         # Acknowledged only once a server that comes after this one would find it.
         await log.written()
         return work
 
-    async def _work(self, work: Work, ask: Ask, settings: Settings) -> None:
+    async def _work(self, work: Work, ask: Ask, setup: Setup) -> None:
         CURRENT.set(work.hear)
         try:
-            said = await self._answered(work, ask, settings)
+            said = await self._answered(work, ask, setup)
         except asyncio.CancelledError:
             if not work.stop.is_set():
                 self.live.pop(work.run)
@@ -604,12 +584,12 @@ class RunDesk:
         await work.end(said)
         work.state = "ended"
         self.live.pop(work.run)
-        if work.trajectory is not None and settings.memory == "on":
+        if work.trajectory is not None and setup.memory == "on":
             await self.lessons.after(work.trajectory)
 
-    async def _answered(self, work: Work, ask: Ask, settings: Settings) -> list[SaidEvent]:
+    async def _answered(self, work: Work, ask: Ask, setup: Setup) -> list[SaidEvent]:
         await work.place.take()
-        async with self.researchers.of(settings) as researcher:
+        async with self.researchers.of(setup) as researcher:
             work.state = "running"
             trajectory = await researcher.ask(ask, work.run, work.hear, work.stop, work)
         if not await asyncio.to_thread(self.store.holds, work.run):

@@ -20,9 +20,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rubricem.agent.research.graph import ShownPlan, as_text, from_text
 from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import ask_of
-from rubricem.agent.research.setup import CHOICES, budgets_of, choices_of
+from rubricem.agent.research.setup import Setup
 from rubricem.agent.serve.refusals import conflict
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import CHOICES, choices_of, setup_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, is_folder
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import AnswerFormat
@@ -198,14 +199,14 @@ BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_
 
 def asked_before(
     settings: Settings, request: Mapping[str, Any], budgets: BudgetsAsked | None
-) -> tuple[Settings, Ask]:
-    """What a run was asked, and the settings that it goes on with.
+) -> tuple[Setup, Ask]:
+    """What a run was asked, and the setup that it goes on with.
 
     Raises StoreError for a request that is damaged, or written by a version that knows more.
     """
     try:
-        settings = settings_of_run(settings, request, budgets)
-        return settings, replace(ask_of(request), budgets=budgets_of(settings))
+        setup = setup_of(settings_of_run(settings, request, budgets))
+        return setup, replace(ask_of(request), budgets=setup.budgets)
     except RubricemError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:

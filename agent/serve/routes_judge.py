@@ -17,14 +17,15 @@ from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from rubricem.agent.learning.lessons import rated
-from rubricem.agent.learning.scoring import FILE, find_run
+from rubricem.agent.learning.scoring import FILE, find_run, open_group_judge, score
+from rubricem.agent.research.setup import Setup, Stores
 from rubricem.agent.serve.desk import ended_run
 from rubricem.agent.serve.refusals import RequestRefused, too_many
-from rubricem.agent.settings import Settings
-from rubricem.judge.build import LocalModel
+from rubricem.judge.build import Wanted
 from rubricem.judge.composed import InnerJudge
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import RubricemError, StoreError
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, unusable
 from rubricem.memory.schema import Judgement, StageScore, Verdict
 
@@ -170,7 +171,7 @@ class Rated(BaseModel):
 
 
 def router(
-    settings: Settings,
+    setup: Setup,
     bank: RubricBank,
     shared: Callable[[], LocalModel | None] = lambda: None,
     open_judge: OpenJudge | None = None,
@@ -179,7 +180,7 @@ def router(
 
     `open_judge`: another judge than the one that the settings name.
     """
-    desk = _JudgeDesk(settings, bank, open_judge or partial(_opened, settings, shared))
+    desk = _JudgeDesk(setup.stores, bank, open_judge or partial(_open_judge, setup, shared))
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
@@ -197,10 +198,10 @@ def router(
 class _JudgeDesk:
     """What the routes do."""
 
-    def __init__(self, settings: Settings, bank: RubricBank, open_judge: OpenJudge) -> None:
+    def __init__(self, stores: Stores, bank: RubricBank, open_judge: OpenJudge) -> None:
         self.jobs = JudgingJobs(self._judged)
-        self._data_dir = settings.data_dir
-        self._store = RunStore(settings.data_dir)
+        self._stores = stores
+        self._store = RunStore(stores.data_dir)
         self._bank = bank
         self._open_judge = open_judge
 
@@ -231,22 +232,14 @@ class _JudgeDesk:
 
     async def _judged(self, run: str) -> None:
         """Judge a run and keep what came of it."""
-        from rubricem.agent.learning.scoring import check_scored, judged_groups, tell_bank
-
-        found = await asyncio.to_thread(find_run, str(self._store.folder / run), self._data_dir)
+        folder, data_dir = str(self._store.folder / run), self._stores.data_dir
+        found = await asyncio.to_thread(find_run, folder, data_dir)
         async with self._open_judge() as judge:
-            judged = await judged_groups(judge, found, self._data_dir)
-        check_scored(judged)
-        await asyncio.to_thread(found.save, [j for group in judged for j in group.judgements])
-        await tell_bank(self._bank, found, judged)
+            await score(judge, found, self._stores, self._bank)
 
 
-@asynccontextmanager
-async def _opened(
-    settings: Settings, shared: Callable[[], LocalModel | None]
-) -> AsyncIterator[InnerJudge]:
-    from rubricem.agent.learning.scoring import open_group_judge
-    from rubricem.judge.build import Wanted
-
-    async with open_group_judge(settings, Wanted("stage"), shared=shared()) as judge:
-        yield judge
+def _open_judge(
+    setup: Setup, shared: Callable[[], LocalModel | None]
+) -> AbstractAsyncContextManager[InnerJudge]:
+    replies = setup.stores.data_dir / "replies"
+    return open_group_judge(setup.model, Wanted("stage"), replies, shared=shared())

@@ -16,15 +16,14 @@ from fastapi import APIRouter
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rubricem.agent.learning.lessons import local_model
 from rubricem.agent.mcp.workbench import Tell, Workbench
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.openai import OpenAIRuns
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.requests import RunAsked
 from rubricem.agent.serve.routes_exports import for_others
-from rubricem.judge.build import LocalModel
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.schema import AnswerFormat, Trajectory
 
 PATH = "/mcp"
@@ -126,7 +125,7 @@ class DeskBench(Workbench):
     """
 
     def __init__(self, desk: RunDesk) -> None:
-        super().__init__(desk.settings, logging.getLogger(__name__).warning)
+        super().__init__(desk.setup, logging.getLogger(__name__).warning)
         self._desk = desk
         self._runs = OpenAIRuns(desk)
 
@@ -145,4 +144,4 @@ class DeskBench(Workbench):
 
     def _shared_model(self) -> LocalModel | None:
         policy = self._desk.researchers.policy
-        return local_model(policy) if policy else None
+        return policy.reader if policy else None

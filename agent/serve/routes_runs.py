@@ -45,7 +45,6 @@ from rubricem.agent.serve.requests import (
     sources,
 )
 from rubricem.agent.serve.security import COOKIE, CSRF_HEADER, Security
-from rubricem.agent.settings import ServerChoice, choose_policy
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
 from rubricem.memory.text import one_line, printable
@@ -447,8 +446,7 @@ class _Server:
 
     def status(self) -> dict[str, Any]:
         desk, settings = self._desk, self._desk.settings
-        choice = choose_policy(settings)
-        model = choice.model or "" if isinstance(choice, ServerChoice) else choice.model_name
+        model = self._desk.setup.model.name
         states = [work.state for work in desk.live.values()]
         return {
             "version": version("rubricem"),

@@ -17,25 +17,22 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Literal, Self
 
 from pydantic import BaseModel, model_validator
 
 from rubricem.agent.models.policy import (
-    ChatWriter,
     JournaledCalls,
     JournaledChat,
     JournaledPolicy,
     JournaledReader,
     Policy,
-    TokenWriter,
 )
 from rubricem.agent.models.reading import split_thinking
 from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
 from rubricem.agent.research.events import Listener, SourceProgress, ignore
 from rubricem.agent.research.scaffold import neutralise, template
 from rubricem.agent.research.words import closest_sentence
-from rubricem.agent.settings import Settings
 from rubricem.agent.verify.rules import (
     NAME,
     Checker,
@@ -50,7 +47,7 @@ from rubricem.agent.verify.rules import (
 from rubricem.agent.weights.catalogue import CATALOGUE
 from rubricem.memory.asking import ask_json
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message, Sampling, TokenPolicy
+from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message, Sampling
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
@@ -243,11 +240,6 @@ BATCH = 8
 Mode = Literal["mark", "repair"]
 
 
-@runtime_checkable
-class _Weighing(ChoiceReader, TokenPolicy, Protocol):
-    """A model in this process: its opinion can be read."""
-
-
 @dataclass
 class _Work:
     """One answer being verified: who checks, and what was found so far."""
@@ -373,10 +365,9 @@ def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
 def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
     """The checker that goes with the policy's model; its calls and the rewriting journalled."""
     rewriter = JournaledPolicy(policy, calls) if policy else None
-    if isinstance(policy, ChatWriter):
-        return _Work(ChatChecker(JournaledChat(policy.model, calls)), rewriter)
-    if isinstance(policy, TokenWriter) and isinstance(policy.model, _Weighing):
-        model = policy.model
+    if policy and policy.chat:
+        return _Work(ChatChecker(JournaledChat(policy.chat, calls)), rewriter)
+    if policy and (model := policy.reader):
         return _Work(ChoiceChecker(JournaledReader(model, model, calls)), rewriter)
     return _Work(LexicalChecker(), None)
 
@@ -393,13 +384,15 @@ def _failed(trajectory: Trajectory, found: dict[Pair, Finding]) -> Iterator[list
                 yield [pair for pair, _ in pairs]
 
 
-def verifier_of(settings: Settings, policy: Policy) -> AnswerVerifier | None:
-    """None where nothing is to be checked; `--checker lexical` asks no model.
+def verifier_of(
+    policy: Policy, mode: Literal["off", "mark", "repair"], checker: Literal["auto", "lexical"]
+) -> AnswerVerifier | None:
+    """None where nothing is to be checked; the lexical checker asks no model.
 
     Nor is a model asked that is known to judge claims no better than the rules.
     """
-    if settings.verify == "off":
+    if mode == "off":
         return None
     known = next((w for w in CATALOGUE if policy.version.startswith(w.folder)), None)
-    asked = settings.checker == "auto" and (known is None or known.checks_claims)
-    return AnswerVerifier(settings.verify, policy if asked else None)
+    asked = checker == "auto" and (known is None or known.checks_claims)
+    return AnswerVerifier(mode, policy if asked else None)

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from rubricem.judge.build import JudgeModel, LocalModel, checklist_judge, pair_comparer, stage_judge
+from rubricem.judge.build import JudgeModel, checklist_judge, pair_comparer, stage_judge
 from rubricem.judge.checklist import ChecklistItem, ItemChecker
 from rubricem.judge.composed import InnerJudge
 from rubricem.judge.evaluation.data import (
@@ -38,6 +38,7 @@ from rubricem.judge.stage import GroupJudgement
 from rubricem.judge.transcripts import group_text
 from rubricem.memory.asking import spent
 from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import (

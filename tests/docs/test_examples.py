@@ -24,6 +24,7 @@ from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import Capacity, RunDesk
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import model_of
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.memory.schema import Stage
 from rubricem.training.collect.directory import RunDirectory
@@ -192,7 +193,7 @@ def test_an_address_that_is_not_served_is_found(routes: list[Any]) -> None:
 def test_the_limits_that_are_told_are_those_in_force(tmp_path: Path) -> None:
     security = Security()
     reading, changing = security.rates.reading, security.rates.changing
-    capacity = Capacity.of(Settings(data_dir=tmp_path, base_url="http://localhost:1/v1"))
+    capacity = Capacity.of(model_of(Settings(data_dir=tmp_path, base_url="http://localhost:1/v1")))
     said = [
         f"bodies over {security.most_body >> 20} MiB",
         f"over {routes_uploads.REQUEST_BYTES // 10**6} MB or {routes_uploads.REQUEST_FILES} files",

@@ -17,9 +17,11 @@ import httpx
 import numpy as np
 import pytest
 
+from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.research.recall import BankRecaller
-from rubricem.agent.research.setup import embedder_in, open_bank
+from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.bank.vectors import (
@@ -328,7 +330,7 @@ def test_the_server_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("RUBRICEM_BANK_SERVER", "http://localhost:8000/")
     settings = load_settings()
     assert settings.bank_server == "http://localhost:8000"
-    assert open_bank(settings).server == "http://localhost:8000"
+    assert open_bank(stores_of(settings)).server == "http://localhost:8000"
     monkeypatch.setenv("RUBRICEM_BANK_SERVER", "localhost")
     with pytest.raises(SettingsError, match="RUBRICEM_BANK_SERVER cannot be"):
         load_settings()

@@ -104,6 +104,7 @@ class ScriptedPolicy:
     name = "scripted"
     version = "1"
     retokenised = False
+    reader = chat = None
 
     def __init__(
         self,

@@ -26,6 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
+from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import (
     BesidePolicy,
     JournaledCalls,
@@ -33,7 +34,6 @@ from rubricem.agent.models.policy import (
     Policy,
     journaled,
 )
-from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
 from rubricem.memory.interfaces import Completion, OnText, Sampling, StopPredicate
 from rubricem.memory.journal import CallKey, Journal
@@ -442,17 +442,15 @@ class Served(Protocol):
     """None: nobody knows it"""
 
 
-def at_once(settings: Settings, processes: int = 1) -> int:
+def at_once(choice: PolicyChoice, processes: int = 1) -> int:
     """Runs in progress at the same time: more than an embedded model has slots would make it
     read one run's transcript again after another's.
     """
-    if isinstance(choose_policy(settings), EmbeddedChoice):
-        return settings.slots * processes
-    return settings.concurrency
+    return choice.at_once * processes if choice.embedded else choice.at_once
 
 
 def judged_at_once(
-    settings: Settings, judged_by: Settings, group_size: int, *, apart: bool = False
+    policy: PolicyChoice, judge: PolicyChoice, group_size: int, *, apart: bool = False
 ) -> int | None:
     """Groups being judged at the same time; None: in the places of rollouts.
 
@@ -460,11 +458,9 @@ def judged_at_once(
     bounded by its limiter, so here are as many groups as could fill it. `apart`: rollouts are
     written in other processes, by models of their own.
     """
-    if isinstance(choose_policy(settings), EmbeddedChoice):
-        return settings.slots if apart else None
-    if isinstance(choose_policy(judged_by), EmbeddedChoice):
-        return judged_by.slots
-    return math.ceil(judged_by.concurrency / group_size)
+    if policy.embedded:
+        return policy.at_once if apart else None
+    return judge.at_once if judge.embedded else math.ceil(judge.at_once / group_size)
 
 
 def check_priced(*models: object, limit: str = "--max-run-cost") -> None:

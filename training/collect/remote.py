@@ -30,8 +30,7 @@ from typing import Any, Protocol, TypeVar
 from rubricem.agent.research.question import Ask
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
-from rubricem.agent.research.setup import open_researcher
-from rubricem.agent.settings import Settings
+from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
 from rubricem.memory.interfaces import Completion
 from rubricem.memory.journal import CallKey, Journal, Reply
@@ -447,18 +446,18 @@ class RayOptions:
 @asynccontextmanager
 async def ray_rollouts(
     options: RayOptions,
-    settings: Settings,
+    setup: Setup,
     researcher: Researcher,
     flow: Flow,
 ) -> AsyncIterator[RemoteRollouts]:
-    """Rollouts by Ray's workers, each with clients of its own as the settings want them.
+    """Rollouts by Ray's workers, each with clients of its own as the setup wants them.
 
     Raises SettingsError where Ray is missing or cannot be reached, and what a worker raises that
     cannot begin, if none can.
     """
     async with _connected(options) as ray:
-        hire = _Hiring(ray, settings, researcher)
-        share = math.ceil(at_once(settings, options.workers) / options.workers)
+        hire = _Hiring(ray, setup, researcher)
+        share = math.ceil(at_once(setup.model, options.workers) / options.workers)
         pool = WorkerPool(hire, options.workers, share, flow.tell)
         try:
             # What no worker can do is told before the run begins.
@@ -471,16 +470,16 @@ async def ray_rollouts(
 class RolloutActor:
     """The actor: a `RolloutWorker` once it was opened."""
 
-    async def open(self, settings: Settings) -> tuple[str, str] | RubricemError:
+    async def open(self, setup: Setup) -> tuple[str, str] | RubricemError:
         """Name and version of the policy that it writes with."""
         self._opened = AsyncExitStack()
         # The bank is the run's; a worker has none.
-        own = settings.model_copy(update={"memory": "off"})
+        own = replace(setup, memory="off")
         try:
             researcher = await self._opened.enter_async_context(open_researcher(own))
         except RubricemError as error:
             return error
-        self._worker = RolloutWorker(researcher, recalls=settings.memory != "off")
+        self._worker = RolloutWorker(researcher, recalls=setup.memory != "off")
         return researcher.policy.name, researcher.policy.version
 
     async def begin(self, rollout: Begin) -> Said:
@@ -505,8 +504,8 @@ class _RayWorker:
         said: Said = await self.done(self._actor.go_on.remote(thread, answer))
         return said
 
-    async def open(self, settings: Settings) -> tuple[str, str]:
-        opened: tuple[str, str] | RubricemError = await self.done(self._actor.open.remote(settings))
+    async def open(self, setup: Setup) -> tuple[str, str]:
+        opened: tuple[str, str] | RubricemError = await self.done(self._actor.open.remote(setup))
         if isinstance(opened, RubricemError):
             raise opened
         return opened
@@ -523,20 +522,15 @@ class _RayWorker:
 class _Hiring:
     """Starts an actor wherever there is room, and opens it."""
 
-    def __init__(self, ray: Any, settings: Settings, researcher: Researcher) -> None:
+    def __init__(self, ray: Any, setup: Setup, researcher: Researcher) -> None:
         self._ray = ray
-        # A worker starts in another folder.
-        whole = {
-            "source": tuple(researcher.choices["source"]),
-            "model": researcher.choices["model"],
-        }
-        self._settings = settings.model_copy(update=whole)
+        self._setup = setup.anywhere()
         self._policy = researcher.policy
         self._actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
 
     async def __call__(self) -> Worker:
         worker = _RayWorker(self._ray, self._actors.remote())
-        opened, own = await worker.open(self._settings), (self._policy.name, self._policy.version)
+        opened, own = await worker.open(self._setup), (self._policy.name, self._policy.version)
         if opened != own:
             raise PolicyError(
                 f"it would write with {_named(opened)}, and the run is of {_named(own)}",

@@ -8,6 +8,7 @@ given a stage's text as action and its `StageView` as observation; a stage that 
 is the stage judge's.
 """
 
+import asyncio
 import copy
 import hashlib
 import importlib
@@ -24,17 +25,18 @@ from typing import Any, get_args
 
 from rubricem.agent.learning.reflect import CandidateJudge, accepted, reflect
 from rubricem.agent.learning.scoring import chain_of, open_judge_model
+from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import (
     JournaledCalls,
     JournaledPolicy,
     Policy,
-    TokenWriter,
 )
 from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.recall import CHARACTERS, MORE_CHARACTERS, BankRecaller
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import choices_of, open_bank, open_researcher, settled
+from rubricem.agent.research.setup import Setup, open_bank, open_researcher, settle
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import model_of, setup_of
 from rubricem.judge.build import (
     JudgeModel,
     Kind,
@@ -106,15 +108,13 @@ class BankMemory:
 
 
 def step_memory(
-    settings: Settings, researcher: Researcher, listen: Callable[[Event], None]
+    setup: Setup, researcher: Researcher, listen: Callable[[Event], None]
 ) -> BankMemory | None:
     """What `--memory` says: None where it is off."""
-    if settings.memory == "off":
+    if setup.memory == "off":
         return None
-    bank = open_bank(settings, listen)
-    return BankMemory(
-        bank, researcher, listen, settings.similarity_floor, put=settings.memory == "on"
-    )
+    bank = open_bank(setup.stores, listen)
+    return BankMemory(bank, researcher, listen, setup.similarity_floor, put=setup.memory == "on")
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -263,7 +263,8 @@ async def open_collector(
     known_judge(options.judge)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
         settings = settings.model_copy(update={"dialect": "auto"})
-    taught = settings.memory == "on" and options.judge != NONE and options.reflections
+    setup = await asyncio.to_thread(setup_of, settings)
+    taught = setup.memory == "on" and options.judge != NONE and options.reflections
     if options.windows and not taught:
         # A question that comes again has learnt something only where its reflection was kept.
         raise SettingsError(
@@ -271,8 +272,9 @@ async def open_collector(
             "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
         )
     # The run's folder names what `auto` took, so that it goes on with that or says so.
-    settings = await settled(settings, listener=listen)
-    async with open_researcher(settings, listen) as opened:
+    setup = await settle(setup, listener=listen)
+    judged_by = _judge_choice(settings, setup, options)
+    async with open_researcher(setup, listen) as opened:
         meter = Meter()
         finished = run.finished_steps()
         journal = run.journal(meter.hear, lambda thread: step_of(thread) >= finished)
@@ -283,30 +285,32 @@ async def open_collector(
             researcher = replace(
                 opened, policy=policy, store=run.store, journal=journal, verifier=None
             )
-            judged_by = judge_settings(settings, options)
-            async with _judge_model(judged_by, settings, options, opened.policy) as model:
+            async with _judge_model(judged_by, setup, options, opened.policy) as model:
                 if purse.most is not None:
                     writer = getattr(opened.policy, "model", None)
                     check_priced(writer, model, limit=purse.limit)
                 name = model.name if model else ""
-                manifest = _manifest(settings, options, researcher, name, asked)
+                manifest = _manifest(setup, options, researcher, name, asked)
                 run.begin(manifest, asked.questions, asked.held_out)
-                async with _rollouts(settings, options, researcher, flow) as rollouts:
+                async with _rollouts(setup, options, researcher, flow) as rollouts:
                     collector = Collector(
                         run=run,
                         rollouts=rollouts,
                         calls=JournaledCalls(journal),
-                        buffers=BufferStore(settings.data_dir / "buffers"),
+                        buffers=BufferStore(setup.stores.data_dir / "buffers"),
                         flow=flow,
-                        memory=step_memory(settings, researcher, listen),
-                        at_once=at_once(settings, options.ray.workers if options.ray else 1),
+                        memory=step_memory(setup, researcher, listen),
+                        at_once=at_once(setup.model, options.ray.workers if options.ray else 1),
                         judged_at_once=judged_at_once(
-                            settings, judged_by, options.group_size, apart=options.ray is not None
+                            setup.model,
+                            judged_by,
+                            options.group_size,
+                            apart=options.ray is not None,
                         ),
                         tell=tell,
                     )
                     if model:
-                        _judge_with(collector, model, opened.policy, settings, options)
+                        _judge_with(collector, model, judged_by, opened.policy, setup, options)
                     yield collector
         finally:
             journal.close()
@@ -314,12 +318,12 @@ async def open_collector(
 
 @asynccontextmanager
 async def _rollouts(
-    settings: Settings, options: CollectOptions, researcher: Researcher, flow: Flow
+    setup: Setup, options: CollectOptions, researcher: Researcher, flow: Flow
 ) -> AsyncIterator[Rollouts]:
     if options.ray is None:
         yield researcher
         return
-    async with ray_rollouts(options.ray, settings, researcher, flow) as elsewhere:
+    async with ray_rollouts(options.ray, setup, researcher, flow) as elsewhere:
         yield elsewhere
 
 
@@ -338,13 +342,13 @@ def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Callab
     return listen
 
 
-def judge_settings(settings: Settings, options: CollectOptions) -> Settings:
-    """The settings that name the judge's model: the policy's, unless another one is named."""
+def _judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
+    """The judge's model: the policy's, unless another one is named."""
     same = options.judge_model in (None, settings.model)
     if same and options.judge_base_url in (None, settings.base_url):
-        return settings
+        return setup.model
     named = {"model": options.judge_model, "base_url": options.judge_base_url}
-    return settings.model_copy(update=named)
+    return model_of(settings.model_copy(update=named))
 
 
 class Reflector:
@@ -386,13 +390,12 @@ class Reflector:
 
 @asynccontextmanager
 async def _judge_model(
-    judged_by: Settings, settings: Settings, options: CollectOptions, policy: Policy
+    judged_by: PolicyChoice, setup: Setup, options: CollectOptions, policy: Policy
 ) -> AsyncIterator[JudgeModel | None]:
     if options.judge == NONE:
         yield None
         return
-    own = judged_by is settings and isinstance(policy, TokenWriter)
-    shared: Any = policy.model if own and isinstance(policy, TokenWriter) else None
+    shared = policy.reader if judged_by is setup.model else None
     async with open_judge_model(judged_by, shared) as model:
         yield model
 
@@ -400,33 +403,39 @@ async def _judge_model(
 def _judge_with(
     collector: Collector,
     model: JudgeModel,
+    judged_by: PolicyChoice,
     policy: Policy,
-    settings: Settings,
+    setup: Setup,
     options: CollectOptions,
 ) -> None:
     """Give the collector a judge whose calls are journaled and gated like all others."""
     flow = collector.flow
-    journaled = flow.journaled(model)
+    judging = flow.journaled(model)
     collector.judge = collecting_judge(
-        options.judge, journaled, settings.seed, chain_of(judge_settings(settings, options))
+        options.judge, judging, setup.template.seed, chain_of(judged_by)
     )
     if options.reflections:
         calls = JournaledCalls(flow.journal, partial(flow.call, policy.name))
-        judge = reflection_judge(journaled)
-        least = settings.least_reflection_score
+        judge = reflection_judge(judging)
+        least = setup.least_reflection_score
         collector.reflecting = Reflector(
             JournaledPolicy(policy, calls), judge, options.reflections, least
         )
 
 
 def _manifest(
-    settings: Settings,
+    setup: Setup,
     options: CollectOptions,
     researcher: Researcher,
     judge: str,
     asked: Selected,
 ) -> Manifest:
-    shaping = {"answer_format": settings.answer_format.value, "max_tokens": settings.max_tokens}
+    template = setup.template
+    shaping = {
+        "answer_format": template.answer_format.value,
+        "max_tokens": template.max_tokens,
+        "context_tokens": setup.model.context_tokens,
+    }
     return Manifest(
         policy=researcher.policy.name,
         policy_version=researcher.policy.version,
@@ -438,11 +447,11 @@ def _manifest(
         step_size=options.step_size,
         windows=options.windows,
         reflections=0 if options.judge == NONE else options.reflections,
-        memory=settings.memory,
-        seed=settings.seed,
-        tool_calls=settings.tool_calls,
+        memory=setup.memory,
+        seed=template.seed,
+        tool_calls=template.tool_calls,
         scaffold=options.scaffold,
-        settings={**choices_of(settings), **shaping, "context_tokens": settings.context_tokens},
+        settings={**setup.choices, **shaping},
         questions_sha256=hash_of(asked.questions),
         selection=asked.selection,
     )

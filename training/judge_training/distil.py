@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.learning.scoring import open_judge_model
-from rubricem.agent.settings import EmbeddedChoice, choose_policy
-from rubricem.judge.build import LocalModel
+from rubricem.agent.setup import model_of
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.pairwise import ChainForm, well_formed
 from rubricem.memory.errors import JudgeError, SettingsError, StoreError, boundary
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.runs import write_atomically
 from rubricem.training.collect.gate import check_priced
 from rubricem.training.judge_training.judge_config import DistilConfig, TeacherConfig
@@ -220,7 +220,7 @@ async def _opened(
     stack: AsyncExitStack, gate: Gated, told: DistilConfig, teacher: TeacherConfig
 ) -> Teacher:
     settings = settings_of(teacher.model, teacher.base_url)
-    model = await stack.enter_async_context(open_judge_model(settings))
+    model = await stack.enter_async_context(open_judge_model(model_of(settings)))
     if told.max_run_cost is not None:
         check_priced(model, limit=LIMIT)
     return Teacher(gate.model(model), teacher.max_tokens)
@@ -249,13 +249,14 @@ async def _rows(
 ) -> tuple[list[TrainRow], Counter[str]]:
     """The rows of the traces, as the model that is trained reads them."""
     settings = settings_of(config.model, None)
-    if not isinstance(choose_policy(settings), EmbeddedChoice):
+    choice = model_of(settings)
+    if not choice.embedded:
         raise SettingsError(
             f"{config.model!r} is no embedded model.", "Name the one to train, such as 0.5b."
         )
     asked = {pair.id: pair for pair in shown}
     rows, unfit = [], Counter[str]()
-    async with open_judge_model(settings) as student:
+    async with open_judge_model(choice) as student:
         assert isinstance(student, LocalModel)
         for trace in traces:
             row = await trace_row(student, form, asked[trace.pair], trace)

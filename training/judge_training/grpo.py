@@ -21,13 +21,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from rubricem.agent.research.events import ignore
-from rubricem.agent.research.setup import connect_tokens, load_embedded
-from rubricem.agent.settings import EmbeddedChoice, Settings, choose_policy
+from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.setup import model_of
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.judge.base import fit_messages
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair
@@ -95,7 +93,7 @@ class JudgeSampler:
         self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
     ) -> list[SampledPair | str]:
         """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
-        async with self._opened(folder, checkpoint) as (gate, model, _):
+        async with self._open(await self._choice(checkpoint), folder) as (gate, model):
             work = all_done(self._pair(gate, model, pair, seed) for pair in pairs)
             found = await gate.flow.through(work, self.stop)
         if failed := [one for one in found if isinstance(one, str)]:
@@ -111,11 +109,12 @@ class JudgeSampler:
         self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
     ) -> list[LabelledComparison]:
         """Every pair in both orders at temperature 0. Raises PolicyError where none is compared."""
-        async with self._opened(folder, checkpoint) as (gate, model, settings):
+        choice = await self._choice(checkpoint)
+        async with self._open(choice, folder) as (gate, model):
             comparer = ChainComparer(model, self.form, self.grpo.max_tokens)
             tasks = tasks_of(pairs, "both", self.config.seed)
             with gate.scopes.scope("compare"):
-                work = compare_all(comparer, tasks, at_once(settings), lambda comparison: None)
+                work = compare_all(comparer, tasks, at_once(choice), lambda comparison: None)
                 found = await gate.flow.through(work, self.stop)
         if not any(comparison.text for comparison in found):
             # A judge that was asked in vain is not one that names no winner.
@@ -125,25 +124,21 @@ class JudgeSampler:
         return found
 
     @asynccontextmanager
-    async def _opened(
-        self, folder: Path, checkpoint: Path | None
-    ) -> AsyncIterator[tuple[Gated, TokenPolicy, Settings]]:
-        settings = await self._settings(checkpoint)
-        model = await opened_tokens(settings)
-        try:
+    async def _open(
+        self, choice: PolicyChoice, folder: Path
+    ) -> AsyncIterator[tuple[Gated, TokenPolicy]]:
+        async with choice.open_tokens() as model:
             with gated(folder, self.tell) as gate:
-                yield gate, gate.model(model), settings
-        finally:
-            await model.aclose()
+                yield gate, gate.model(model)
 
-    async def _settings(self, checkpoint: Path | None) -> Settings:
+    async def _choice(self, checkpoint: Path | None) -> PolicyChoice:
         grpo = self.grpo
         if not grpo.base_url:
-            return settings_of(str(checkpoint) if checkpoint else self.config.model, None)
+            return model_of(settings_of(str(checkpoint or self.config.model), None))
         name = grpo.model
         if checkpoint is not None:
             name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
-        return settings_of(name, grpo.base_url, dialect="auto")
+        return model_of(settings_of(name, grpo.base_url, dialect="auto"))
 
     async def _pair(
         self, gate: Gated, model: TokenPolicy, pair: ShownPair, seed: int

@@ -29,7 +29,7 @@ import numpy as np
 from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.judge.base import CHARACTERS, fit_messages
-from rubricem.judge.build import JudgeModel, LocalModel
+from rubricem.judge.build import JudgeModel
 from rubricem.judge.evaluation.data import LabelledPair, read_labelled
 from rubricem.judge.evaluation.run import sample, tasks_of
 from rubricem.judge.pairwise import (
@@ -44,7 +44,7 @@ from rubricem.judge.pairwise import (
     without_tags,
 )
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
-from rubricem.memory.interfaces import Completion, Message, Sampling, TokenPolicy
+from rubricem.memory.interfaces import Completion, LocalModel, Message, Sampling, TokenPolicy
 from rubricem.memory.journal import Journal
 from rubricem.memory.schema import Value
 from rubricem.memory.text import cut, fenced, fill, prompt

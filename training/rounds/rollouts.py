@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.research.setup import embedder_in
+from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.memory.bank import RubricBank

@@ -37,11 +37,10 @@ from typing import Literal
 
 import numpy as np
 
-from rubricem.agent.research.events import ignore
 from rubricem.agent.research.free import system_prompt, user_message
 from rubricem.agent.research.scaffold import Rule
-from rubricem.agent.research.setup import load_embedded
-from rubricem.agent.settings import EmbeddedChoice, choose_policy, load_settings
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import model_of
 from rubricem.agent.weights.resolve import resolve_files
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import write_atomically
@@ -318,17 +317,14 @@ async def _loaded(model: str | None) -> AsyncIterator[_Loaded]:
         return
     settings = load_settings({"model": model})
     settings = settings.model_copy(update={"base_url": None})
-    choice = choose_policy(settings)
-    if not isinstance(choice, EmbeddedChoice):
+    choice = model_of(settings)
+    if not choice.embedded:
         raise SettingsError(
             f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
         )
-    embedded = await load_embedded(settings, choice, ignore)
-    try:
-        files = await resolve_files(choice.model_name, directory=settings.weights_dir)
+    async with choice.open_tokens() as embedded:
+        files = await resolve_files(choice.name, directory=settings.weights_dir)
         yield _Loaded(embedded, await asyncio.to_thread(gguf_vocabulary, files.path))
-    finally:
-        await embedded.aclose()
 
 
 Span = tuple[int, int]

@@ -25,14 +25,14 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rubricem.agent.learning.scoring import open_group_judge
 from rubricem.agent.models.policy import TokenWriter
-from rubricem.agent.research.events import ignore
-from rubricem.agent.research.setup import built, choices_of, open_sources, settled, template_of
-from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.research.setup import Setup, open_researcher, open_sources, settle
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import model_of, setup_of, stores_of
 from rubricem.judge.build import Wanted
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.interfaces import SearchTool
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Decoding, Status, Trajectory
+from rubricem.memory.schema import Status, Trajectory
 from rubricem.training.verl.codes import encoded, read_back, response_of
 from rubricem.training.verl.policy import RolloutScorer, ServerPolicy
 
@@ -40,8 +40,8 @@ REWARD, TRAJECTORY = "reward_extra_info", "trajectory"
 """of an output's extra fields: the scores that the reward manager told, and the run as JSON"""
 
 
-Sources = tuple[tuple[str, ...], SearchTool]
-"""what is searched, by its names and as one"""
+Opened = tuple[Setup, SearchTool]
+"""the setup with its sources settled, and these as one"""
 
 
 class StageOutput(AgentLoopOutput):  # type: ignore[misc]
@@ -62,16 +62,16 @@ class StageOutput(AgentLoopOutput):  # type: ignore[misc]
 class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
     """Named in the file of agent loops by this class's full name."""
 
-    _sources: "asyncio.Task[Sources] | None" = None
+    _sources: "asyncio.Task[Opened] | None" = None
 
     async def run(self, sampling_params: dict[str, Any], **row: Any) -> StageOutput:
         """One rollout of a row's question. Raises PolicyError for one that failed."""
-        settings = _settings(sampling_params)
+        setup = _setup(sampling_params)
         model = self.config.actor_rollout_ref.model.path
         version = str(row.get("global_steps", ""))
         room = self.rollout_config.prompt_length + self.rollout_config.response_length
         servers = ServerPolicy(self.server_manager, self.tokenizer, room, model, version)
-        trajectory = await self._asked(settings, servers, _question(row))
+        trajectory = await self._ask(setup, servers, _question(row))
         if trajectory.status is Status.FAILED:
             raise PolicyError(f"the rollout failed: {trajectory.reason}")
         response = response_of(trajectory, self.rollout_config.response_length)
@@ -90,38 +90,48 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             },
         )
 
-    async def _asked(self, settings: Settings, servers: ServerPolicy, question: str) -> Trajectory:
-        names, tool = await self._opened(settings)
-        settings = settings.model_copy(update={"source": names})
-        template = template_of(settings)
-        writer, choices = TokenWriter(servers), await asyncio.to_thread(choices_of, settings)
-        researcher = built(settings, writer, Decoding.FREE, tool, template, choices, ignore)
-        ask = replace(template, question=question, seed=random.randrange(2**31))
-        return await replace(researcher, verifier=None).ask(ask)
+    async def _ask(self, setup: Setup, servers: ServerPolicy, question: str) -> Trajectory:
+        opened, tool = await self._open(setup)
+        setup = replace(setup, sources=opened.sources, choices=opened.choices)
 
-    async def _opened(self, settings: Settings) -> Sources:
+        async def policy() -> TokenWriter:
+            return TokenWriter(servers)
+
+        async with open_researcher(setup, policy=policy, search_tool=tool) as researcher:
+            ask = replace(setup.template, question=question, seed=random.randrange(2**31))
+            return await researcher.ask(ask)
+
+    async def _open(self, setup: Setup) -> Opened:
         opened = ResearchLoop._sources
         if opened is None or (opened.done() and opened.exception()):
-            opened = ResearchLoop._sources = asyncio.create_task(_ready(settings))
+            opened = ResearchLoop._sources = asyncio.create_task(_ready(setup))
         return await opened
 
 
-async def _ready(settings: Settings) -> Sources:
-    settings = await settled(settings)
-    tool = await open_sources(settings, ignore)
+_KEPT_OPEN = AsyncExitStack()
+"""the sources of all rollouts, for as long as the process lives"""
+
+
+async def _ready(setup: Setup) -> Opened:
+    setup = await settle(setup)
+    tool = await _KEPT_OPEN.enter_async_context(open_sources(setup.sources, setup.stores))
     await tool.prepare()
-    return settings.source, tool
+    return setup, tool
 
 
-def _settings(sampling: Mapping[str, Any]) -> Settings:
-    """The settings at verl's temperature. Raises SettingsError for sampling that shifts ratios."""
+def _setup(sampling: Mapping[str, Any]) -> Setup:
+    """The setup at verl's temperature. Raises SettingsError for sampling that shifts ratios."""
     if (sampling.get("top_p", 1.0), sampling.get("top_k", -1)) != (1.0, -1):
         raise SettingsError(
             "rollouts are to be sampled from the whole distribution.",
             "Set actor_rollout_ref.rollout.top_p=1.0 and top_k=-1.",
         )
     temperature = float(sampling.get("temperature", 1.0))
-    return load_settings().model_copy(update={"temperature": temperature})
+    settings = load_settings().model_copy(update={"temperature": temperature})
+    setup = setup_of(settings.model_copy(update={"decoding": "free"}))
+    # Kept with the run is what was asked for.
+    choices = {**setup.choices, "decoding": settings.decoding}
+    return replace(setup, verify="off", choices=choices)
 
 
 def _question(row: Mapping[str, Any]) -> str:
@@ -154,5 +164,7 @@ class StageReward(RewardManagerBase):  # type: ignore[misc]
 
     async def _open(self) -> RolloutScorer:
         settings = load_settings()
-        judge = await self._opened.enter_async_context(open_group_judge(settings, Wanted("stage")))
-        return RolloutScorer(judge, BufferStore(settings.data_dir / "buffers"))
+        folder = stores_of(settings).data_dir
+        opening = open_group_judge(model_of(settings), Wanted("stage"), folder / "replies")
+        judge = await self._opened.enter_async_context(opening)
+        return RolloutScorer(judge, BufferStore(folder / "buffers"))

@@ -28,7 +28,8 @@ from rubricem.agent.cli.doctor import (
     shown,
     without_password,
 )
-from rubricem.agent.settings import EmbeddedChoice, ServerChoice, Settings, load_settings
+from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
+from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.catalogue import known
 from tests.support.sites import Answer, json_site
 

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from rubricem.agent.cli import main
 from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import model_of
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.evaluation.data import LabelledComparison
 from rubricem.memory.rubrics import BufferStore
@@ -254,14 +255,14 @@ class Shared:
 
 async def test_an_open_model_is_shared_where_the_settings_name_an_embedded_one():
     held: Any = Shared()
-    async with open_judge_model(Settings(model="0.5b"), held) as model:
+    async with open_judge_model(model_of(Settings(model="0.5b")), held) as model:
         assert model is held
 
 
 async def test_a_named_server_judges_even_beside_an_open_model():
     held: Any = Shared()
     settings = Settings(model="scripted", base_url="http://127.0.0.1:9/v1")
-    async with open_judge_model(settings, held) as model:
+    async with open_judge_model(model_of(settings), held) as model:
         opened: JudgeModel = model
     assert opened is not held and opened.name == "scripted@127.0.0.1:9"
 

@@ -26,6 +26,7 @@ from rubricem.agent.research.threads import (
     with_thread,
 )
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import ReflectionCandidate, ReflectionScore, Trajectory
@@ -318,11 +319,11 @@ def threaded(server: ScriptedServer, data: Path, *questions: str, **more: object
     async def asked() -> Trajectory:
         notes = str(data.parent / "notes")
         chosen = {"base_url": server.base_url, "model": "scripted", "source": (notes,)}
-        settings = Settings(**{**chosen, "data_dir": data, "memory": "on", **more})
-        async with open_researcher(settings) as researcher:
+        setup = setup_of(Settings(**{**chosen, "data_dir": data, "memory": "on", **more}))
+        async with open_researcher(setup) as researcher:
             for number, question in enumerate(questions):
                 earlier = tuple(str(i) for i in range(number))
-                ask = reserve(settings, str(number), question, earlier)
+                ask = reserve(setup, str(number), question, earlier)
                 ended = await researcher.ask(replace(ask), str(number))
         return ended
 

@@ -32,12 +32,12 @@ from rubricem.agent.mcp.client import (
     passages_of,
 )
 from rubricem.agent.mcp.offers import LONGEST_ARGUMENTS, LONGEST_DESCRIPTION, Offer
+from rubricem.agent.mcp.tool_server import ToolServer
 from rubricem.agent.pages.fetch import AddressGuard
 from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.settings import ToolServer
 from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding

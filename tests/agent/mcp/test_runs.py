@@ -15,11 +15,12 @@ from pydantic import SecretStr
 
 from rubricem import research
 from rubricem.agent.cli import main
+from rubricem.agent.mcp.tool_server import ToolServer
 from rubricem.agent.research.events import Event, SourceProgress, ToolCalled, ToolReturned
-from rubricem.agent.research.setup import CHOICES, choices_of
 from rubricem.agent.serve.routes_exports import for_others
 from rubricem.agent.serve.routes_exports import router as exports_router
-from rubricem.agent.settings import Settings, ToolServer, load_settings
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.setup import CHOICES, choices_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory

@@ -11,14 +11,15 @@ import pytest
 
 from rubricem.agent.mcp.client import Equipped
 from rubricem.agent.mcp.offers import Offer
+from rubricem.agent.mcp.tool_server import ToolServer
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.events import ignore
 from rubricem.agent.research.forced import ForcedDecoder, fitting
 from rubricem.agent.research.question import UNLIMITED, Ask, Budgets
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.scaffold import parse, turn_faults
-from rubricem.agent.research.setup import close_sources, open_sources
-from rubricem.agent.settings import Settings, ToolServer
+from rubricem.agent.research.setup import open_sources
+from rubricem.agent.settings import Settings
+from rubricem.agent.setup import setup_of
 from rubricem.memory.interfaces import Passage, Sampling
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding, Status, Trajectory
@@ -265,6 +266,6 @@ async def test_an_embedded_model_gets_the_tools_of_the_settings(tmp_path: Path, 
         data_dir=tmp_path / "data",
         mcp_servers=servers,
     )
-    tools = await open_sources(settings, ignore)
-    assert isinstance(tools, Equipped) and tools.allowed == {"shop.unit_price"}
-    await close_sources(tools)
+    setup = setup_of(settings)
+    async with open_sources(setup.sources, setup.stores) as tools:
+        assert isinstance(tools, Equipped) and tools.allowed == {"shop.unit_price"}

@@ -20,17 +20,12 @@ from rubricem.agent.reports.report import as_json, markdown
 from rubricem.agent.research.events import Event, RunFinished, StageStarted, ToolCalled, TurnRetried
 from rubricem.agent.research.question import LONGEST_QUESTION, Ask, checked
 from rubricem.agent.research.researcher import STARTING, ask_of, new_thread, request_of
-from rubricem.agent.research.setup import (
-    choices_of,
-    decoding_of,
-    open_researcher,
-    reserve,
-    template_of,
-)
-from rubricem.agent.settings import EmbeddedChoice, ServerChoice, load_settings
+from rubricem.agent.research.setup import open_researcher, reserve
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import setup_of
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Status
+from rubricem.memory.schema import AnswerFormat, Author, Stage, Status
 from tests.support.policies import (
     PASSAGES,
     QUESTION,
@@ -45,8 +40,6 @@ from tests.support.policies import (
 )
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE
-
-EMBEDDED, SERVER = EmbeddedChoice("0.5b"), ServerChoice("m", "http://127.0.0.1:9/v1")
 
 
 async def test_the_kept_trajectory_is_the_one_returned_and_told(tmp_path: Path):
@@ -124,51 +117,9 @@ def test_a_question_is_taken_without_the_space_around_it():
     assert checked("  What?\n") == "What?"
 
 
-@pytest.mark.parametrize(
-    ("wanted", "choice", "decoding"),
-    [
-        ("auto", EMBEDDED, Decoding.FORCED),
-        ("auto", SERVER, Decoding.FREE),
-        ("free", EMBEDDED, Decoding.FREE),
-        ("forced", EMBEDDED, Decoding.FORCED),
-    ],
-)
-def test_decoding_is_forced_on_the_embedded_model_alone(
-    wanted: str, choice: EmbeddedChoice | ServerChoice, decoding: Decoding
-):
-    assert decoding_of(load_settings({"decoding": wanted}), choice) is decoding
-
-
-def test_a_chat_server_cannot_be_forced():
-    with pytest.raises(SettingsError, match="slot by slot"):
-        decoding_of(load_settings({"decoding": "forced"}), SERVER)
-
-
-def test_a_small_model_reads_less_of_what_was_found():
-    limits = {"tool_calls": 4, "answer_format": "short", "seed": 3}
-    small = template_of(load_settings(limits))
-    large = template_of(load_settings({**limits, "base_url": "http://localhost:9/v1"}))
-    assert small.passages < large.passages and small.passage_words < large.passage_words
-    assert (large.tool_calls, large.answer_format, large.seed) == (4, AnswerFormat.SHORT, 3)
-
-
-def test_paths_are_kept_whole_since_a_resume_may_start_elsewhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.chdir(tmp_path)
-    for name in ("documents", "python"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "my.gguf").write_text("")
-    settings = load_settings({"source": ("documents", "python"), "model": "my.gguf"})
-    choices = choices_of(settings)
-    assert choices["source"] == [str(tmp_path / "documents"), "python"]
-    assert choices["model"] == str(tmp_path / "my.gguf")
-    assert "api_key" not in choices
-
-
 def test_a_thread_is_reserved_before_any_work(tmp_path: Path):
-    settings = load_settings({"base_url": "http://127.0.0.1:9/v1", "data_dir": tmp_path})
-    assert reserve(settings, "t", QUESTION).question == QUESTION
+    setup = setup_of(load_settings({"base_url": "http://127.0.0.1:9/v1", "data_dir": tmp_path}))
+    assert reserve(setup, "t", QUESTION).question == QUESTION
     assert (tmp_path / "runs" / "t" / "request.json").exists()
 
 
@@ -177,7 +128,7 @@ async def test_clients_are_built_from_settings_and_closed(tmp_path: Path):
     flags = {"source": (str(tmp_path),), "data_dir": tmp_path / ".data", "temperature": 0.3}
     with ScriptedServer(RUN) as server:
         settings = load_settings({**flags, "base_url": server.base_url})
-        async with open_researcher(settings) as researcher:
+        async with open_researcher(setup_of(settings)) as researcher:
             assert isinstance(researcher.policy, ChatWriter)
             run = await researcher.ask(replace(researcher.template, question=QUESTION))
         body = server.requests[0].body

@@ -1,4 +1,4 @@
-"""Checkpoints in a real PostgreSQL: a position and a pending decision outlive their process.
+"""What `auto` stands for, and checkpoints in a real PostgreSQL, which outlive their process.
 
 The graph served by `langgraph dev`, over its own HTTP API on loopback.
 """
@@ -18,19 +18,13 @@ from typing import Any
 import httpx
 import pytest
 
+from rubricem.agent.langgraph_server import ServedRuns, graph
 from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.graph import NODES, build_graph
 from rubricem.agent.research.question import Ask
-from rubricem.agent.research.setup import (
-    ServedRuns,
-    graph,
-    open_saver,
-    reserve,
-    settled,
-    web_answers,
-    with_default_source,
-)
-from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.research.setup import Setup, open_saver, reserve, settle, web_answers
+from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import setup_of, with_default_source
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat
@@ -43,9 +37,9 @@ from tests.support.waiting import PATIENCE, Process
 SERVER = "http://127.0.0.1:9/v1"
 
 
-def auto(tmp_path: Path, *source: str) -> Settings:
+def auto(tmp_path: Path, *source: str) -> Setup:
     flags: dict[str, Any] = {"base_url": SERVER, "data_dir": tmp_path, "source": source}
-    return load_settings(flags)
+    return setup_of(load_settings(flags))
 
 
 async def online() -> bool:
@@ -78,39 +72,39 @@ def test_auto_is_the_default_where_a_server_answers(
 
 async def test_the_web_is_taken_where_it_answers_and_that_is_said(tmp_path: Path) -> None:
     told: list[Event] = []
-    settings = await settled(auto(tmp_path, "auto"), None, told.append, online)
-    assert settings.source == ("web",)
+    setup = await settle(auto(tmp_path, "auto"), None, told.append, online)
+    assert setup.sources.names == ("web",)
     assert told == [SourceProgress("source: the web, which answered in 0.0 s")]
 
 
 async def test_the_libraries_are_taken_where_it_does_not_and_that_is_said(tmp_path: Path) -> None:
     told: list[Event] = []
-    settings = await settled(auto(tmp_path, "auto"), None, told.append, offline)
-    assert settings.source == ("python",)
+    setup = await settle(auto(tmp_path, "auto"), None, told.append, offline)
+    assert setup.sources.names == ("python",)
     (event,) = told
     assert isinstance(event, SourceProgress)
     assert "the web did not answer" in event.message and "--source" in event.message
 
 
 async def test_what_auto_takes_joins_the_other_sources_once(tmp_path: Path) -> None:
-    settings = await settled(auto(tmp_path, "papers", "auto", "web"), None, answers=online)
-    assert settings.source == ("papers", "web")
+    setup = await settle(auto(tmp_path, "papers", "auto", "web"), None, answers=online)
+    assert setup.sources.names == ("papers", "web")
 
 
 async def test_nothing_is_probed_where_sources_are_named(tmp_path: Path) -> None:
-    settings = auto(tmp_path, "python", "web")
-    assert await settled(settings, None, answers=never) == settings
+    setup = auto(tmp_path, "python", "web")
+    assert await settle(setup, None, answers=never) == setup
 
 
 async def test_a_thread_goes_on_with_what_it_took_whatever_the_web_does_now(
     tmp_path: Path,
 ) -> None:
-    first = await settled(auto(tmp_path, "auto"), "mine", answers=online)
+    first = await settle(auto(tmp_path, "auto"), "mine", answers=online)
     reserve(first, "mine", "How?")
-    again = await settled(auto(tmp_path, "auto"), "mine", answers=never)
-    assert again.source == ("web",)
+    again = await settle(auto(tmp_path, "auto"), "mine", answers=never)
+    assert again.sources.names == ("web",)
     with pytest.raises(SettingsError, match="cannot name a thread"):
-        await settled(auto(tmp_path, "auto"), "a/b", answers=never)
+        await settle(auto(tmp_path, "auto"), "a/b", answers=never)
 
 
 async def test_one_address_that_answers_is_enough() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed, queued
-from rubricem.agent.research.setup import choices_of
 from rubricem.agent.serve.desk import Lessons, Researchers
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore
@@ -178,10 +178,10 @@ async def test_runs_of_another_model_are_left_to_the_command(tmp_path: Path):
 
 
 async def test_with_the_embedded_model_runs_wait_until_somebody_wants_them_learnt(tmp_path: Path):
-    settings = Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"), memory="on")
-    lessons, run = Lessons(settings, Researchers(settings)), trajectory("It is.")
+    setup = setup_of(Settings(data_dir=tmp_path, model=str(tmp_path / "none.gguf"), memory="on"))
+    lessons, run = Lessons(setup, Researchers(setup.model)), trajectory("It is.")
     store = RunStore(tmp_path)
-    store.create(run.thread, {"ask": {"question": run.question}, "choices": choices_of(settings)})
+    store.create(run.thread, {"ask": {"question": run.question}, "choices": setup.choices})
     store.save(run)
     await lessons.after(run)
     state = await lessons.state()

@@ -12,6 +12,7 @@ import pytest
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.routes_judge import MOST, JudgingJobs, router
 from rubricem.agent.settings import Settings
+from rubricem.agent.setup import setup_of
 from rubricem.judge.composed import InnerJudge
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.bank import RubricBank
@@ -63,8 +64,8 @@ def judging() -> Judging:
 async def client(
     store: RunStore, judging: Judging, tmp_path: Path
 ) -> AsyncIterator[httpx.AsyncClient]:
-    settings = Settings(data_dir=tmp_path)
-    async with served(router(settings, RubricBank(tmp_path), open_judge=judging.open)) as client:
+    setup = setup_of(Settings(data_dir=tmp_path))
+    async with served(router(setup, RubricBank(tmp_path), open_judge=judging.open)) as client:
         yield client
 
 

@@ -9,7 +9,6 @@ from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.agent.models.policy import ChatWriter, TokenWriter
 from rubricem.agent.reports.cited import NOTHING_HELD, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.settings import load_settings
 from rubricem.agent.verify.rules import Finding
 from rubricem.agent.verify.verifier import (
     CHARACTERS,
@@ -163,17 +162,17 @@ def test_a_model_known_to_be_too_weak_is_not_asked_about_claims(
 ) -> None:
     weights = known(name)
     assert weights is not None
-    verifier = verifier_of(load_settings({}), policy_of(weights.folder + suffix))
+    verifier = verifier_of(policy_of(weights.folder + suffix), "mark", "auto")
     assert verifier is not None and (verifier.policy is not None) == asked
 
 
 def test_a_model_that_nobody_measured_is_asked() -> None:
-    verifier = verifier_of(load_settings({}), policy_of("some-other-model"))
+    verifier = verifier_of(policy_of("some-other-model"), "mark", "auto")
     assert verifier is not None and verifier.policy is not None
 
 
 def test_nothing_is_checked_where_it_is_switched_off() -> None:
-    assert verifier_of(load_settings({"verify": "off"}), policy_of("any")) is None
+    assert verifier_of(policy_of("any"), "off", "auto") is None
 
 
 GOOD = '<cite id="S1">The cache grows without bound.</cite>'

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rubricem.agent.research.best_of import choose
+from rubricem.agent.learning.best_of import choose
 from rubricem.memory.schema import Judgement, Stage, StageScore, Status
 from tests.agent.cli.test_ask import ask, asked, documents, only_object, sentences
 from tests.support.policies import RUN

@@ -7,38 +7,40 @@ and a sentence says so: an answer never depends on the judge.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
-from rubricem.agent.learning.lessons import LearnMark, local_model, set_mark
+from rubricem.agent.learning.lessons import LearnMark, set_mark
 from rubricem.agent.learning.scoring import find_run, open_judge_model
 from rubricem.agent.research.events import Listener, SourceProgress, ignore
-from rubricem.agent.research.setup import open_researcher, reserve
-from rubricem.agent.settings import Settings
-from rubricem.judge.build import LocalModel, Wanted, group_judge
+from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
+from rubricem.judge.build import Wanted, group_judge
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Judgement, Stage, Status, Trajectory, TrajectoryGroup
 
 
 async def ask_best(
-    settings: Settings, question: str, thread: str, count: int, listener: Listener = ignore
+    setup: Setup, question: str, thread: str, count: int, listener: Listener = ignore
 ) -> Trajectory:
     """The best of `count` runs, which are the threads THREAD-1, THREAD-2, ..."""
     names = [f"{thread}-{number}" for number in range(1, count + 1)]
-    seeds = [(settings.seed + number) % 2**32 for number in range(count)]
+    setup = await settle(setup, thread, listener)
+    first = setup.template
+    seeded = [replace(first, seed=(first.seed + number) % 2**32) for number in range(count)]
     wanted = [
-        reserve(settings.model_copy(update={"seed": seed}), name, question)
-        for name, seed in zip(names, seeds, strict=True)
+        reserve(replace(setup, template=template), name, question)
+        for name, template in zip(names, seeded, strict=True)
     ]
     passed_over = LearnMark(state="skipped", reason="another run of its question was chosen")
-    store = RunStore(settings.data_dir)
-    async with open_researcher(settings, listener) as researcher:
+    store = RunStore(setup.stores.data_dir)
+    async with open_researcher(setup, listener) as researcher:
         runs = []
         for number, (ask, name) in enumerate(zip(wanted, names, strict=True), start=1):
             listener(SourceProgress(f"run {number} of {count}"))
             runs.append(await researcher.ask(ask, name, listener))
-        own = local_model(researcher.policy)
-        best = await _best(settings, runs, own, listener)
+        best = await _best(setup, runs, researcher.policy.reader, listener)
         for run in runs:
             if run is not best:
                 await asyncio.to_thread(set_mark, store.folder / run.thread, passed_over)
@@ -61,11 +63,11 @@ def choose(runs: Sequence[Trajectory], judgements: Sequence[Judgement]) -> tuple
 
 
 async def _best(
-    settings: Settings, runs: Sequence[Trajectory], own: LocalModel | None, listener: Listener
+    setup: Setup, runs: Sequence[Trajectory], own: LocalModel | None, listener: Listener
 ) -> Trajectory:
     listener(SourceProgress("judging the runs against one another"))
     try:
-        judgements = await _judged(settings, runs, own)
+        judgements = await _judge(setup, runs, own)
     except RubricemError as error:
         best, said = choose(runs, ())
         listener(SourceProgress(f"{said}: {error}"))
@@ -75,16 +77,16 @@ async def _best(
     return best
 
 
-async def _judged(
-    settings: Settings, runs: Sequence[Trajectory], own: LocalModel | None
+async def _judge(
+    setup: Setup, runs: Sequence[Trajectory], own: LocalModel | None
 ) -> tuple[Judgement, ...]:
     question = runs[0].question
     group = TrajectoryGroup(question=question, trajectories=tuple(runs))
-    wanted = Wanted(kind="relative", both_orders=True, seed=settings.seed)
-    async with open_judge_model(settings, own) as model:
+    wanted = Wanted(kind="relative", both_orders=True, seed=setup.template.seed)
+    async with open_judge_model(setup.model, own) as model:
         result = await group_judge(model, wanted).judge(group, RubricBuffer(question=question))
     for run, judgement in zip(runs, result.judgements, strict=True):
-        folder = str(settings.data_dir / "runs" / run.thread)
-        found = await asyncio.to_thread(find_run, folder, settings.data_dir)
+        data_dir = setup.stores.data_dir
+        found = await asyncio.to_thread(find_run, str(data_dir / "runs" / run.thread), data_dir)
         await asyncio.to_thread(found.save, [judgement])
     return result.judgements

@@ -1,0 +1,181 @@
+"""The door: the settings of the user, resolved once into what the rooms behind it are given.
+
+Which model answers: the embedded one, unless a server or a server's model is named. A key alone
+never causes a paid call: `OPENAI_API_KEY` lies in many environments for other programs, so it
+counts only when a model that is not an embedded one has been asked for.
+
+Here ends `Settings`: what lies behind is given a `Setup`, a model's choice or a few values.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from rubricem.agent.models.limits import Endpoint
+from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
+from rubricem.agent.research.question import Ask, Budgets
+from rubricem.agent.research.setup import Setup, Sources, Stores
+from rubricem.agent.settings import Settings
+from rubricem.agent.sources.choice import AUTO, kept_name
+from rubricem.agent.weights.catalogue import DEFAULT_MODEL, known
+from rubricem.agent.weights.checkpoints import is_checkpoint
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import Decoding
+
+CHOICES = (
+    "model",
+    "base_url",
+    "source",
+    "decoding",
+    "retrieval",
+    "temperature",
+    "attempts",
+    "memory",
+    "verify",
+    "checker",
+)
+"""the settings that shape an answer and are kept with a run, so that a resume has them again"""
+OPENAI_URL = "https://api.openai.com/v1"
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
+
+
+def setup_of(settings: Settings) -> Setup:
+    """What a question is answered with under these settings.
+
+    Raises SettingsError for what does not go together. Looks at files, and opens none.
+    """
+    model = model_of(settings)
+    return Setup(
+        model=model,
+        decoding=decoding_of(settings, model),
+        temperature=1.0 if settings.temperature is None else settings.temperature,
+        attempts=settings.attempts,
+        template=template_of(settings, model),
+        budgets=budgets_of(settings),
+        sources=Sources(
+            names=settings.source,
+            retrieval=settings.retrieval,
+            scholar_key=_revealed(settings.scholar_key),
+            tool_servers=settings.mcp_servers,
+            private_hosts=settings.allow_hosts,
+        ),
+        stores=stores_of(settings),
+        memory=settings.memory,
+        similarity_floor=settings.similarity_floor,
+        least_reflection_score=settings.least_reflection_score,
+        verify=settings.verify,
+        checker=settings.checker,
+        checkpoints=_revealed(settings.checkpoints),
+        tracing=settings.tracing,
+        choices=choices_of(settings),
+    )
+
+
+def with_default_source(settings: Settings) -> Settings:
+    """The settings with `auto` as their source where a server is named and no source is."""
+    if "source" in settings.model_fields_set or model_of(settings).embedded:
+        return settings
+    return settings.model_copy(update={"source": (AUTO,)})
+
+
+def model_of(settings: Settings) -> PolicyChoice:
+    """The model that the settings name; raises SettingsError when it needs a key not there."""
+    key = _revealed(settings.api_key)
+    if settings.base_url is not None:
+        return _served(settings, settings.base_url, key)
+    if settings.model is None or is_embedded(settings.model):
+        return EmbeddedChoice(
+            settings.model or DEFAULT_MODEL,
+            settings.weights_dir,
+            settings.context_tokens,
+            settings.threads,
+            settings.slots,
+            settings.tracing,
+        )
+    if key is None:
+        raise SettingsError(
+            f"The model {settings.model!r} is not an embedded one, and no server is named for it.",
+            "Name its server with --base-url, or set OPENAI_API_KEY to ask OpenAI's; "
+            "the embedded models are 1.5b and 0.5b.",
+        )
+    return _served(settings, OPENAI_URL, key)
+
+
+def is_embedded(model: str) -> bool:
+    """Whether the name can only mean weights that run in this process."""
+    return (
+        known(model) is not None
+        or model.lower().endswith(".gguf")
+        or model.startswith(("/", "./", "../", "~"))
+        or _HUB_NAME.fullmatch(model) is not None
+        or is_checkpoint(model)
+    )
+
+
+def _served(settings: Settings, base_url: str, key: str | None) -> ServerChoice:
+    return ServerChoice(
+        settings.model,
+        base_url,
+        key,
+        settings.dialect,
+        settings.context_tokens,
+        settings.concurrency,
+        settings.timeout,
+        settings.prices,
+        settings.tracing,
+    )
+
+
+def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
+    """Forced on the embedded model, free elsewhere, unless the user says otherwise."""
+    if settings.decoding == "forced" and not model.embedded:
+        raise SettingsError(
+            "A chat server cannot be led slot by slot: it continues messages, not tokens.",
+            "Use --decoding free with it, or the embedded model.",
+        )
+    if settings.decoding == "auto":
+        return Decoding.FORCED if model.embedded else Decoding.FREE
+    return Decoding(settings.decoding)
+
+
+def template_of(settings: Settings, model: PolicyChoice) -> Ask:
+    """The limits of a question under these settings; a small model reads less of each passage."""
+    ask = Ask(
+        question="",
+        answer_format=settings.answer_format,
+        tool_calls=settings.tool_calls,
+        max_tokens=settings.max_tokens,
+        seed=settings.seed,
+        approve_plan=settings.approve_plan,
+        clarify=settings.clarify,
+    )
+    return replace(ask, passages=3, passage_words=110) if model.embedded else ask
+
+
+def budgets_of(settings: Settings) -> Budgets:
+    """What one question may spend; 0 in the settings is no limit."""
+    return Budgets(
+        tokens=settings.max_total_tokens or None,
+        seconds=settings.max_seconds or None,
+        cost=settings.max_cost or None,
+    )
+
+
+def stores_of(settings: Settings) -> Stores:
+    """Where everything is kept."""
+    return Stores(settings.data_dir, settings.weights_dir, settings.embedder, settings.bank_server)
+
+
+def choices_of(settings: Settings) -> dict[str, Any]:
+    """`CHOICES` as they are kept: paths are whole, since a resume may start elsewhere."""
+    choices = settings.model_dump(mode="json", include=set(CHOICES))
+    if settings.base_url:
+        choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
+    choices["source"] = [kept_name(name) for name in settings.source]
+    choices["model"] = settings.model and whole_name(settings.model)
+    return choices
+
+
+def _revealed(secret: Any) -> str | None:
+    value: str | None = secret.get_secret_value() if secret else None
+    return value

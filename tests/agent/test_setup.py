@@ -1,0 +1,127 @@
+"""The door: which model the settings name, and what else they come to."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.setup import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import AnswerFormat, Decoding
+
+KEY = SecretStr("sk-secret")
+SERVER = "http://localhost:8000/v1"
+
+
+def chosen(**settings: Any) -> tuple[object, ...]:
+    return named(model_of(Settings(**settings)))
+
+
+def named(choice: PolicyChoice) -> tuple[object, ...]:
+    """The choice by what was named: a model here, or model, address and key of a server."""
+    return (
+        (choice.model, choice.base_url, choice.api_key)
+        if isinstance(choice, ServerChoice)
+        else (choice.name,)
+    )
+
+
+def test_nothing_named_is_the_embedded_default() -> None:
+    assert chosen() == ("qwen2.5-coder-1.5b",)
+
+
+def test_a_key_alone_never_causes_a_paid_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert chosen(api_key=KEY) == ("qwen2.5-coder-1.5b",)
+    assert chosen(api_key=KEY, model="0.5b") == ("0.5b",)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
+    assert named(model_of(load_settings())) == ("qwen2.5-coder-1.5b",)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "1.5b",
+        "0.5B",
+        "qwen2.5-coder-0.5b",
+        "my/model.gguf",
+        "/a/model.bin",
+        "org/repo",
+        "o/r:f.gguf",
+    ],
+)
+def test_names_of_weights_are_embedded(model: str) -> None:
+    assert chosen(model=model, api_key=KEY) == (model,)
+
+
+def test_a_named_server_is_asked_whatever_the_model_is_called() -> None:
+    assert chosen(base_url=SERVER) == (None, SERVER, None)
+    assert chosen(base_url=SERVER, model="org/repo") == ("org/repo", SERVER, None)
+    assert chosen(base_url=SERVER, api_key=KEY) == (None, SERVER, "sk-secret")
+
+
+def test_another_model_is_openais_when_there_is_a_key() -> None:
+    assert chosen(model="gpt-4.1", api_key=KEY) == ("gpt-4.1", OPENAI_URL, "sk-secret")
+
+
+def test_another_model_without_server_or_key_is_refused_with_both_remedies() -> None:
+    with pytest.raises(SettingsError, match=r"'gpt-4\.1' is not an embedded one") as caught:
+        chosen(model="gpt-4.1")
+    assert "--base-url" in caught.value.remedy
+    assert "OPENAI_API_KEY" in caught.value.remedy
+
+
+def test_openai_base_url_names_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", SERVER)
+    assert named(model_of(load_settings())) == (None, SERVER, None)
+
+
+def test_a_choice_does_not_show_its_key() -> None:
+    assert "sk-secret" not in repr(model_of(Settings(base_url=SERVER, api_key=KEY)))
+
+
+EMBEDDED_MODEL, SERVED = EmbeddedChoice("0.5b"), ServerChoice("m", "http://127.0.0.1:9/v1")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "choice", "decoding"),
+    [
+        ("auto", EMBEDDED_MODEL, Decoding.FORCED),
+        ("auto", SERVED, Decoding.FREE),
+        ("free", EMBEDDED_MODEL, Decoding.FREE),
+        ("forced", EMBEDDED_MODEL, Decoding.FORCED),
+    ],
+)
+def test_decoding_is_forced_on_the_embedded_model_alone(
+    wanted: str, choice: EmbeddedChoice | ServerChoice, decoding: Decoding
+):
+    assert decoding_of(load_settings({"decoding": wanted}), choice) is decoding
+
+
+def test_a_chat_server_cannot_be_forced():
+    with pytest.raises(SettingsError, match="slot by slot"):
+        decoding_of(load_settings({"decoding": "forced"}), SERVED)
+
+
+def test_a_small_model_reads_less_of_what_was_found():
+    limits = {"tool_calls": 4, "answer_format": "short", "seed": 3}
+    small = setup_of(load_settings(limits)).template
+    large = setup_of(load_settings({**limits, "base_url": "http://localhost:9/v1"})).template
+    assert small.passages < large.passages and small.passage_words < large.passage_words
+    assert (large.tool_calls, large.answer_format, large.seed) == (4, AnswerFormat.SHORT, 3)
+
+
+def test_paths_are_kept_whole_since_a_resume_may_start_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("documents", "python"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "my.gguf").write_text("")
+    settings = load_settings({"source": ("documents", "python"), "model": "my.gguf"})
+    choices = choices_of(settings)
+    assert choices["source"] == [str(tmp_path / "documents"), "python"]
+    assert choices["model"] == str(tmp_path / "my.gguf")
+    assert "api_key" not in choices
