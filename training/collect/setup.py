@@ -273,7 +273,7 @@ async def open_collector(
         )
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     setup = await settle(setup, listener=listen)
-    judged_by = _judge_choice(settings, setup, options)
+    judged_by = judge_choice(settings, setup, options)
     async with open_researcher(setup, listen) as opened:
         meter = Meter()
         finished = run.finished_steps()
@@ -342,7 +342,7 @@ def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Callab
     return listen
 
 
-def _judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
+def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
     """The judge's model: the policy's, unless another one is named."""
     same = options.judge_model in (None, settings.model)
     if same and options.judge_base_url in (None, settings.base_url):

@@ -19,7 +19,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.settings import load_settings
+from rubricem.agent.setup import model_of, setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.rubrics import BufferStore
@@ -28,7 +30,7 @@ from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.collect.gate import at_once
 from rubricem.training.collect.groups import Reflected
 from rubricem.training.collect.questions import Selected
-from rubricem.training.collect.setup import CollectOptions, judge_settings, open_collector
+from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
 from rubricem.training.collect.tally import tally
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ENVIRONMENT
@@ -257,18 +259,23 @@ def test_a_wrong_questions_file_or_folder_is_told(folder: Path):
 
 def test_the_judge_is_the_policys_model_unless_another_is_named():
     settings = load_settings({"base_url": "http://localhost:1/v1", "model": "large"})
-    assert judge_settings(settings, CollectOptions()) is settings
-    other = judge_settings(settings, CollectOptions(judge_model="1.5b"))
-    assert (other.model, other.base_url) == ("1.5b", None)
+    setup = setup_of(settings)
+    assert judge_choice(settings, setup, CollectOptions()) is setup.model
+    other = judge_choice(settings, setup, CollectOptions(judge_model="1.5b"))
+    assert other.embedded and other.name == "1.5b"
     small = load_settings({"model": "0.5b"})
-    assert judge_settings(small, CollectOptions(judge_model="0.5b")) is small
-    there = judge_settings(settings, CollectOptions(judge_base_url="http://localhost:2/v1"))
+    own = setup_of(small)
+    assert judge_choice(small, own, CollectOptions(judge_model="0.5b")) is own.model
+    options = CollectOptions(judge_base_url="http://localhost:2/v1")
+    there = judge_choice(settings, setup, options)
+    assert isinstance(there, ServerChoice)
     assert (there.model, there.base_url) == (None, "http://localhost:2/v1")
 
 
 def test_an_embedded_model_has_as_many_runs_at_once_as_slots():
-    assert at_once(load_settings({"slots": 3})) == 3
-    assert at_once(load_settings({"base_url": "http://localhost:1/v1", "concurrency": 9})) == 9
+    assert at_once(model_of(load_settings({"slots": 3}))) == 3
+    served = load_settings({"base_url": "http://localhost:1/v1", "concurrency": 9})
+    assert at_once(model_of(served)) == 9
 
 
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
