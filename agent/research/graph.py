@@ -1,8 +1,8 @@
 """The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
 
 Two more nodes hold only an interrupt, for runs that a person takes part in: `clarify` before the
-plan, `approve` after it. Runs that nobody takes part in go through a graph whose nodes take
-several steps each: with a superstep for each step, LangGraph took a quarter of a turn's CPU time.
+plan, `approve` after it. In runs that nobody takes part in a node goes on with the steps behind it
+that lead nowhere else, since each superstep costs.
 
 The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
@@ -36,7 +36,7 @@ are not shown yet, until the tokens are used up: so no id is shown without its p
 
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypedDict, TypeVar
 
@@ -382,6 +382,8 @@ class Position(TypedDict, total=False):
     answer_format: str
     run: str
     """the run's key in `Runs`"""
+    together: bool
+    """nobody is asked and no saver keeps the position: nodes take several steps at once"""
     path: list[str]
     """the nodes that finished, in order"""
     query: str | None
@@ -506,56 +508,64 @@ def recursion_limit(tool_calls: int) -> int:
     return 2 * (tool_calls + MOST_REJECTED) + len(NODES) + 5
 
 
+WAYS = {
+    "recall": ("clarify", "tools"),
+    "clarify": ("plan",),
+    "plan": ("approve",),
+    "approve": ("plan", "tools"),
+    "tools": ("research", "tools", "review"),
+    "research": ("tools", "review"),
+    "review": ("answer", END),
+    "answer": ("verify",),
+    "verify": (END,),
+}
+"""node -> where it may lead; to other than its neighbours where it takes several steps itself"""
+TOGETHER = {
+    "recall": ("recall", "clarify", "plan", "approve"),
+    "tools": ("tools", "research"),
+    "review": ("review", "answer", "verify"),
+}
+"""the steps that a node takes in a run that asks nobody, and whose position no saver keeps: with a
+superstep for each step LangGraph takes a quarter of a turn's CPU time"""
+
+
 def build_graph(runs: OpenRuns, checkpointer: Any = None) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The compiled graph over runs that are found by their key, each step a node of its own."""
+    """The compiled graph over runs that are found by their key."""
     graph = StateGraph(Position)
-    for name in NODES:
-        graph.add_node(name, _node((name,), runs))
     graph.add_edge(START, "recall")
-    graph.add_edge("recall", "clarify")
-    graph.add_edge("clarify", "plan")
-    graph.add_edge("plan", "approve")
-    graph.add_conditional_edges("approve", _after_approve, ["plan", "tools"])
-    graph.add_edge("tools", "research")
-    graph.add_conditional_edges("research", _after_research, ["tools", "review"])
-    graph.add_edge("review", "answer")
-    graph.add_edge("answer", "verify")
-    graph.add_edge("verify", END)
+    for name, following in WAYS.items():
+        graph.add_node(name, _node(name, runs))
+        if len(following) == 1:
+            graph.add_edge(name, *following)
+        else:
+            graph.add_conditional_edges(name, _after, [*following])
     return graph.compile(checkpointer=checkpointer)
 
 
-def build_unattended_graph(runs: OpenRuns) -> CompiledStateGraph[Any, Any, Any, Any]:
-    """The same way for runs that ask nobody, and whose position no saver keeps."""
-    graph = StateGraph(Position)
-    graph.add_node("plan", _node(("recall", "plan"), runs))
-    graph.add_node("research", _node(("tools", "research"), runs))
-    graph.add_node("answer", _node(("review", "answer", "verify"), runs))
-    graph.add_edge(START, "plan")
-    graph.add_edge("plan", "research")
-    graph.add_conditional_edges(
-        "research", _after_research, {"tools": "research", "review": "answer"}
-    )
-    graph.add_edge("answer", END)
-    return graph.compile()
+def _next(state: Position) -> str:
+    """The node after the last step: another plan, another search, or the next in order."""
+    step, query = state["path"][-1], state.get("query")
+    if step == "approve" and query is None:
+        return "plan"
+    if step == "research" and query:
+        return "tools"
+    return "review" if step == "research" else NODES[NODES.index(step) + 1]
 
 
-async def _after_research(state: Position) -> str:
+async def _after(state: Position) -> str:
     # Async, since LangGraph sends a plain function to another thread.
-    return "tools" if state.get("query") else "review"
-
-
-async def _after_approve(state: Position) -> str:
-    return "plan" if state.get("query") is None else "tools"
+    return _next(state) if state["path"][-1] != NODES[-1] else END
 
 
 class _Node(Protocol):
     async def __call__(self, state: Position) -> Position: ...
 
 
-def _node(steps: Sequence[str], runs: OpenRuns) -> _Node:
-    first, ended = steps[0] == NODES[0], steps[-1] == NODES[-1]
+def _node(name: str, runs: OpenRuns) -> _Node:
+    first = name == NODES[0]
 
     async def node(state: Position) -> Position:
+        steps = TOGETHER[name] if state.get("together") else (name,)
         path = [] if first else state.get("path", [])
         key = await _begun(runs, state) if first else state["run"]
         run = await runs.find(key)
@@ -564,7 +574,7 @@ def _node(steps: Sequence[str], runs: OpenRuns) -> _Node:
         try:
             ahead = [*path[len(run.path) :], *steps]
             query = await _walk(run, runs.decoder, ahead, state.get("query"))
-            return await _position(run, runs, query, state, ended=ended)
+            return await _position(run, runs, query, state, ended=steps[-1] == NODES[-1])
         except GraphBubbleUp:
             # A person is asked; the run stays as it is until the node begins again.
             raise

@@ -24,12 +24,7 @@ from rubricem.agent.research.events import (
     ignore,
 )
 from rubricem.agent.research.evidence import Evidence
-from rubricem.agent.research.graph import (
-    Decoder,
-    build_graph,
-    build_unattended_graph,
-    recursion_limit,
-)
+from rubricem.agent.research.graph import Decoder, build_graph, recursion_limit
 from rubricem.agent.research.question import Ask, Budgets, Nobody, Person, Spending, checked
 from rubricem.agent.research.recall import Recaller
 from rubricem.agent.research.run import Run
@@ -75,8 +70,7 @@ class Researcher:
 
     def __post_init__(self) -> None:
         self._runs: dict[str, Run] = {}
-        # Those that ask a person have one of their own.
-        self._graph = build_unattended_graph(self)
+        self._graph = build_graph(self)
         self._places = asyncio.Semaphore(STARTING)
 
     async def ask(
@@ -134,7 +128,7 @@ class Researcher:
         config: Any = {"recursion_limit": recursion_limit(run.ask.tool_calls)}
         asks = run.ask.approve_plan or run.ask.clarify
         if not asks and self.saver is None:
-            await self._graph.ainvoke(position, config)
+            await self._graph.ainvoke(position | {"together": True}, config)
             return
         from langgraph.checkpoint.memory import InMemorySaver
         from langgraph.types import Command

@@ -29,7 +29,6 @@ from rubricem.agent.research.graph import (
     ShownPlan,
     as_text,
     build_graph,
-    build_unattended_graph,
     from_text,
     plan_of,
     recursion_limit,
@@ -62,28 +61,34 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
         drawn = build_graph(researcher).get_graph().draw_mermaid()
     assert all(f"\t{name}({name})" in drawn for name in NODES)
     for edge in (
-        "recall --> clarify",
+        "recall -.-> clarify",
         "clarify --> plan",
         "plan --> approve",
-        "tools --> research",
-        "review --> answer",
+        "tools -.-> research",
+        "review -.-> answer",
+        "answer --> verify",
     ):
         assert edge in drawn
     assert "approve -.-> tools" in drawn and "approve -.-> plan" in drawn
     assert "research -.-> tools" in drawn and "research -.-> review" in drawn
 
 
-async def test_runs_that_ask_nobody_go_the_same_way_in_fewer_nodes(tmp_path: Path):
-    steps = [name for name in NODES if name not in ("clarify", "approve")]
+@pytest.mark.parametrize(
+    ("together", "nodes"),
+    [(False, list(NODES)), (True, ["recall", "tools", "review"])],
+)
+async def test_runs_that_ask_nobody_go_the_same_way_in_fewer_nodes(
+    tmp_path: Path, together: bool, nodes: list[str]
+):
     with ScriptedServer([plan(), answer()]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            graph = build_unattended_graph(researcher)
-            ended = await graph.ainvoke({"question": QUESTION})
-    assert ended["path"] == steps
-    assert ended["status"] == "finished" and "an unbounded cache [1]" in ended["report"]
-    drawn = graph.get_graph()
-    assert set(drawn.nodes) == {"__start__", "plan", "research", "answer", "__end__"}
-    assert ("research", "research") in {(edge.source, edge.target) for edge in drawn.edges}
+            graph = build_graph(researcher)
+            asked = {"question": QUESTION, "together": together}
+            ended = [each async for each in graph.astream(asked, stream_mode="updates")]
+    assert [name for update in ended for name in update] == nodes
+    position = ended[-1][nodes[-1]]
+    assert position["path"] == list(NODES)
+    assert position["status"] == "finished" and "an unbounded cache [1]" in position["report"]
 
 
 @pytest.mark.parametrize("budget", [1, 10, 60])
