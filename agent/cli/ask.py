@@ -1,13 +1,8 @@
 """`rubricem ask`: one question, answered on the terminal, in a file or as JSON.
 
-One question of the command line, from its settings to its trajectory.
-
-What needs a person finds one on the terminal, or goes on without and says so.
-
-Going on with an earlier run: its question, what shaped its answer, and its budgets.
-
-What shapes the answer is kept as it was; budgets are kept unless others are given now, which is
-how a run that ran out of one goes on.
+What needs a person finds one on the terminal, or goes on without and says so. An earlier run is
+gone on with by its name: what shapes the answer is kept as it was; budgets are kept unless others
+are given now, which is how a run that ran out of one goes on.
 """
 
 import asyncio

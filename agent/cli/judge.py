@@ -1,8 +1,7 @@
 """`rubricem judge`: score what was answered, stage by stage, with rubrics for its question.
 
-`rubricem judge eval`: how good a judge is, measured on labelled data.
-
-A judge measured on labelled data: with a model, or from verdicts recorded before.
+`rubricem judge eval` says how good a judge is, measured on labelled data: with a model, or from
+verdicts recorded before.
 """
 
 import asyncio

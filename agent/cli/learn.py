@@ -1,12 +1,11 @@
 """`rubricem learn`: runs that wait are judged, reflected on, and the best of it is kept.
 
-`rubricem rate`: what a person says of an answer, for whoever judges what it taught.
+`rubricem rate` keeps what a person says of an answer, for whoever judges what it taught.
 
-What `--memory on` adds once the answer is on the screen: learning from it, now or later.
-
-A server learns at once. The embedded model takes a minute or more, so the run waits: whoever
-sits at the terminal is asked, anybody else is told the command. Nothing here can take the
-answer back; what fails, or is interrupted, leaves the run waiting.
+With `--memory on` a run is learnt from once the answer is on the screen. A server learns at once.
+The embedded model takes a minute or more, so the run waits: whoever sits at the terminal is asked,
+anybody else is told the command. Nothing here can take the answer back; what fails, or is
+interrupted, leaves the run waiting.
 """
 
 import asyncio

@@ -1,30 +1,22 @@
-"""What came of learning from a run, as a value and in a sentence for a person.
-
-Learning from a run that has ended: it is judged, reflected on, and the best is kept.
+"""Learning from a run that has ended: it is judged, reflected on, and the best is kept.
 
 It comes after the answer and can only fail by itself: whatever goes wrong, the answer stands
 and the run waits to be learnt from later, with the reason. Every finished call is in a journal
 beside the run until the learning is done, so a learning that was killed repeats none. A run
 that is learnt from again, because somebody rated it, is reflected on no second time: what was
-written on it is scored anew, now with the rating shown to the judge.
+written on it is scored anew, now with the rating shown to the judge. A question of a thread is
+judged and reflected on with what was asked and reported before it; what it taught is kept under
+the question that can stand alone, by which it is recalled.
 
-A question of a thread is judged and reflected on with what was asked and reported before it.
-What it taught is kept under the question that can stand alone, by which it is recalled.
+Which runs are still to be learnt from, and what was learnt, is in two small files beside each run:
 
-Which runs are still to be learnt from, and what was learnt: two small files beside each run.
-
-    runs/THREAD/learn.json          what was decided about learning from it: a `Mark`
+    runs/THREAD/learn.json          what was decided about learning from it: a `LearnMark`
     runs/THREAD/reflections.json    every candidate written on it, scored: it was learnt from
 
-A run without a mark waits if it was asked with `--memory on`, has ended and was not learnt
-from. There is no list to keep in step: the folders are the queue.
-
-Runs that are learnt from behind the answers of this process: one after another, bounded.
-
-A run that finds no room here, or whose turn has not come when the process ends, waits in its
-folder as it did before: `rubricem learn` finds it there. What fails is a lesson that says so.
-
-A person's rating of a run: kept beside it, and the run waits for a learning that knows it.
+A run without a mark waits if it was asked with `--memory on`, has ended and was not learnt from.
+There is no list to keep in step: the folders are the queue. A process that learns behind its
+answers does so one run after another, from a bounded queue; a run that finds no room there, or
+whose turn has not come when the process ends, waits in its folder as it did before.
 """
 
 import asyncio

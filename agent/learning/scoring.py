@@ -1,20 +1,13 @@
-"""From settings to a judge: the one way in which commands come by it.
+"""The judge of runs that have ended: how it is opened, what it is given, and where scores are kept.
 
-The judge's model is the one that the settings name. Where the policy is the embedded model it
-can be shared, so that its weights are in memory once.
+Its model is the one that was chosen. Where the policy is the embedded model it can be shared, so
+that its weights are in memory once. What code can tell of a stage - whether its form is whole, and
+what its cites hold - can stand in front of the judge's opinion, which then need not be asked for.
 
-Judging runs that have ended: the groups in turn, what came of it, and who is told.
-
-What can be judged afterwards: a run by its name, a trajectory's file, a collected run.
-
-A run of a thread is judged under its question with the thread, without which it means little.
-
-A run's judgement lies beside its trajectory as `judgement.json`: one `Judgement`, or a list of
-them where the folder holds a collected run.
-
-What code can tell of a stage, as rubrics: whether its form is whole, and what its cites hold.
-
-They stand in front of the judge's opinion, which then need not be asked for.
+What can be judged is a run by its name, a trajectory's file, or a collected run. A run of a thread
+is judged under its question with the thread, without which it means little. A run's judgement lies
+beside its trajectory as `judgement.json`: one `Judgement`, or a list of them where the folder
+holds a collected run.
 """
 
 import asyncio

@@ -1,29 +1,22 @@
-"""What a run can search, with the tools of MCP servers beside it.
+"""What a run can search, with the tools of MCP servers beside it; the extra `mcp` brings the SDK.
 
 The servers are asked for their tools when the sources are prepared; one that fails or hangs then
 is a sentence, told once, and its tools are not offered. It is asked again when the next question
 begins, or when one of its tools is called, and its tools are offered from then on. Which tool a
 name means is decided here alone.
 
-A connection to one server of tools: opened once, kept, opened again after it broke.
+A connection is opened once, kept, and opened again after it broke. The SDK's client must be closed
+by the task that opened it, so a task of its own holds it. All waits are bounded, and every failure
+is a SourceError in one sentence.
 
-The SDK's client must be closed by the task that opened it, so a task of its own holds it. All
-waits are bounded, and every failure is a SourceError in one sentence.
+A program is reached on its standard input and output. By HTTP every request goes to numbers that
+were checked: the host that the settings name may be private, since the user named it; whatever it
+resolves to by then must not be link-local or a cloud's metadata service, unless that is the very
+address that was named.
 
-How a server of tools is reached: a program's standard input and output, or HTTP.
-
-The extra `mcp` brings the SDK.
-
-An HTTP client for one server: every request goes to numbers that were checked.
-
-The host that the settings name may be private, since the user named it; whatever it resolves to
-by then must not be link-local or a cloud's metadata service, unless that is the very address
-that was named.
-
-What a tool returned, as passages that can be cited.
-
-A list of results (objects with a text, perhaps a title and an address) is one passage or more for
-each; any other text is cut into passages. Images and sounds are left out, and said to be.
+What a tool returned becomes passages that can be cited. A list of results (objects with a text,
+perhaps a title and an address) is one passage or more for each; any other text is cut into
+passages. Images and sounds are left out, and said to be.
 """
 
 import asyncio

@@ -3,11 +3,10 @@
 Names, descriptions and schemas come from a server: they are data in a prompt, one line each, and
 whatever they say, only the user's allow-list decides what can be called.
 
-The grammar (GBNF) of a call of a tool: its name, and arguments as its JSON schema has them.
-
-Texts, numbers, truth values, choices and lists of these are held to the schema, what is required
-comes first, and anything else is any JSON value. No text can hold `<`, so that none opens a tag.
-What a grammar does not say (lengths, patterns, ranges) the tool itself refuses.
+A grammar (GBNF) can hold a call to its name, and to arguments as its JSON schema has them. Texts,
+numbers, truth values, choices and lists of these are held to the schema, what is required comes
+first, and anything else is any JSON value. No text can hold `<`, so that none opens a tag. What a
+grammar does not say (lengths, patterns, ranges) the tool itself refuses.
 """
 
 import json

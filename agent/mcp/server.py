@@ -1,8 +1,7 @@
-"""The tools: research, search, open_page, judge, bank_search, bank_show.
+"""An MCP server with the tools research, search, open_page, judge, bank_search and bank_show.
 
-What fails is the tool's error, in a sentence and a remedy; nothing of a traceback leaves.
-
-One MCP server from its settings to its end: on standard input and output, or on loopback.
+It speaks on standard input and output, or by HTTP on loopback. What fails is the tool's error, in
+a sentence and a remedy; nothing of a traceback leaves.
 """
 
 import asyncio

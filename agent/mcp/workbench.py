@@ -1,6 +1,7 @@
-"""What the tools work with: model, sources and bank, opened by the first call that needs them.
+"""What the tools of an MCP server work with, and what they return.
 
-What the tools return, as objects with a schema that clients are told.
+Model, sources and bank are opened by the first call that needs them. What is returned are objects
+with a schema that clients are told.
 """
 
 import asyncio

@@ -1,12 +1,9 @@
 """What the policy asked for, done: a search, a page opened, or a tool of an MCP server called.
 
-The tool `open_page`: which pages a run may open, and what is shown of one.
-
-Opened is what a search returned or the question names; an address that only stands in the text
-of a page is not, whatever that text says. Of a long page the passages nearest to the question
-and to the words given with the call are shown, in the page's order.
-
-The research stage's calls of MCP tools: a tool call like a search, with sources of its own.
+Opened is a page that a search returned or the question names; an address that only stands in the
+text of a page is not, whatever that text says. Of a long page the passages nearest to the
+question and to the words given with the call are shown, in the page's order. A tool is called
+like a search, with sources of its own.
 """
 
 import asyncio

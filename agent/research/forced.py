@@ -3,26 +3,20 @@
 Each slot ends at the first thing that looks like a tag, at its own end mark or at its cap, and
 is trimmed to whole sentences; so the scaffold is valid by construction. Tags, choices and ids
 are PROMPT text; slots are POLICY text with our own ids where they were trimmed. Rows of such
-runs are good for SFT and never for a policy-gradient ratio.
+runs are good for SFT and never for a policy-gradient ratio. Where the slots stand, how long they
+are and how they are sampled was found by measuring; docs/progress.md says what was tried.
 
 A small model says of almost any evidence that nothing is missing. So code decides whether to
-search again: as long as a name in the question stands in no passage that was found.
+search again: as long as a name in the question stands in no passage that was found. For the same
+reason every source is read in a line of its own that begins with its name, and a claim its source
+does not hold is not shown.
 
-For the same reason every source is read in a line of its own that begins with its name, and a
-claim its source does not hold is not shown.
-
-Tools of MCP servers in forced decoding: code says when one is called, the model with what.
-
-A small model says of almost any evidence that nothing is missing, and then calls nothing, or calls
-whatever it is offered. So the question is always searched for first. After that a tool is due,
-once, where its description shares two words with the question and no passage holds one of them:
-the model then chooses among the tools that are due and writes the arguments. It is free to call
-or not to call tools that come nearer to the question than that, or any where the search found
-little of it. A grammar holds it to a whole call, or to what would have come without one.
-
-The slots of forced decoding: where each stands, how long it is and how it is sampled.
-
-What they are was found by measuring; docs/progress.md says what was tried.
+Nor does a small model call tools of MCP servers when it should, or it calls whatever it is
+offered. So the question is always searched for first. After that a tool is due, once, where its
+description shares two words with the question and no passage holds one of them: the model then
+chooses among the tools that are due and writes the arguments. It is free to call or not to call
+tools that come nearer to the question than that, or any where the search found little of it. A
+grammar holds it to a whole call, or to what would have come without one.
 """
 
 import re

@@ -1,8 +1,11 @@
 """The research graph: recall, plan, research, tools, review, answer, verify, as LangGraph nodes.
 
 Two more nodes hold only an interrupt, for runs that a person takes part in: `clarify` before the
-plan, `approve` after it. In runs that nobody takes part in a node goes on with the steps behind it
-that lead nowhere else, since each superstep costs.
+plan, `approve` after it. An interrupted node runs again from its start, so these hold nothing
+else, and a decision is in the run's journal before it takes effect: a run that is killed
+afterwards does not ask again. What a person writes is put behind the policy's text as a note;
+nothing that was sent to the model is changed. In runs that nobody takes part in a node goes on
+with the steps behind it that lead nowhere else, since each superstep costs.
 
 The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
@@ -11,27 +14,12 @@ in memory stands elsewhere, because a saver brings it back in another process or
 failed half-way, its transcript is rebuilt by walking that way again, the journal answering
 every call.
 
-Nothing here, or imported from here, may know the judge: the policy must not read its rubric.
+A run that is broken off still becomes a report, without another call: an answer that was begun is
+closed and says that it breaks off; where there is none, code quotes the passages that were found,
+each with its citation, and claims nothing of its own.
 
-How a run ends that was broken off: what there is becomes a report, without another call.
-
-An answer that was begun is closed and says that it breaks off. Where there is none, code quotes
-the passages that were found, each with its citation; it claims nothing of its own.
-
-People in the loop: the plan is shown and approved, changed or rejected; one question back.
-
-Both are LangGraph interrupts in nodes that hold nothing else, since an interrupted node runs
-again from its start. A decision is in the run's journal before it takes effect: a run that is
-killed afterwards does not ask again. What a person writes is put behind the policy's text as a
-note; nothing that was sent to the model is changed.
-
-A plan as text that a person reads and edits, and the plan that such a text holds.
-
-The thread as its next question is shown it: earlier reports, and the passages they cite.
-
-Everything in it is quoted as tool output is, since a report can repeat what a page said. Blocks
-are taken whole, those of the latest report first, each with the passages that it cites and that
-are not shown yet, until the tokens are used up: so no id is shown without its passage.
+Nothing here, or imported from here, may know the judge: the policy must not read its rubric. Above
+600 lines, since the steps between the nodes are read with them.
 """
 
 import math

@@ -1,30 +1,20 @@
-"""What counts as a question, for every way in which one is asked.
+"""What is asked of a run, what it may spend on it, and what one action of it brings.
 
-What is asked of a run, and what a search in it brings.
+A budget - tokens, seconds, US dollars - has a reserve: where what is left falls below it the
+research ends, so that an answer can still be written; where nothing is left the run is broken
+off. Tokens are those processed afresh, read and written: what a server read from its cache is not
+counted. Money is limited where a price is known. A call is not begun that would, at the size of
+the one before it, spend more tokens or dollars than are left; seconds also end a call in flight.
+All that decides is taken from the journal where it holds the calls: the clock stands still while
+finished calls are replayed, so a resumed run decides as it did at first.
 
-What a run may spend - tokens, seconds, US dollars - and how its spending is watched.
+What the policy does next is one line of text, which the graph's state holds and a person is
+shown: a query, `open_page S3 words to find`, whose address only the guard of pages decides on, or
+a tool of an MCP server by its name, `wiki.page {"title": "..."}`. What comes back is shown to it
+as numbered snippets, untrusted text made harmless.
 
-A budget has a reserve: where what is left falls below it the research ends, so that an answer
-can still be written; where nothing is left the run is broken off. Tokens are those processed
-afresh, read and written: what a server read from its cache is not counted. Money is limited
-where a price is known. A call is not begun that would, at the size of the one before it, spend
-more tokens or dollars than are left; seconds also end a call in flight.
-
-All that decides is taken from the journal where it holds the calls: the clock stands still
-while finished calls are replayed, so a resumed run decides as it did at first.
-
-What the policy does next, as one line of text: a query, or a page to be opened.
-
-One action a turn. The line is what the graph's state holds and a person is shown; a page is
-written `open_page S3 words to find`, and nothing but the guard of pages decides on its address.
-A tool of an MCP server is written by its name, `wiki.page {"title": "..."}`.
-
-Tool output as the policy reads it: numbered snippets, untrusted text made harmless.
-
-The person who asked, as a run sees them: somebody who decides when they are asked.
-
-What is asked is a mapping whose `ask` is `approve_plan` (with the plan) or `clarify` (with the
-doubt); what is decided is one as `agent.research.graph` reads it.
+The person who asked is somebody who decides when they are asked: `approve_plan` comes with the
+plan, `clarify` with the doubt, and `agent.research.graph` reads what they decide.
 """
 
 import asyncio

@@ -1,16 +1,14 @@
-"""What earlier runs taught, put before a question as one delimited block.
+"""What earlier runs taught: put before a question, and written by the policy on a run.
 
 The question's own reflection comes first, then those of the most similar questions; at most k
-(RubricEM, arXiv:2605.10899, section 3.4). It is guidance from a model's own hand: neutralised,
-capped in length, and said to be no evidence. What was recalled goes through the run's journal,
-so that a resumed run reads what it read before, whatever the bank has come to hold. The bank is
-told which runs were given what, and how well they came out.
+(RubricEM, arXiv:2605.10899, section 3.4), in one delimited block. It is guidance from a model's
+own hand: neutralised, capped in length, and said to be no evidence. What was recalled goes through
+the run's journal, so that a resumed run reads what it read before, whatever the bank has come to
+hold. The bank is told which runs were given what, and how well they came out.
 
-A reflection as text: what the policy is shown of a run, and what it may answer.
-
-The run is shown as it was written, without any score (RubricEM, arXiv:2605.10899, appendix D).
-Where it does not fit, tool output is shortened first, each piece from its middle, and then what
-the policy wrote; the answer is shortened last.
+To write a reflection the policy is shown its run as it was written, without any score (appendix
+D). Where that does not fit, tool output is shortened first, each piece from its middle, and then
+what the policy wrote; the answer is shortened last.
 """
 
 import re

@@ -3,13 +3,9 @@
 The transcript is append-only: what was sent to the model is never rewritten, so the prefix
 cache holds, a trajectory is one token sequence, and a resume walks the same way. Every model
 and tool call goes through the journal first: its digest covers the transcript so far, so a
-finished call is found again and never repeated.
-
-Calls of one run: found in its journal, or made within its budgets and then kept there.
-
-A finished call is never made again and never refused: budgets are asked only before a call that
-the journal does not hold. What the clock decided is kept as well, so that a resume with the
-same budget hears the same, and one with a larger budget goes on.
+finished call is found again, never repeated and never refused. Budgets are asked only before a
+call that the journal does not hold. What the clock decided is kept as well, so that a resume with
+the same budget hears the same, and one with a larger budget goes on.
 """
 
 import hashlib

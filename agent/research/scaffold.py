@@ -1,27 +1,21 @@
-"""The scaffold: the tags of the four stages, a parser of what models write, and its validity.
+"""The scaffold: the tags of the four stages, a parser of what models write, and what it means.
 
 The tags are those of RubricEM (arXiv:2605.10899), appendix B; the main text's other names are
 read as aliases. One rule makes the parser tolerant and linear: a block runs to its own closing
 tag, and whatever cannot stand inside it until there is text; only where that closing tag is
 missing does the next tag that could stand outside end it. So thinking is free text, tool output
 opaque, and `a < b`, HTML and unknown tags open nothing. The schema is three levels deep, so that
-neither parsing nor walking can run out of stack.
+neither parsing nor walking can run out of stack. Spans are offsets in characters into the text as
+written; nothing is unescaped.
 
-Spans are offsets in characters into the text as written; nothing is unescaped.
+The parser says where the blocks stand. What they mean to a scorer, to the verifier of citations
+and to any XML reader is read out behind it: stages, citations, rubric items, XML.
 
-What the system reads out of a parsed transcript: stages, citations, rubric items, XML.
-
-The parser (`scaffold`) says where the blocks stand; this says what they mean to a scorer, to the
-verifier of citations and to any XML reader. Spans are offsets in characters into the text.
-
-Which trajectories are unfit to be imitated: the rejection rules of supervised fine-tuning.
-
-The first four rules are those of RubricEM (arXiv:2605.10899, appendix B.2.3); its section 3.2
-also names citation format and grounding, for which the last two are switched on. A round is
-what the policy wrote between tool outputs, with the tags that the runner wrote for it where the
-decoding was forced. Rules are tried in their order, so the first one broken is named.
-
-The three shapes of an answer, as told to the policy beside the question.
+Last come the rules by which a trajectory is unfit to be imitated. The first four are those of
+appendix B.2.3; section 3.2 also names citation format and grounding, for which the last two are
+switched on. A round is what the policy wrote between tool outputs, with the tags that the runner
+wrote for it where the decoding was forced. Rules are tried in their order, so the first one broken
+is named.
 """
 
 import re

@@ -1,26 +1,20 @@
-"""Conversations: which runs belong together, in the order in which they were asked.
+"""Conversations: which runs belong together, and what a question is given of those before it.
 
     threads/ID.json     one conversation; the runs themselves stay in runs/
 
 A file is replaced whole, under a lock on the folder that all processes share, so that two of
 them that add a run at once lose none. One that cannot be read is said to be so and left alone.
 
-What the questions before this one found: their reports, and every passage under its id.
+A question begins with the reports before it, and every passage under its id. Ids are one numbering
+for a whole thread: a passage keeps the id it was first given, new ones are numbered after all of
+them. Runs that were asked side by side may have given one id to two passages; the later run's are
+then renumbered here, also in its report.
 
-Ids are one numbering for a whole thread: a passage keeps the id it was first given, new ones are
-numbered after all of them. Runs that were asked side by side may have given one id to two
-passages; the later run's are then renumbered here, also in its report.
-
-A question of a thread as whoever judges its run has to read it: with what came before.
-
-"And in Python 3.12?" says nothing by itself, and another thing in another thread. Behind the
-question the latest questions and reports before it are quoted: they are context to judge by.
-
-Questions that lean on the one before ("and in Python 3.12?"), made to stand by themselves.
-
-A search knows nothing of a thread. A question that names too little of its own, or points back,
-is searched for with the names and content words of the last question that stood by itself.
-English words tell that a question points back; that it names little is told in any language.
+"And in Python 3.12?" says nothing by itself. Whoever judges the run reads the latest questions and
+reports behind it, as context to judge by. Whoever searches knows nothing of a thread: a question
+that names too little of its own, or points back, is searched for with the names and content words
+of the last question that stood by itself. English words tell that a question points back; that it
+names little is told in any language.
 """
 
 import re

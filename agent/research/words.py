@@ -5,11 +5,9 @@ The overlap is the share of the claim's distinct content words that occur in the
 (`lru_cache` is "lru" and "cache"); negations count as content, since they turn a claim round.
 It says where to look, never that a claim holds.
 
-What may be claimed in a forced answer: of ids that exist, what their sources really hold.
-
-Checked by words alone, before anything is shown: a claim shares most of its content words with
-the source it cites, every name and number in it stands there, it adds something to what was
-said, and it touches the question or its rubric. What a claim means is not checked here.
+A forced answer is held to them before anything is shown: a claim shares most of its content words
+with the source it cites, every name and number in it stands there, it adds something to what was
+said, and it touches the question or its rubric.
 """
 
 import json
