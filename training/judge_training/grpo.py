@@ -169,20 +169,6 @@ class JudgeSampler:
         )
 
 
-async def opened_tokens(settings: Settings) -> Any:
-    """The model that the settings name, asked in token ids; the caller closes it."""
-    choice = choose_policy(settings)
-    if isinstance(choice, EmbeddedChoice):
-        return await load_embedded(settings, choice, ignore)
-    served = await connect_tokens(settings, choice)
-    if served is None:
-        raise SettingsError(
-            f"{choice.base_url} gives no token ids, and without them no ratio can be formed.",
-            "Sample from vLLM, SGLang or llama.cpp's server, or from the embedded model.",
-        )
-    return served
-
-
 def _seed(seed: int, pair: ShownPair, number: int) -> int:
     """Of 32 bits, another one for each sample."""
     return int(hashlib.sha256(f"{seed}\0{pair.id}\0{number}".encode()).hexdigest()[:8], 16)
