@@ -25,7 +25,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from rubricem.judge.transcripts import cut_off, stage_text, written
 from rubricem.memory import text
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import ChoiceReader, Message, TokenPolicy
+from rubricem.memory.interfaces import ChoiceReader, Message, TokenReader
 from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
     NO_USAGE,
@@ -299,7 +299,7 @@ def instructed(name: str, asked: str) -> list[Message]:
 
 
 async def fit_messages(
-    reader: ChoiceReader | TokenPolicy,
+    reader: TokenReader,
     messages_of: Callable[[int], Sequence[Message]],
     spare: int,
     what: str = "the question alone fills",

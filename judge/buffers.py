@@ -27,14 +27,13 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from statistics import pvariance
 from typing import Any
 
 from pydantic import ValidationError
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.rubrics import ChangeKind, Criteria, RubricBuffer, RubricChange, meaning, same
+from rubricem.memory.rubrics import ChangeKind, RubricBuffer, meaning
 from rubricem.memory.schema import Criterion, Stage
 
 CAPS: Mapping[Stage, int] = {
@@ -47,8 +46,7 @@ CAPS: Mapping[Stage, int] = {
 LEAST_VARIANCE = 1e-4
 """of points (0 to 2): a probability read twice differs in its last digits"""
 
-Changes = Sequence[tuple[Stage, ChangeKind, Criterion, str]]
-"""what happened to which criterion of which stage, and why"""
+_Change = tuple[Stage, ChangeKind, Criterion, str]
 Points = Mapping[Stage, Mapping[str, Sequence[float]]]
 """stage -> criterion's key -> its points, one for each trajectory that was scored on it"""
 
@@ -61,21 +59,16 @@ def add(
     The opposite of one in force counts as the same. A retired one that is proposed again
     returns. Persistent ones go where they are never pruned.
     """
-    persistent, active, retired = dict(buffer.persistent), dict(buffer.active), dict(buffer.retired)
-    changes: list[tuple[Stage, ChangeKind, Criterion, str]] = []
+    changes: list[_Change] = []
     for stage, criteria in proposed.items():
         known = {meaning(criterion) for criterion in buffer.criteria(stage)}
+        retired = {meaning(criterion) for criterion in buffer.retired.get(stage, ())}
         for criterion in criteria:
-            if meaning(criterion) in known:
-                continue
-            known.add(meaning(criterion))
-            place = persistent if criterion.persistent else active
-            place[stage] = (*place.get(stage, ()), criterion)
-            before = retired.get(stage, ())
-            retired[stage] = tuple(c for c in before if meaning(c) != meaning(criterion))
-            kind: ChangeKind = "added" if retired[stage] == before else "returned"
-            changes.append((stage, kind, criterion, reason))
-    return changed(buffer, persistent, active, retired, step, changes)
+            if meaning(criterion) not in known:
+                known.add(meaning(criterion))
+                kind: ChangeKind = "returned" if meaning(criterion) in retired else "added"
+                changes.append((stage, kind, criterion, reason))
+    return buffer.changed(step, changes)
 
 
 def prune(
@@ -87,8 +80,7 @@ def prune(
     First go those on which all trajectories agree, then over the cap those of the lowest
     variance, of equals the newest.
     """
-    active, retired = dict(buffer.active), dict(buffer.retired)
-    changes: list[tuple[Stage, ChangeKind, Criterion, str]] = []
+    changes: list[_Change] = []
     for stage, criteria in buffer.active.items():
         given = points.get(stage, {})
         if not criteria or any(len(given.get(c.key, ())) < 2 for c in criteria):
@@ -97,43 +89,12 @@ def prune(
         gone = {c.key: "all runs agree on it" for c in criteria if variance[c.key] < LEAST_VARIANCE}
         ranked = sorted((c for c in criteria if c.key not in gone), key=lambda c: -variance[c.key])
         gone |= {c.key: f"over the cap of {caps[stage]}" for c in ranked[caps[stage] :]}
-        leaving = [c for c in criteria if c.key in gone]
-        active[stage] = tuple(c for c in criteria if c.key not in gone)
-        retired[stage] = (*retired.get(stage, ()), *leaving)
         changes += [
             (stage, "retired", c, f"{gone[c.key]} (variance {variance[c.key]:.4f})")
-            for c in leaving
+            for c in criteria
+            if c.key in gone
         ]
-    return changed(buffer, buffer.persistent, active, retired, step, changes)
-
-
-def changed(
-    buffer: RubricBuffer,
-    persistent: Criteria,
-    active: Criteria,
-    retired: Criteria,
-    step: int,
-    changes: Changes,
-) -> RubricBuffer:
-    """The next version; the same buffer if nothing changed."""
-    if not changes:
-        return buffer
-    version = buffer.version + 1
-    lines = (
-        RubricChange(
-            version=version, step=step, stage=stage, kind=kind, criterion=criterion, reason=reason
-        )
-        for stage, kind, criterion, reason in changes
-    )
-    return buffer.model_copy(
-        update={
-            "version": version,
-            "persistent": persistent,
-            "active": active,
-            "retired": retired,
-            "history": tuple(chain(buffer.history, lines)),
-        }
-    )
+    return buffer.changed(step, changes)
 
 
 BY_HAND = "by hand"
@@ -146,22 +107,14 @@ def pin(buffer: RubricBuffer, key: str) -> RubricBuffer:
     """
     stage, criterion = _one(buffer, key, "active", "retired", wanted="could be pinned")
     kept = criterion.model_copy(update={"persistent": True})
-    persistent = dict(buffer.persistent)
-    persistent[stage] = (*persistent.get(stage, ()), kept)
-    active, retired = _without(buffer.active, kept), _without(buffer.retired, kept)
-    changes: Changes = [(stage, "pinned", kept, BY_HAND)]
-    return changed(buffer, persistent, active, retired, _step(buffer), changes)
+    return buffer.changed(_step(buffer), [(stage, "pinned", kept, BY_HAND)])
 
 
 def retire(buffer: RubricBuffer, key: str, reason: str = "") -> RubricBuffer:
     """Without the criterion of this key in force, even if it was kept for good."""
     stage, criterion = _one(buffer, key, "persistent", "active", wanted="is in force")
-    retired = dict(buffer.retired)
-    retired[stage] = (*retired.get(stage, ()), criterion)
-    persistent, active = _without(buffer.persistent, criterion), _without(buffer.active, criterion)
     why = f"{BY_HAND}: {reason}" if reason else BY_HAND
-    changes: Changes = [(stage, "retired", criterion, why)]
-    return changed(buffer, persistent, active, retired, _step(buffer), changes)
+    return buffer.changed(_step(buffer), [(stage, "retired", criterion, why)])
 
 
 def bring_in(
@@ -184,14 +137,6 @@ def _one(buffer: RubricBuffer, key: str, *shelves: str, wanted: str) -> tuple[St
         told = f"{many} {'begin' if found else wanted + ' begins'} with {key!r}."
         raise SettingsError(told, "Give a key from: rubricem judge rubrics show")
     return found[0]
-
-
-def _without(
-    criteria: Mapping[Stage, tuple[Criterion, ...]], gone: Criterion
-) -> dict[Stage, tuple[Criterion, ...]]:
-    return {
-        stage: tuple(c for c in listed if not same(c, gone)) for stage, listed in criteria.items()
-    }
 
 
 def _step(buffer: RubricBuffer) -> int:

@@ -598,8 +598,7 @@ class Marked:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Aggregate:
+class Aggregate(Value):
     """The clipped mean over answers, in [0, 1], and its bootstrap error."""
 
     mean: float

@@ -61,6 +61,7 @@ CHARACTERS = 60_000
 LARGE = 8
 """attempts beyond which judges are known to lose the overview"""
 ALONE = "A lone attempt was scored by itself: there was nothing to hold it against."
+MANY = f"{{shown}} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
 IDENTICAL = "All attempts are the same: one was scored, and its score is everyone's."
 
 
@@ -133,15 +134,25 @@ class RelativeJudge:
         places = [i for i, reason in enumerate(reasons) if not reason]
         if not places:
             return self._scores(group, reasons, [], [], NO_USAGE, seed)
-        twins = _twins(group.trajectories, places)
+        together: dict[str, list[int]] = {}
+        for place in places:
+            together.setdefault(group.trajectories[place].transcript(), []).append(place)
+        # Those that say the same are shown once, and its score is everyone's.
+        twins = list(together.values())
         readable = [group.trajectories[same[0]] for same in twins]
         text = group_text(readable, self._reader.characters)
         read, faults, usage = await self._read(group.question, text.shared, text.attempts, seed)
-        by_place = [_everyones(order, given, twins) for order, given in read]
+        given = [
+            {place: s for i, s in zip(order, one.scores, strict=True) for place in twins[i]}
+            for order, one in read
+        ]
         for place in places:
-            reasons[place] = "" if by_place else f"{FAILED}: {faults[0]}"
-        notes = _limits(len(places), len(twins)) if by_place else []
-        return self._scores(group, reasons, by_place, [*notes, *faults], usage, seed)
+            reasons[place] = "" if given else f"{FAILED}: {faults[0]}"
+        if given and len(twins) == 1:
+            faults = [IDENTICAL if len(places) > 1 else ALONE, *faults]
+        elif given and len(twins) > LARGE:
+            faults = [MANY.format(shown=len(twins)), *faults]
+        return self._scores(group, reasons, given, faults, usage, seed)
 
     async def _read(
         self, question: str, shared: str, texts: Sequence[str], seed: int
@@ -166,15 +177,16 @@ class RelativeJudge:
         self,
         group: TrajectoryGroup,
         reasons: Sequence[str],
-        passes: Sequence[Pass],
+        passes: Sequence[Mapping[int, tuple[float, str]]],
         notes: Sequence[str],
         usage: Usage,
         seed: int,
     ) -> RelativeScores:
-        given: list[list[tuple[float, str]]] = [[] for _ in group.trajectories]
-        for order, read in passes:
-            for place, score in zip(order, read.scores, strict=True):
-                given[place].append(score)
+        """`passes`: the scores of each that counts, by place, in the order shown."""
+        given = [
+            [one[place] for one in passes if place in one]
+            for place in range(len(group.trajectories))
+        ]
         scores = tuple(
             _score(trajectory, self.name, found, reason)
             for trajectory, found, reason in zip(group.trajectories, given, reasons, strict=True)
@@ -185,7 +197,7 @@ class RelativeJudge:
             notes=tuple(notes),
             usage=usage,
             seed=seed,
-            orders=tuple(order for order, _ in passes),
+            orders=tuple(map(tuple, passes)),
             order_effect=fmean(gaps) if gaps else None,
         )
 
@@ -194,29 +206,6 @@ def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
     """A shuffled order, and its opposite for a second pass; one attempt has one order."""
     order = tuple(random.Random(seed).sample(range(count), count))
     return [order, order[::-1]][: passes if count > 1 else 1]
-
-
-def _twins(trajectories: Sequence[Trajectory], places: Sequence[int]) -> list[list[int]]:
-    """The places of trajectories that say the same, together: they are shown and scored once."""
-    together: dict[str, list[int]] = {}
-    for place in places:
-        together.setdefault(trajectories[place].transcript(), []).append(place)
-    return list(together.values())
-
-
-def _everyones(order: Sequence[int], read: Read, twins: Sequence[Sequence[int]]) -> Pass:
-    """A pass over those that were shown as one over all."""
-    pairs = zip(order, read.scores, strict=True)
-    all_pairs = [(place, score) for i, score in pairs for place in twins[i]]
-    scores = tuple(score for _, score in all_pairs)
-    return tuple(place for place, _ in all_pairs), Read(scores, read.usage)
-
-
-def _limits(count: int, shown: int) -> list[str]:
-    if shown == 1:
-        return [IDENTICAL if count > 1 else ALONE]
-    many = f"{shown} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
-    return [many] if shown > LARGE else []
 
 
 def _score(
@@ -287,7 +276,14 @@ class RelativeGroups:
                     trajectory_id=trajectory.id,
                     judge=self.name,
                     rubric_version=version,
-                    stages=_stages(found, trajectory.id),
+                    # A stage that no list stands for has no criteria.
+                    stages=tuple(
+                        next(
+                            (one.scores[trajectory.id] for one in found if one.stage is stage),
+                            StageScore(stage=stage, unscored_reason=NO_CRITERIA),
+                        )
+                        for stage in Stage
+                    ),
                 )
                 for trajectory in group.trajectories
             ),
@@ -306,7 +302,16 @@ class RelativeGroups:
         result = await self._judge.judge(one.read, seed)
         effect = result.order_effect
         notes = [] if effect is None else [f"The order shown moved scores by {effect:.2f}."]
-        read = {score.trajectory_id: _of(score, one.stage) for score in result.scores}
+        read = {
+            score.trajectory_id: StageScore(
+                stage=one.stage,
+                score=score.score,
+                justification=score.explanation,
+                unscored_reason=score.unscored_reason,
+                spread=score.spread,
+            )
+            for score in result.scores
+        }
         return ListedAttempt(
             one.stage, {**one.settled, **read}, (*result.notes, *notes), result.usage
         )
@@ -324,22 +329,6 @@ def _stage_of(group: TrajectoryGroup, stage: Stage) -> Attempted:
     question = _TASK.format(stage=stage.value, question=group.question)
     settled = {name: score for name, score in known.items() if score is not None}
     return Attempted(stage, TrajectoryGroup(question=question, trajectories=alone), settled)
-
-
-def _stages(lists: Sequence[ListedAttempt], name: str) -> tuple[StageScore, ...]:
-    """The scores of a trajectory; a stage that no list stands for has no criteria."""
-    given = {one.stage: one.scores[name] for one in lists}
-    return tuple(
-        given.get(stage, StageScore(stage=stage, unscored_reason=NO_CRITERIA)) for stage in Stage
-    )
-
-
-def _of(score: TrajectoryScore, stage: Stage) -> StageScore:
-    if score.score is None:
-        return StageScore(stage=stage, unscored_reason=score.unscored_reason)
-    return StageScore(
-        stage=stage, score=score.score, justification=score.explanation, spread=score.spread
-    )
 
 
 DIGITS = tuple("0123456789")

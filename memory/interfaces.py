@@ -71,8 +71,8 @@ class Completion:
     usage: Usage = NO_USAGE
 
 
-class TokenPolicy(Protocol):
-    """A model that continues token ids."""
+class TokenReader(Protocol):
+    """A model that reads token ids."""
 
     @property
     def name(self) -> str: ...
@@ -89,6 +89,10 @@ class TokenPolicy(Protocol):
         """Ids of plain text; special tokens written in it stay text."""
         ...
 
+
+class TokenPolicy(TokenReader, Protocol):
+    """A model that continues token ids."""
+
     async def complete(
         self,
         prefix: Sequence[int],
@@ -98,21 +102,8 @@ class TokenPolicy(Protocol):
     ) -> Completion: ...
 
 
-class ChoiceReader(Protocol):
+class ChoiceReader(TokenReader, Protocol):
     """A model whose opinion is read from its probabilities, not from what it writes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def version(self) -> str: ...
-    @property
-    def context_tokens(self) -> int: ...
-
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Ids of the messages in the model's chat template, open for the assistant's text."""
-        ...
-
-    async def encode(self, text: str) -> tuple[int, ...]: ...
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         """Probability of each option as the next token, over the options alone: sums to 1.

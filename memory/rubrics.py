@@ -12,7 +12,7 @@ meanwhile been changed by somebody else.
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -63,6 +63,27 @@ class RubricBuffer(Value):
         for change in self.history:
             if change.version <= version:
                 buffer = buffer._after(change)
+        return buffer
+
+    def changed(
+        self, step: int, changes: Iterable[tuple[Stage, ChangeKind, Criterion, str]]
+    ) -> "RubricBuffer":
+        """The next version: what happened to which criterion of which stage, and why.
+
+        The same buffer if nothing changed.
+        """
+        buffer = self
+        for stage, kind, criterion, reason in changes:
+            buffer = buffer._after(
+                RubricChange(
+                    version=self.version + 1,
+                    step=step,
+                    stage=stage,
+                    kind=kind,
+                    criterion=criterion,
+                    reason=reason,
+                )
+            )
         return buffer
 
     def _after(self, change: RubricChange) -> "RubricBuffer":

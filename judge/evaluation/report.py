@@ -65,22 +65,14 @@ class CriteriaReport(Value):
     usage: Usage = NO_USAGE
 
 
-class TagScore(Value):
-    """A clipped mean in [0, 1] over answers, with its bootstrap error."""
-
-    mean: float
-    error: float
-    answers: int
-
-
 class ListedReport(Value):
     """Answers scored by their own checklists, as HealthBench scores a model."""
 
     data: str
     judge: str
-    overall: TagScore | None
+    overall: Aggregate | None
     """None where no answer has a score"""
-    tags: dict[str, TagScore] = Field(default_factory=dict)
+    tags: dict[str, Aggregate] = Field(default_factory=dict)
     answers: int
     unscored: int
     met: Share
@@ -139,18 +131,14 @@ def listed_report(
     return ListedReport(
         data=data,
         judge=judge,
-        overall=_tag_score(found.overall) if found.overall else None,
-        tags={tag: _tag_score(score) for tag, score in found.by_tag.items()},
+        overall=found.overall,
+        tags=dict(found.by_tag),
         answers=len(marked),
         unscored=found.unscored,
         met=share_of([mark.met for mark in marks if mark.met is not None]),
         unparsed=share_of([mark.met is None for mark in marks]),
         usage=sum((mark.usage for mark in marks), NO_USAGE),
     )
-
-
-def _tag_score(found: Aggregate) -> TagScore:
-    return TagScore(mean=found.mean, error=found.error, answers=found.answers)
 
 
 def pair_shares(measures: PairMeasures) -> list[tuple[str, Share]]:
