@@ -26,7 +26,7 @@ from rubricem.agent.research.question import checked
 from rubricem.agent.research.researcher import new_thread
 from rubricem.agent.research.setup import Setup, answer
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import setup_of, with_default_source
+from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Source, Status, Trajectory, Usage

@@ -42,7 +42,7 @@ from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_bank, open_researcher, recaller_of
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.setup import setup_of, stores_of
+from rubricem.agent.settings.door import setup_of, stores_of
 from rubricem.judge.build import JudgeModel, proposer, stage_judge
 from rubricem.judge.stage import first_rubrics
 from rubricem.memory.errors import JudgeError

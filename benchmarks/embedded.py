@@ -27,7 +27,7 @@ from rubricem.agent.research.forced import ForcedDecoder, Slot
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.research.words import content_words
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.interfaces import Completion, Sampling
 from rubricem.memory.schema import Author, Segment, Status
 

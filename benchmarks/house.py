@@ -175,7 +175,7 @@ class House:
         return circles({name: set(used) for name, used in self.uses.items()})
 
     def folder_circles(self) -> list[list[str]]:
-        """Folders that import each other; what stands at the top of a room is its own folder."""
+        """Folders that import each other; a module at the top of a room counts as one of them."""
         graph: dict[str, set[str]] = defaultdict(set)
         for name, used in self.uses.items():
             for other in used:
@@ -184,8 +184,9 @@ class House:
         return circles(graph)
 
     def _folder(self, name: str) -> str:
-        module = self.modules[name]
-        return name if module.path.name == "__init__.py" else name.rpartition(".")[0]
+        parts = name.split(".")
+        in_folder = len(parts) > 2 or self.modules[name].path.name == "__init__.py"
+        return ".".join(parts[:2]) if in_folder else name
 
     def leftward(self) -> list[str]:
         """Imports against the order of the rooms."""

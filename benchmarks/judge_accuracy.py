@@ -18,7 +18,7 @@ from typing import get_args
 from benchmarks.report import Value, emit
 from rubricem.agent.cli.judge import judged_report
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.judge.evaluation.report import PairReport, pair_shares
 from rubricem.judge.evaluation.run import ComparerKind
 

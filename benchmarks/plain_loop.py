@@ -34,7 +34,7 @@ from rubricem.agent.research.run import Run
 from rubricem.agent.research.scaffold import neutralise
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.agent.verify.rules import lexical_finding
 from rubricem.agent.verify.verifier import pairs_of
 from rubricem.memory.interfaces import Sampling

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.report import Value, emit
 from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import stage_judge
 from rubricem.judge.evaluation.damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
 from rubricem.judge.evaluation.measures import share

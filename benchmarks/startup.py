@@ -63,7 +63,7 @@ async def ask(address: str, folder: Path) -> None:
     from rubricem.agent.research.events import Event, TextWritten
     from rubricem.agent.research.setup import open_researcher
     from rubricem.agent.settings import load_settings
-    from rubricem.agent.setup import setup_of
+    from rubricem.agent.settings.door import setup_of
 
     flags = {"base_url": address, "source": (str(folder),), "data_dir": folder / ".data"}
     settings = load_settings(flags)

@@ -240,7 +240,7 @@ class Comparer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PairReading:
     """A preference, with the order in which the pair was shown."""
 
     swapped: bool
@@ -266,7 +266,7 @@ class Reading:
 class Comparison:
     """Everything that was read of one pair."""
 
-    readings: tuple[Reading, ...]
+    readings: tuple[PairReading, ...]
 
     @property
     def first_wins(self) -> bool | None:
@@ -306,7 +306,7 @@ class PairwiseJudge:
         orders = [False, True] if self._order == "both" else [drawn]
         shown = {False: (first, second), True: (second, first)}
         read = await asyncio.gather(*(self._comparer.prefer(question, *shown[o]) for o in orders))
-        return Comparison(tuple(Reading(o, said) for o, said in zip(orders, read, strict=True)))
+        return Comparison(tuple(PairReading(o, said) for o, said in zip(orders, read, strict=True)))
 
 
 @dataclass(frozen=True, slots=True)

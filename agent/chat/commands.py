@@ -23,7 +23,7 @@ from rubricem.agent.research.graph import as_text, plan_of
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.scaffold import parse
 from rubricem.agent.research.threads import Conversation
-from rubricem.agent.setup import budgets_of
+from rubricem.agent.settings.door import budgets_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import CitationSupport, Source, Status, Trajectory
 from rubricem.memory.text import one_line, printable, storable
@@ -166,7 +166,7 @@ async def judge(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     from rubricem.agent.learning.scoring import find_run, open_group_judge, score
     from rubricem.agent.reports.display import print_judgement
     from rubricem.agent.research.setup import open_bank
-    from rubricem.agent.setup import model_of, stores_of
+    from rubricem.agent.settings.door import model_of, stores_of
     from rubricem.judge.build import Wanted
 
     trajectory, _ = talk.answer()
@@ -226,7 +226,7 @@ CHAT_BUDGETS = {
 async def bank(talk: Talk, argument: str, interrupts: Interrupts) -> None:
     """Show what earlier runs taught: what the latest answer was given, or what is near to words."""
     from rubricem.agent.research.setup import open_bank
-    from rubricem.agent.setup import stores_of
+    from rubricem.agent.settings.door import stores_of
 
     held = open_bank(stores_of(talk.conversing.settings), talk.terminal.hear)
     if argument:

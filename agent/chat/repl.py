@@ -21,7 +21,7 @@ from rubricem.agent.learning.lessons import queued
 from rubricem.agent.research.question import Budgets
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import budgets_of, setup_of, with_default_source
+from rubricem.agent.settings.door import budgets_of, setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.text import one_line

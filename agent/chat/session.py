@@ -28,7 +28,7 @@ from rubricem.agent.research.question import Ask, Person
 from rubricem.agent.research.researcher import Researcher, ask_of, new_thread, request_of
 from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.setup import budgets_of, setup_of
+from rubricem.agent.settings.door import budgets_of, setup_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
 from rubricem.memory.text import one_line, printable

@@ -75,7 +75,7 @@ _OVER = (Status.FINISHED, Status.NO_EVIDENCE)
 
 def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Settings, str]:
     """The thread, the settings and the question of an earlier run."""
-    from rubricem.agent.setup import choices_of
+    from rubricem.agent.settings.door import choices_of
 
     store = RunStore(load_settings(flags).data_dir)
     thread = latest(store) if thread == LATEST else thread
@@ -170,7 +170,7 @@ def ask(
 ) -> None:
     """Answer a research question with checked citations."""
     from rubricem.agent.research.researcher import new_thread
-    from rubricem.agent.setup import setup_of, with_default_source
+    from rubricem.agent.settings.door import setup_of, with_default_source
 
     thread, resume = flags.pop("thread"), flags.pop("resume")
     if out is not None:

@@ -23,7 +23,7 @@ from rubricem.agent.cli.terminal import Interrupts, confirmed, edited_in_place
 from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import stores_of
+from rubricem.agent.settings.door import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import NEVER, BankItem, Reflection, Released, Stage

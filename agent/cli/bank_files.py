@@ -37,7 +37,7 @@ from rubricem.agent.cli.terminal import confirmed
 from rubricem.agent.research.question import checked
 from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import stores_of
+from rubricem.agent.settings.door import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import write_atomically

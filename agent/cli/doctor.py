@@ -30,7 +30,7 @@ from rubricem.agent.mcp.tool_server import ToolServer
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.research.setup import web_answers
 from rubricem.agent.settings import Settings, load_settings, unknown_variables
-from rubricem.agent.setup import model_of, with_default_source
+from rubricem.agent.settings.door import model_of, with_default_source
 from rubricem.agent.sources.choice import (
     ALLOWED,
     AUTO,

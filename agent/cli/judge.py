@@ -18,7 +18,7 @@ from rubricem.agent.cli.rubrics import rubrics
 from rubricem.agent.learning.scoring import Judgeable, chain_of, find_run, open_judge_model
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import item_checker
 from rubricem.judge.checklist import ItemChecker
 from rubricem.judge.evaluation.data import (
@@ -196,7 +196,7 @@ def score(
     """
     from rubricem.agent.learning import scoring
     from rubricem.agent.research.setup import open_bank
-    from rubricem.agent.setup import stores_of
+    from rubricem.agent.settings.door import stores_of
     from rubricem.judge.build import Wanted
 
     settings = load_settings(flags)

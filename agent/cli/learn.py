@@ -146,7 +146,7 @@ def learn_all(
 ) -> list["Lesson"]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
     from rubricem.agent.learning.lessons import models_of
-    from rubricem.agent.setup import setup_of
+    from rubricem.agent.settings.door import setup_of
 
     given = {name: value for name, value in flags.items() if value is not None}
     groups: dict[tuple[str, str], list[str]] = {}

@@ -52,7 +52,7 @@ def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> Non
 async def _made(settings: Settings, question: str, searching: bool) -> "FirstRubrics":
     from rubricem.agent.learning.scoring import open_judge_model
     from rubricem.agent.research.setup import open_sources
-    from rubricem.agent.setup import setup_of
+    from rubricem.agent.settings.door import setup_of
     from rubricem.judge.build import proposer
     from rubricem.judge.stage import first_rubrics
 
@@ -98,7 +98,7 @@ async def _made_rubrics(
 ) -> tuple[RubricBuffer, RubricBuffer]:
     """The question's rubrics as they were, and as they are now saved."""
     from rubricem.agent.learning.scoring import open_judge_model
-    from rubricem.agent.setup import model_of
+    from rubricem.agent.settings.door import model_of
     from rubricem.judge.build import checklist_maker
     from rubricem.judge.checklist import with_items
 

@@ -79,7 +79,7 @@ def mcp(http: bool, port: int, **flags: Any) -> None:
         )
     from rubricem.agent.mcp.server import HOST, run
     from rubricem.agent.serve.security import bind
-    from rubricem.agent.setup import setup_of, with_default_source
+    from rubricem.agent.settings.door import setup_of, with_default_source
 
     setup = setup_of(with_default_source(load_settings(flags)))
     run(setup, bind(HOST, port) if http else None)

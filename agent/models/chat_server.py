@@ -16,8 +16,8 @@ from typing import Any
 import httpx2
 from openai import APIStatusError
 
-from rubricem.agent.models.client import ModelServer, complaint_of
 from rubricem.agent.models.limits import AttemptError, Endpoint, Limiter, Retry, Server, Tries
+from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.prices import Prices, cost
 from rubricem.agent.models.reading import Delta, ReplyReading
 from rubricem.memory.errors import PolicyError, SettingsError

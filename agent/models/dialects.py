@@ -21,9 +21,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rubricem.agent.models.client import Json, ModelServer
 from rubricem.agent.models.limits import AttemptError
 from rubricem.agent.models.llama import completion_request
+from rubricem.agent.models.openai_client import Json, ModelServer
 from rubricem.agent.models.reading import Piece
 from rubricem.memory.interfaces import Message, Sampling, StopReason
 

@@ -174,8 +174,8 @@ class ServerChoice:
             yield None
             return
         from rubricem.agent.models.chat_server import only_model
-        from rubricem.agent.models.client import ModelServer
         from rubricem.agent.models.limits import Server, shared_limiters
+        from rubricem.agent.models.openai_client import ModelServer
         from rubricem.agent.models.prices import Prices
         from rubricem.agent.models.tokens import KINDS, open_tokens
 

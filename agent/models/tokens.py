@@ -19,7 +19,6 @@ from typing import Any, Literal, TypeVar, get_args
 import httpx2
 from openai import APIStatusError
 
-from rubricem.agent.models.client import UNREADABLE, Json, ModelServer
 from rubricem.agent.models.dialects import (
     VLLM,
     LlamaServer,
@@ -30,6 +29,7 @@ from rubricem.agent.models.dialects import (
     TokenDialect,
 )
 from rubricem.agent.models.limits import AttemptError, Limiter, Retry, Tries
+from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
 from rubricem.agent.models.prices import Price, cost
 from rubricem.agent.models.reading import PART, Piece, TokenReading, aligned
 from rubricem.memory.errors import PolicyError

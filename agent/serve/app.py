@@ -53,7 +53,7 @@ from rubricem.agent.serve.security import (
     is_loopback,
 )
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import setup_of, with_default_source
+from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.interfaces import LocalModel
 from rubricem.memory.runs import writable

@@ -76,7 +76,7 @@ from rubricem.agent.serve.requests import (
     settings_for,
 )
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status, Trajectory

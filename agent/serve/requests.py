@@ -23,7 +23,7 @@ from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.serve.refusals import conflict
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import CHOICES, choices_of, setup_of
+from rubricem.agent.settings.door import CHOICES, choices_of, setup_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, is_folder
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import AnswerFormat

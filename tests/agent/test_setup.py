@@ -8,7 +8,7 @@ from pydantic import SecretStr
 
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.setup import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
+from rubricem.agent.settings.door import OPENAI_URL, choices_of, decoding_of, model_of, setup_of
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Decoding
 

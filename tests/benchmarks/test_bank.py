@@ -34,6 +34,7 @@ from benchmarks.intervals import bootstrap_mean
 from benchmarks.judged import buffer_of
 from rubricem.agent.research.recall import Recall, reference_block
 from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import BankItem, Judgement, Recollection, Stage, StageScore, Trajectory
@@ -216,15 +217,15 @@ class Tallied(Counted):
 
 async def test_a_benchmark_that_was_ended_goes_on_with_what_is_there(tmp_path: Path):
     asked = Asked(3, QUESTION, "unbounded", ("off",))
-    settings = load_settings({"data_dir": tmp_path / "product"})
+    setup = setup_of(load_settings({"data_dir": tmp_path / "product"}))
     model = Tallied()
     with ScriptedServer(list(RUN)) as server:
         async with researching(server.base_url, tmp_path) as researcher:
-            study = Study(settings, VARIANTS["product"], researcher, model, tmp_path / "off")
+            study = Study(setup, VARIANTS["product"], researcher, model, tmp_path / "off")
             run = await study.run("off", asked)
             judged = await study.judged(asked, {"off": run})
             asked_so_far = model.calls
-            again = Study(settings, VARIANTS["product"], researcher, model, tmp_path / "off")
+            again = Study(setup, VARIANTS["product"], researcher, model, tmp_path / "off")
             # The server has no further reply.
             assert await again.run("off", asked) == run
             assert await again.judged(asked, {"off": run}) == judged
@@ -233,9 +234,9 @@ async def test_a_benchmark_that_was_ended_goes_on_with_what_is_there(tmp_path: P
 
 
 async def test_each_arm_has_its_own_judgement_whatever_the_order_shown(tmp_path: Path):
-    settings = load_settings({"data_dir": tmp_path})
+    setup = setup_of(load_settings({"data_dir": tmp_path}))
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
-        study = Study(settings, VARIANTS["product"], researcher, Counted(), tmp_path)
+        study = Study(setup, VARIANTS["product"], researcher, Counted(), tmp_path)
         arms = ("off", "first", "second")
         for number in range(3):
             asked = Asked(number, "How?", "rome", arms)
@@ -250,8 +251,8 @@ async def test_every_variant_is_judged_from_the_same_first_criteria(tmp_path: Pa
     runs = {"off": trajectory("x", question=QUESTION)}
     async with researching("http://127.0.0.1:9/v1", tmp_path) as researcher:
         for name in ("product", "takeaways"):
-            settings = load_settings({"data_dir": tmp_path / name})
-            study = Study(settings, VARIANTS[name], researcher, Counted(), tmp_path / "off")
+            setup = setup_of(load_settings({"data_dir": tmp_path / name}))
+            study = Study(setup, VARIANTS[name], researcher, Counted(), tmp_path / "off")
             judged = await study.judged(Asked(0, QUESTION, "", ("off",)), runs)
             assert judged["off"].rubric_version == held.label
             assert judged["off"].score(Stage.PLAN) is not None

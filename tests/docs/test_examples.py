@@ -24,7 +24,7 @@ from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import Capacity, RunDesk
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.memory.schema import Stage
 from rubricem.training.collect.directory import RunDirectory

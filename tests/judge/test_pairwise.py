@@ -9,10 +9,10 @@ from rubricem.judge.pairwise import (
     Comparison,
     Consistency,
     GroupwisePairs,
+    PairReading,
     PairwiseJudge,
     Preference,
     Quote,
-    Reading,
     WeightedItem,
     consistency,
     parse_chain,
@@ -86,8 +86,8 @@ async def test_a_flip_reads_once_in_an_order_that_its_seed_repeats():
 
 def test_probabilities_of_both_orders_cancel_the_place_out():
     readings = (
-        Reading(False, Preference("A", "", first_share=0.9)),
-        Reading(True, Preference("A", "", first_share=0.7)),
+        PairReading(False, Preference("A", "", first_share=0.9)),
+        PairReading(True, Preference("A", "", first_share=0.7)),
     )
     read = Comparison(readings)
     assert read.first_wins is None, "the verdicts contradict each other"

@@ -21,7 +21,7 @@ from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import stores_of
+from rubricem.agent.settings.door import stores_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.bank.vectors import (

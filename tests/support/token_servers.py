@@ -22,8 +22,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rubricem.agent.models.client import ModelServer
 from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
+from rubricem.agent.models.openai_client import ModelServer
 from rubricem.agent.models.tokens import Kind, TokenServer, open_tokens
 from rubricem.memory.interfaces import Message
 from tests.conftest import ROOT

@@ -36,7 +36,7 @@ from rubricem.agent.research.recall import CHARACTERS, MORE_CHARACTERS, BankReca
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_bank, open_researcher, settle
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import model_of, setup_of
+from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.judge.build import (
     JudgeModel,
     Kind,
@@ -243,6 +243,18 @@ class CollectOptions:
     """where rollouts are written; None: in this process"""
 
 
+def check_options(setup: Setup, options: CollectOptions) -> None:
+    """Raises SettingsError for a judge that is not known, and for windows that teach nothing."""
+    known_judge(options.judge)
+    taught = setup.memory == "on" and options.judge != NONE and options.reflections
+    if options.windows and not taught:
+        # A question that comes again has learnt something only where its reflection was kept.
+        raise SettingsError(
+            "--windows asks questions again with what they taught, and nothing is to be kept.",
+            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
+        )
+
+
 @asynccontextmanager
 async def open_collector(
     settings: Settings,
@@ -254,23 +266,15 @@ async def open_collector(
 ) -> AsyncIterator[Collector]:
     """A collector that begins a run, or goes on with it; its models are freed at the end.
 
-    `purse`: one that other runs share; None: its own, with what the options allow.
-
-    Raises SettingsError where the folder holds another run, StoreError where another process
-    is collecting into it.
+    `purse`: one that other runs share; None: its own, with what the options allow. Raises
+    SettingsError where the folder holds another run, StoreError where another process is
+    collecting into it.
     """
     listen = preparing(tell)
-    known_judge(options.judge)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
         settings = settings.model_copy(update={"dialect": "auto"})
     setup = await asyncio.to_thread(setup_of, settings)
-    taught = setup.memory == "on" and options.judge != NONE and options.reflections
-    if options.windows and not taught:
-        # A question that comes again has learnt something only where its reflection was kept.
-        raise SettingsError(
-            "--windows asks questions again with what they taught, and nothing is to be kept.",
-            "Use --memory on, a judge, and at least one reflection; or leave out --windows.",
-        )
+    check_options(setup, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
     setup = await settle(setup, listener=listen)
     judged_by = judge_choice(settings, setup, options)
@@ -282,15 +286,13 @@ async def open_collector(
         flow = Flow(journal, meter, purse, tell=tell)
         try:
             policy = GatedPolicy(opened.policy, flow)
-            researcher = replace(
-                opened, policy=policy, store=run.store, journal=journal, verifier=None
-            )
+            parts = {"policy": policy, "store": run.store, "journal": journal}
+            researcher = replace(opened, verifier=None, **parts)
             async with _judge_model(judged_by, setup, options, opened.policy) as model:
                 if purse.most is not None:
-                    writer = getattr(opened.policy, "model", None)
-                    check_priced(writer, model, limit=purse.limit)
-                name = model.name if model else ""
-                manifest = _manifest(setup, options, researcher, name, asked)
+                    check_priced(getattr(opened.policy, "model", None), model, limit=purse.limit)
+                judge = model.name if model else ""
+                manifest = _manifest(setup, options, researcher, judge, asked)
                 run.begin(manifest, asked.questions, asked.held_out)
                 async with _rollouts(setup, options, researcher, flow) as rollouts:
                     collector = Collector(

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.learning.scoring import open_judge_model
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.pairwise import ChainForm, well_formed
 from rubricem.memory.errors import JudgeError, SettingsError, StoreError, boundary

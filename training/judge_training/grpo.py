@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.judge.base import fit_messages
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair

@@ -40,7 +40,7 @@ import numpy as np
 from rubricem.agent.research.free import system_prompt, user_message
 from rubricem.agent.research.scaffold import Rule
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.resolve import resolve_files
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import write_atomically

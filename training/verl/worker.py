@@ -27,7 +27,7 @@ from rubricem.agent.learning.scoring import open_group_judge
 from rubricem.agent.models.policy import TokenWriter
 from rubricem.agent.research.setup import Setup, open_researcher, open_sources, settle
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import model_of, setup_of, stores_of
+from rubricem.agent.settings.door import model_of, setup_of, stores_of
 from rubricem.judge.build import Wanted
 from rubricem.memory.errors import PolicyError, SettingsError
 from rubricem.memory.interfaces import SearchTool

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from rubricem.agent.cli import main
 from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import model_of
+from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import JudgeModel
 from rubricem.judge.evaluation.data import LabelledComparison
 from rubricem.memory.rubrics import BufferStore

@@ -199,10 +199,11 @@ AFTER = """
 import sys
 from rubricem.agent.cli.learn import learn_after
 from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.runs import RunStore
-settings = load_settings({"memory": "on"})
-run = RunStore(settings.data_dir).load(sys.argv[1])
-learn_after(settings, run, quiet=sys.argv[2:] == ["quiet"])
+setup = setup_of(load_settings({"memory": "on"}))
+run = RunStore(setup.stores.data_dir).load(sys.argv[1])
+learn_after(setup, run, quiet=sys.argv[2:] == ["quiet"])
 """
 OFFER = "1 run can be learnt from: learn now? [y/N]: "
 

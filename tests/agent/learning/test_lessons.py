@@ -26,7 +26,7 @@ from rubricem.agent.research.threads import (
     with_thread,
 )
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import ReflectionCandidate, ReflectionScore, Trajectory

@@ -20,7 +20,7 @@ from rubricem.agent.research.events import Event, SourceProgress, ToolCalled, To
 from rubricem.agent.serve.routes_exports import for_others
 from rubricem.agent.serve.routes_exports import router as exports_router
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.setup import CHOICES, choices_of
+from rubricem.agent.settings.door import CHOICES, choices_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory

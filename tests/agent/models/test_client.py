@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.models.client import ModelServer, complaint_of
 from rubricem.agent.models.limits import AttemptError, Endpoint, Server
+from rubricem.agent.models.openai_client import ModelServer, complaint_of
 from rubricem.agent.models.reading import Reading
 from tests.support.scripted_server import ScriptedServer
 from tests.support.token_servers import http_to

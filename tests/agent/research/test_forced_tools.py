@@ -19,7 +19,7 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.scaffold import parse, turn_faults
 from rubricem.agent.research.setup import open_sources
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.interfaces import Passage, Sampling
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Author, Decoding, Status, Trajectory

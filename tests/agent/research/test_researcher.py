@@ -22,7 +22,7 @@ from rubricem.agent.research.question import LONGEST_QUESTION, Ask, checked
 from rubricem.agent.research.researcher import STARTING, ask_of, new_thread, request_of
 from rubricem.agent.research.setup import open_researcher, reserve
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat, Author, Stage, Status

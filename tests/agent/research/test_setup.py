@@ -18,13 +18,13 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.langgraph_server import ServedRuns, graph
 from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.graph import NODES, build_graph
 from rubricem.agent.research.question import Ask
 from rubricem.agent.research.setup import Setup, open_saver, reserve, settle, web_answers
+from rubricem.agent.serve.langgraph_server import ServedRuns, graph
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import setup_of, with_default_source
+from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat

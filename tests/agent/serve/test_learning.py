@@ -9,7 +9,7 @@ import pytest
 from rubricem.agent.learning.lessons import LearningQueue, Lesson, failed, queued
 from rubricem.agent.serve.desk import Lessons, Researchers
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.runs import RunStore

@@ -12,7 +12,7 @@ import pytest
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.routes_judge import MOST, JudgingJobs, router
 from rubricem.agent.settings import Settings
-from rubricem.agent.setup import setup_of
+from rubricem.agent.settings.door import setup_of
 from rubricem.judge.composed import InnerJudge
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.bank import RubricBank

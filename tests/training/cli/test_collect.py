@@ -21,7 +21,7 @@ from click.testing import CliRunner, Result
 from rubricem.agent.cli import main
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import model_of, setup_of
+from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
 from rubricem.memory.rubrics import BufferStore

@@ -13,7 +13,7 @@ from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
 from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.settings import load_settings
-from rubricem.agent.setup import setup_of, with_default_source
+from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.schema import AnswerFormat, Trajectory
 
 
