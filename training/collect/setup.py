@@ -286,8 +286,8 @@ async def open_collector(
         flow = Flow(journal, meter, purse, tell=tell)
         try:
             policy = GatedPolicy(opened.policy, flow)
-            parts = {"policy": policy, "store": run.store, "journal": journal}
-            researcher = replace(opened, verifier=None, **parts)
+            opened = replace(opened, store=run.store, journal=journal, verifier=None)
+            researcher = replace(opened, policy=policy)
             async with _judge_model(judged_by, setup, options, opened.policy) as model:
                 if purse.most is not None:
                     check_priced(getattr(opened.policy, "model", None), model, limit=purse.limit)
