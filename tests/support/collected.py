@@ -187,6 +187,7 @@ class Failing:
         self._policy, self._fails = policy, fails
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = False, None
+        self.reader = self.chat = None
         self.asked = 0
 
     async def open(self, system: str, question: str) -> tuple[int, ...]:

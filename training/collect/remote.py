@@ -296,6 +296,9 @@ class WorkerPool:
             self._missed(number, PolicyError(f"it ended while it began: {lost}"))
         except RubricemError as error:
             self._missed(number, error)
+        except Exception as error:
+            # A fault of ours, too, is told: nobody else waits for this task.
+            self._missed(number, PolicyError(f"{type(error).__name__}: {error}"))
         finally:
             del self._hiring[number]
             self._changed.set()

@@ -376,6 +376,12 @@ async def test_a_rollout_that_ends_every_worker_ends_the_run(opened: Opened):
     assert "The same command goes on" in error.remedy
 
 
+async def test_a_fault_of_ours_at_a_workers_beginning_is_told_and_nobody_waits(opened: Opened):
+    async with remote(opened, ScriptedPolicy(two_turns), cannot=lambda n: KeyError("size")) as made:
+        with pytest.raises(PolicyError, match="The last: KeyError: 'size'"):
+            await made.pool.ready()
+
+
 async def test_a_worker_that_cannot_begin_is_missed_and_the_others_go_on(opened: Opened):
     bad = PolicyError("there are no weights", "Fetch them.")
     policy = ScriptedPolicy(two_turns)
