@@ -139,6 +139,21 @@ class House:
         public = [f"{m.name}.{f}" for m in self.modules.values() for f in m.public_functions]
         return [name for name in public if users[name] == 1], len(public)
 
+    def small_and_used_once(self) -> list[str]:
+        """Private functions of at most six lines below their docstring that one place names."""
+        found = []
+        for module in self.modules.values():
+            nodes = list(ast.walk(module.tree))
+            named = Counter(n.id for n in nodes if isinstance(n, ast.Name))
+            named += Counter(n.attr for n in nodes if isinstance(n, ast.Attribute))
+            for f in module.functions:
+                body = f.body[1:] if ast.get_docstring(f) else f.body
+                length = (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+                private = f.name.startswith("_") and not f.name.startswith("__")
+                if private and 0 < length <= 6 and named[f.name] == 1 and not f.decorator_list:
+                    found.append(f"{module.name}.{f.name}")
+        return found
+
     def repeated_classes(self) -> dict[str, list[str]]:
         places: dict[str, list[str]] = defaultdict(list)
         for module in self.modules.values():
@@ -323,6 +338,7 @@ def main() -> None:
 def _explain(house: House) -> None:
     print("imported once:", *house.imported_once(), sep="\n  ")
     print("used by one module:", *house.narrow_functions()[0], sep="\n  ")
+    print("small, private and used once:", *house.small_and_used_once(), sep="\n  ")
     print("class names:", *house.repeated_classes().items(), sep="\n  ")
     print("file names:", *house.repeated_files().items(), sep="\n  ")
     print("circles:", *house.file_circles(), *house.folder_circles(), sep="\n  ")
