@@ -21,14 +21,13 @@ from weakref import WeakKeyDictionary
 from rubricem.agent.learning.lessons import LearningQueue, Lesson, enter, learn, open_learner
 from rubricem.agent.reports.cited import Citation, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.research.events import Listener, SourceProgress, ignore
-from rubricem.agent.research.question import checked
 from rubricem.agent.research.researcher import new_thread
 from rubricem.agent.research.setup import Setup, answer
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.agent.transcript.events import Listener, Tell, ignore, tell_to
+from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Source, Status, Trajectory, Usage
 
 _QUEUES = WeakKeyDictionary[asyncio.AbstractEventLoop, LearningQueue]()
@@ -66,7 +65,7 @@ async def research(
     """Answer a question; `settings` are those of `agent.settings.Settings`, by name.
 
     `thread` names the run: the same name and question go on with a run that was broken off.
-    `on_event` is told the values of `agent.research.events` as they happen, in the event loop.
+    `on_event` is told the values of `agent.transcript.events` as they happen, in the event loop.
     `stop`, once set, ends the run soon with a PARTIAL report of what there is; cancelling the task
     ends it at once, without one. Raises SettingsError for what cannot be asked, and another
     RubricemError, with a remedy, where the run failed.
@@ -77,7 +76,7 @@ async def research(
     trajectory = await answer(setup, checked(question), thread, on_event, stopping)
     report = report_of(trajectory)
     if setup.memory == "on":
-        await _learn_later(setup, trajectory, on_event)
+        await _learn_later(setup, trajectory, tell_to(on_event))
     return report
 
 
@@ -125,25 +124,25 @@ async def _until_interrupted(question: str, **options: Any) -> Report:
     return report
 
 
-async def _learn_later(setup: Setup, trajectory: Trajectory, tell: Listener) -> None:
+async def _learn_later(setup: Setup, trajectory: Trajectory, tell: Tell) -> None:
     """Have the run learnt from behind its report, or leave it to whoever learns later."""
     said = "this run waits to be learnt from: rubricem learn"
     try:
-        why = await asyncio.to_thread(enter, RunStore(setup.stores.data_dir), trajectory)
+        why = await asyncio.to_thread(enter, setup.stores.runs, trajectory)
     except RubricemError as error:
         why = f"nothing was learnt from this run: {error}"
 
     async def lesson() -> Lesson:
         async with open_learner(setup, tell) as learner:
             came = await learn(learner, trajectory.thread)
-        tell(SourceProgress(came.said))
+        tell(came.said)
         return came
 
     if not why and not setup.model.embedded:
         queue = _QUEUES.setdefault(asyncio.get_running_loop(), LearningQueue())
         if queue.put(trajectory.thread, lesson):
             return
-    tell(SourceProgress(why or said))
+    tell(why or said)
 
 
 def report_of(trajectory: Trajectory) -> Report:

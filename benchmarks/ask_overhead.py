@@ -31,14 +31,11 @@ from benchmarks.report import Value, emit
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.policy import ChatWriter
-from rubricem.agent.models.prices import Prices
 from rubricem.agent.research.free import FreeDecoder
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
-from rubricem.memory.interfaces import Passage
-from rubricem.memory.journal import Journal
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Status
+from rubricem.agent.transcript.question import Ask
+from rubricem.memory.runs import Journal, RunStore
+from rubricem.memory.schema import Decoding, Passage, Status
 
 AT_ONCE, SLOW = 64, 1.0
 ALONE, FAST = 10, 0.2
@@ -60,7 +57,7 @@ class FixedPassages:
 
 @asynccontextmanager
 async def researcher(address: str, folder: Path) -> AsyncIterator[Researcher]:
-    chat = OpenAIChat(MODEL, address, None, limiter=Limiter(AT_ONCE), prices=Prices())
+    chat = OpenAIChat(MODEL, address, None, limiter=Limiter(AT_ONCE))
     journal = Journal(folder / "journal.jsonl")
     try:
         yield Researcher(
@@ -121,6 +118,8 @@ def measure_together(chunks: int, folder: Path) -> dict[str, float]:
         async with researcher(address, folder) as agent:
             # What is loaded once belongs to no question.
             await ask(agent, AT_ONCE)
+            gc.collect()
+            gc.freeze()  # as the server and collecting do, which alone have so many at once
             return await together(agent, AT_ONCE)
 
     with serving(SLOW, chunks) as address:

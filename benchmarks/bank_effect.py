@@ -38,17 +38,16 @@ from benchmarks.bank_variants import VARIANTS, Variant
 from benchmarks.embedded import QUESTIONS as FACTS
 from benchmarks.report import emit
 from rubricem.agent.learning.lessons import RunLearner, learn
-from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import Setup, open_bank, open_researcher, recaller_of
+from rubricem.agent.research.setup import Setup, open_researcher
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import setup_of, stores_of
-from rubricem.judge.build import JudgeModel, proposer, stage_judge
+from rubricem.judge.build import JudgeModel, stage_judge
 from rubricem.judge.stage import first_rubrics
 from rubricem.memory.errors import JudgeError
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore, write_atomically
-from rubricem.memory.schema import Judgement, Trajectory, TrajectoryGroup
+from rubricem.memory.schema import Judgement, RubricBuffer, Trajectory, TrajectoryGroup
 
 ROOT = Path(__file__).parent
 QUESTIONS = ROOT / "bank_questions.jsonl"
@@ -101,7 +100,9 @@ class Study:
             return store.load(thread)
         researcher = self.researcher
         researcher.store, researcher.recaller = store, None
-        if not off and (found := recaller_of(self.setup, researcher.policy.context_tokens)):
+        if not off and self.setup.memory != "off":
+            floor, context = self.setup.similarity_floor, researcher.policy.context_tokens
+            found = self.setup.stores.open_recaller(floor, context)
             researcher.recaller = self.variant.shown(found)
         ask = replace(researcher.template, question=asked.question)
         run = await researcher.ask(ask, thread)
@@ -110,7 +111,7 @@ class Study:
 
     async def learn(self, run: Trajectory) -> None:
         """As `ask --memory on` does; a run that was learnt from is not again."""
-        bank = open_bank(self.setup.stores)
+        bank = self.setup.stores.open_bank()
         learner = RunLearner(self.setup, self.researcher.policy, self.judge, bank)
         print(f"{run.thread:14} {(await learn(learner, run.thread)).said}", flush=True)
 
@@ -136,7 +137,9 @@ class Study:
         if not any(buffer.persistent.values()):
             try:
                 tool = self.researcher.search_tool
-                buffer = (await first_rubrics(buffer, proposer(self.judge), tool)).buffer
+                buffer = (
+                    await first_rubrics(buffer, stage_judge(self.judge).proposer, tool)
+                ).buffer
             except JudgeError as error:
                 print(f"{asked.question}: {error}", flush=True)
             store.save(buffer)
@@ -176,13 +179,13 @@ async def main(arguments: argparse.Namespace) -> None:
         folder = arguments.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = settings_of(arguments, folder.absolute(), variant)
         researcher = await stack.enter_async_context(open_researcher(setup_of(settings)))
-        opening = open_judge_model(setup_of(settings).model, researcher.policy.reader)
+        opening = setup_of(settings).model.open_judge(shared=researcher.policy.reader)
         judge = await stack.enter_async_context(opening)
         own = settings.model_copy(update={"data_dir": settings.data_dir / arguments.variant})
         study = Study(setup_of(own), variant, researcher, judge, settings.data_dir / "off")
         found = await through(study, pairs)
         values, rows = figures(
-            found, await open_bank(stores_of(own)).items(every=True), variant.lessons
+            found, await stores_of(own).open_bank().items(every=True), variant.lessons
         )
     out = arguments.out or (RESULTS / "bank_effect.json" if arguments.full else None)
     if out:

@@ -7,7 +7,8 @@ from typing import Any
 
 from benchmarks.bank_measures import Row, compared, means, other_item, row_of, use_of, use_values
 from benchmarks.report import Value
-from rubricem.memory.schema import BankItem, Judgement, Reflection, Trajectory
+from rubricem.memory.bank import BankItem
+from rubricem.memory.schema import Judgement, Reflection, Trajectory
 
 WITHOUT = {"first": "off", "second": "off", "similar": "similar_off"}
 """arms with memory, and the arm that asked the same without it"""

@@ -19,10 +19,10 @@ from benchmarks.intervals import bootstrap_mean
 from benchmarks.report import Value
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import latest_rubric
-from rubricem.agent.research.scaffold import parse
-from rubricem.agent.research.words import content_words
-from rubricem.agent.verify.rules import lexical_finding
-from rubricem.agent.verify.verifier import pairs_of
+from rubricem.agent.reports.rules import lexical_finding
+from rubricem.agent.reports.verifier import pairs_of
+from rubricem.agent.transcript.scaffold import parse
+from rubricem.agent.transcript.words import content_words
 from rubricem.memory.schema import Judgement, Stage, Trajectory
 
 Row = dict[str, float | None]

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.interfaces import Embedder
+from rubricem.memory.schema import Embedder
 
 HEAVY = ("chromadb", "sentence_transformers", "torch")
 Vectors = NDArray[np.float32]

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.agent.research.words import sentences
 from rubricem.agent.sources.python import library_passages
-from rubricem.memory.interfaces import Embedder
+from rubricem.agent.transcript.words import sentences
+from rubricem.memory.schema import Embedder
 
 SEED = 20260806
 NOISE = 0.5

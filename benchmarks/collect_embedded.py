@@ -26,10 +26,9 @@ from benchmarks.embedded import QUESTIONS
 from benchmarks.report import Value, emit
 from rubricem.agent.settings import load_settings
 from rubricem.memory.schema import Stage
-from rubricem.training.collect.directory import Question, RunDirectory
+from rubricem.training.collect.directory import Question, RunDirectory, tally
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
-from rubricem.training.collect.tally import tally
 
 QUICK, FULL, GROUP = 2, 12, 4
 TOOL_CALLS, MAX_TOKENS = 2, 512

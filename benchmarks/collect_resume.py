@@ -36,11 +36,10 @@ from benchmarks.judged import buffer_of
 from benchmarks.loopback import serving
 from benchmarks.report import emit
 from benchmarks.resume import counts, wait_for
-from rubricem.memory.interfaces import Message
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Value
+from rubricem.memory.schema import Message, Value
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.rows.forms import run_rows
+from rubricem.training.rows.compile import each_row
 
 KILLS, QUICK = 10, 3
 CHUNKS, DELAY = 20, 0.4
@@ -105,10 +104,14 @@ class Place:
             "trajectories": run.trajectories(), "groups": run.groups(),
             "judgements": run.judgements(),
         }  # fmt: skip
-        rows = asyncio.run(run_rows(run, Bytes())).rows
+
+        async def rows() -> list[Value]:
+            found = [row async for row in each_row(run, Bytes())]
+            return [row for row in found if isinstance(row, Value)]
+
         return {
             name: [self._bare(value) for value in values]
-            for name, values in (*products.items(), ("rows", rows))
+            for name, values in (*products.items(), ("rows", asyncio.run(rows())))
         }
 
     @staticmethod

@@ -31,17 +31,15 @@ from benchmarks.report import Value, emit
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter
 from rubricem.agent.models.policy import ChatWriter, JournaledCalls, JournaledChat
-from rubricem.agent.models.prices import Prices
 from rubricem.agent.research.free import FreeDecoder
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import stage_judge
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import Manifest, Question, RunDirectory, hash_of
+from rubricem.training.collect.directory import Manifest, Question, RunDirectory, hash_of, tally
 from rubricem.training.collect.gate import Flow, GatedPolicy, Meter
-from rubricem.training.collect.tally import tally
 
 FEW, MANY = 16, 256
 DELAY, CHUNKS, GROUP = 2.0, 20, 4
@@ -83,7 +81,7 @@ def begun(folder: Path, questions: int, judge: str) -> RunDirectory:
 
 async def collected(address: str, folder: Path, rollouts: int, at_once: int, judge: bool) -> None:
     """Collect so many rollouts."""
-    chat = OpenAIChat(MODEL, address, None, limiter=Limiter(at_once), prices=Prices(), timeout=60)
+    chat = OpenAIChat(MODEL, address, None, limiter=Limiter(at_once), timeout=60)
     run, meter = begun(folder, rollouts // GROUP, MODEL if judge else ""), Meter()
     journal = run.journal(meter.hear)
     buffers = BufferStore(folder / "rubrics")
@@ -96,7 +94,7 @@ async def collected(address: str, folder: Path, rollouts: int, at_once: int, jud
     )  # fmt: skip
     calls = JournaledCalls(journal, lambda call: flow.call(MODEL, call))
     collector = Collector(
-        run, researcher, calls, buffers, flow,
+        run, researcher, buffers, flow,
         judge=stage_judge(JournaledChat(chat, calls)) if judge else None,
         at_once=at_once, judged_at_once=at_once // GROUP,
     )  # fmt: skip

@@ -22,10 +22,10 @@ from benchmarks.report import Value, emit
 from rubricem.agent.sources.index import HybridIndex, LexicalIndex, build_index, matched_text
 from rubricem.agent.sources.python import library_passages
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
-from rubricem.agent.weights.resolve import resolve_embedder, weights_dir
+from rubricem.agent.weights.store import WeightsStore, weights_dir
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import RubricemError, WeightsError
-from rubricem.memory.interfaces import Passage
+from rubricem.memory.schema import Passage
 
 SEED = 20260731
 PASSAGES = 100_000
@@ -176,7 +176,7 @@ def _fetched_embedder() -> Path:
     weights = known(DEFAULT_EMBEDDER)
     if weights is None or not (weights_dir() / weights.folder).exists():
         raise WeightsError("the embedding model is not on disk and no --model was given")
-    return asyncio.run(resolve_embedder())
+    return asyncio.run(WeightsStore().embedder_folder())
 
 
 if __name__ == "__main__":

@@ -25,11 +25,10 @@ from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import ForcedDecoder, Slot
 from rubricem.agent.research.setup import open_researcher
-from rubricem.agent.research.words import content_words
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.interfaces import Completion, Sampling
-from rubricem.memory.schema import Author, Segment, Status
+from rubricem.agent.transcript.words import content_words
+from rubricem.memory.schema import Author, Completion, Sampling, Segment, Status
 
 QUESTIONS = Path(__file__).parent / "embedded_questions.jsonl"
 QUICK = 4

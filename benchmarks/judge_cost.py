@@ -17,12 +17,17 @@ from benchmarks.loopback import MODEL, serving
 from benchmarks.report import Value, emit
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter
-from rubricem.agent.models.prices import Prices
 from rubricem.judge.build import stage_judge
 from rubricem.judge.stage_readers import ChatScorer
-from rubricem.memory.interfaces import ChatModel
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import NO_USAGE, Stage, Trajectory, TrajectoryGroup, Usage
+from rubricem.memory.schema import (
+    NO_USAGE,
+    ChatModel,
+    RubricBuffer,
+    Stage,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+)
 
 RUNS = 8
 LENGTHS = (4_000, 20_000, 60_000)
@@ -55,7 +60,7 @@ async def by_items(model: ChatModel, runs: Sequence[Trajectory], buffer: RubricB
 
 
 async def measure(address: str, characters: int) -> dict[str, Value]:
-    model = OpenAIChat(MODEL, address, None, limiter=Limiter(16), prices=Prices())
+    model = OpenAIChat(MODEL, address, None, limiter=Limiter(16))
     runs = [run_of(number, characters) for number in range(RUNS)]
     buffer = buffer_of(question_of(0))
     try:

@@ -19,10 +19,8 @@ from benchmarks.loopback import MODEL, serving
 from benchmarks.report import emit
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter
-from rubricem.agent.models.prices import Prices
 from rubricem.judge.build import stage_judge
-from rubricem.judge.stage import GroupJudgement
-from rubricem.memory.schema import TrajectoryGroup
+from rubricem.memory.schema import GroupJudgement, TrajectoryGroup
 
 AT_ONCE, DELAY, CHUNKS = 64, 1.0, 20
 CHARACTERS = 20_000
@@ -37,7 +35,7 @@ async def judge_all(
 
     Raises AssertionError where one was not judged whole.
     """
-    model = OpenAIChat(MODEL, address, None, limiter=Limiter(AT_ONCE), prices=Prices())
+    model = OpenAIChat(MODEL, address, None, limiter=Limiter(AT_ONCE))
     judge, places = stage_judge(model), asyncio.Semaphore(at_once)
 
     async def judged(group: TrajectoryGroup) -> GroupJudgement:

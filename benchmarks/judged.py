@@ -3,12 +3,12 @@
 import json
 from datetime import UTC, datetime
 
-from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Criterion,
     Decoding,
+    RubricBuffer,
     Segment,
     Source,
     Stage,

@@ -2,12 +2,12 @@
 
     python -m benchmarks.mutants [--quick | --full] [--before DIR]
 
-A mutant is one change to one line of the rooms judge and memory, of training/objective and of
-agent/research: a comparison turned or moved by one, `and` for `or`, a condition negated, a number
-raised by one, a truth value turned, a sum made a difference, a `raise` or a call left out. The
-tests that pass over the changed line, found by a run with line coverage, are then run in a copy
-of the checkout; a mutant is killed where one of them fails or takes too long, and survives where
-none does or none passes over it.
+A mutant is one change to one line of the rooms judge and memory, of training/objective, of
+agent/research and agent/transcript: a comparison turned or moved by one, `and` for `or`, a
+condition negated, a number raised by one, a truth value turned, a sum made a difference, a `raise`
+or a call left out. The tests that pass over the changed line, found by a run with line coverage,
+are then run in a copy of the checkout; a mutant is killed where one of them fails or takes too
+long, and survives where none does or none passes over it.
 
 `--before`: another checkout, an older one say, with a `.venv` of its own. Mutants are then drawn
 from those statements that stand in both, in functions of one name, so that both answer the same
@@ -71,7 +71,7 @@ class Mutant:
 def changed_files(root: Path) -> list[Path]:
     """The modules that are changed, in either layout of the rooms."""
     found: list[Path] = []
-    for folder in ("judge", "memory", "training/objective", "agent/research"):
+    for folder in ("judge", "memory", "training/objective", "agent/research", "agent/transcript"):
         found += sorted((root / folder).rglob("*.py"))
     for stem in ("objective*", "packing", "tensors", "window_weights"):
         found += sorted((root / "training").glob(f"{stem}.py"))

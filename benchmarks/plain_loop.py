@@ -27,18 +27,17 @@ from typing import Any
 from benchmarks.embedded import QUESTIONS, found
 from benchmarks.report import Value, emit
 from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.rules import lexical_finding
+from rubricem.agent.reports.verifier import pairs_of
 from rubricem.agent.research.graph import Decoder
-from rubricem.agent.research.question import Found, RunCut, tool_output
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.scaffold import neutralise
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.agent.verify.rules import lexical_finding
-from rubricem.agent.verify.verifier import pairs_of
-from rubricem.memory.interfaces import Sampling
-from rubricem.memory.schema import Author, Stage, Status, Trajectory
+from rubricem.agent.transcript.question import Found, RunCut, tool_output
+from rubricem.agent.transcript.scaffold import neutralise
+from rubricem.memory.schema import Author, Sampling, Stage, Status, Trajectory
 
 QUICK = 4
 SEARCHES = 3

@@ -33,7 +33,7 @@ from benchmarks.judged import buffer_of
 from benchmarks.report import RESULTS, emit
 from benchmarks.rounds_server import serving
 from rubricem.memory.rubrics import BufferStore
-from rubricem.training.rounds.parts import run_rounds
+from rubricem.training.rounds.rounds import run_rounds
 from rubricem.training.rounds.rounds_config import build_job
 from rubricem.training.rounds.update import TOLD
 from rubricem.training.show.training import SAVED_AT

@@ -22,20 +22,19 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Value, emit
-from rubricem.agent.learning.scoring import open_judge_model
+from benchmarks.stage_damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import stage_judge
-from rubricem.judge.evaluation.damage import LEAST_DROP, StageSensitivity, damaged, sensitivity
-from rubricem.judge.evaluation.measures import share
+from rubricem.judge.evaluation.report import share
 from rubricem.judge.stage import StageJudge
-from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Criterion,
     Decoding,
     Judgement,
+    RubricBuffer,
     Segment,
     Source,
     Stage,
@@ -144,7 +143,7 @@ async def main(arguments: argparse.Namespace) -> None:
     rows = rows if arguments.full else rows[:QUICK]
     settings = load_settings({"model": arguments.model, "base_url": arguments.base_url})
     found: dict[str, Found] = {}
-    async with open_judge_model(model_of(settings)) as model:
+    async with model_of(settings).open_judge() as model:
         judge = stage_judge(model)
         found["given"] = await measure(judge, rows, given=True)
         if arguments.full:

@@ -60,10 +60,10 @@ def first_token(address: str) -> dict[str, Any]:
 async def ask(address: str, folder: Path) -> None:
     """Ask as the command does, and end this process at the first piece of text."""
     from rubricem.agent.reports.display import live_view
-    from rubricem.agent.research.events import Event, TextWritten
     from rubricem.agent.research.setup import open_researcher
     from rubricem.agent.settings import load_settings
     from rubricem.agent.settings.door import setup_of
+    from rubricem.agent.transcript.events import Event, TextWritten, tell_to
 
     flags = {"base_url": address, "source": (str(folder),), "data_dir": folder / ".data"}
     settings = load_settings(flags)
@@ -77,7 +77,7 @@ async def ask(address: str, folder: Path) -> None:
             os._exit(0)
 
     with live_view("Which rule?", quiet=True) as shown:
-        async with open_researcher(setup_of(settings), tell) as researcher:
+        async with open_researcher(setup_of(settings), tell_to(tell)) as researcher:
             ready = time.time()
             wanted = replace(researcher.template, question="Which rule?")
             await researcher.ask(wanted, listener=tell)

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rubricem.training.local.local_config import TrainConfig, Window, build_config
+from rubricem.training.local.local_config import TrainConfig, checked_config
 from rubricem.training.local.session import TrainingSession, open_session
-from rubricem.training.rows.row import TrainRow
+from rubricem.training.rows.row import TrainRow, Window
 
 PROMPT_SHARE = 4
 """a row's prompt is this part of it: 1 / 4"""
@@ -136,7 +136,7 @@ def _config(arm: Arm, folder: Path) -> TrainConfig:
         "save_every": arm.steps + 1,
         "objective": {"importance": "none"},
     }
-    return build_config(values | lora, folder)
+    return checked_config(values | lora, folder, TrainConfig)
 
 
 class Peak:

@@ -22,9 +22,9 @@ from typing import Any
 from benchmarks.intervals import wilson
 from benchmarks.report import Value, emit
 from rubricem.agent.models.opening import EmbeddedChoice
+from rubricem.agent.reports.rules import Pair, lexical_finding
+from rubricem.agent.reports.verifier import ChoiceChecker, finding_at
 from rubricem.agent.settings import load_settings
-from rubricem.agent.verify.rules import Pair, fault, lexical_finding
-from rubricem.agent.verify.verifier import ChoiceChecker, finding_at
 from rubricem.memory.schema import CitationSupport, Source
 
 PAIRS = Path(__file__).parent / "verify_pairs.jsonl"
@@ -97,7 +97,7 @@ async def by_model(model: str, cases: Sequence[Case]) -> list[Judged]:
 
 def combined(case: Case, probability: float) -> Judged:
     """The rules above the model's probability, as `ChoiceChecker` has it."""
-    wrong = fault(case.pair)
+    wrong = case.pair.fault()
     found = finding_at(probability)
     return Judged(
         case, "unsupported" if wrong else found.verdict, wrong or found.reason, probability

@@ -23,7 +23,8 @@ from pydantic.fields import FieldInfo
 
 from rubricem.agent.cli.ask import ask
 from rubricem.agent.settings import PREFIX, Settings, ToolServer
-from rubricem.training.judge_training.judge_config import DistilConfig, GrpoConfig, TeacherConfig
+from rubricem.training.judge_training.distil import DistilConfig, TeacherConfig
+from rubricem.training.judge_training.grpo import GrpoConfig
 from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rounds.rounds_config import RoundsConfig

@@ -1,68 +1,201 @@
-"""What all judges share: scores of stages, of answers and of groups, and how a model is asked.
+"""What all judges share: how they read a trajectory, what needs no judge, how a model is asked.
 
-    R = (sum over positive items w * s / 2 + sum over negative items w * (2 - s) / 2) / sum of w
+A trajectory is untrusted as a whole. Its stages are fenced, and cut to what fits. A fence carries a
+name that its content cannot foresee, chat markers are disarmed, and where a text must be shortened,
+tool output goes first. Of a group that is read as a whole what all runs share comes once, then what
+sets each apart.
 
-with weights w > 0 and points s in [0, 2], so R is in [0, 1] (RubricEM, arXiv:2605.10899,
-appendix C). A stage that the policy left out scores 0 and counts as missing. One that was cut
-off by others, that has no criterion, or that the judge failed on is unscored: that is no 0. A
-judge of whole answers reads a run's answer and nothing else; the other stages have no criteria
-then, and are left out of every sum.
+Code finds for a judge the sentence nearest to a criterion, which says where to look and proves
+nothing.
 
-Models write scores on whatever scale they choose. Numbers, texts of numbers, fractions such as
-"8/10" and percentages are read, and brought to [0, 1] for a whole group: plain numbers share one
-scale, told from the largest: to 1.5 it is 1, to 10 it is 10, to 100 it is 100.
+A stage that the policy left out scores 0 and counts as missing. One that was cut off by others,
+that has no criterion, or that the judge failed on is unscored: that is no 0. A judge of whole
+answers reads a run's answer and nothing else; the other stages have no criteria then, and are left
+out of every sum.
 """
 
-import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
+from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
-
-from rubricem.judge.transcripts import cut_off, stage_text, written
-from rubricem.memory import text
+from rubricem.memory import text as texts
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import ChoiceReader, Message, TokenReader
-from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     NO_USAGE,
-    Criterion,
+    Author,
+    Decoding,
     Judgement,
+    Message,
+    Segment,
     Stage,
     StageScore,
+    Status,
+    TokenReader,
     Trajectory,
     Usage,
-    Value,
-    Verdict,
 )
+from rubricem.memory.text import cut, fenced
 
 Done = TypeVar("Done")
+CHARACTERS = 60_000
+"""of runs or answers shown in one call, some 15,000 tokens"""
+QUESTION_CHARACTERS = 20_000
+
+LEAST_TOOL_CHARACTERS = 160
+"""of one tool output, however little fits"""
 
 
-class TrajectoryScore(Value):
-    """One trajectory as one judge saw it. The judge says which range its scores have."""
+def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
+    """What was written or found in a stage. In free mode the runner's notes are no part of it."""
+    forced = trajectory.decoding is Decoding.FORCED
+    return [
+        segment
+        for segment in trajectory.segments
+        if segment.kept
+        and segment.stage is stage
+        and (forced or segment.author is not Author.PROMPT)
+    ]
 
-    trajectory_id: str
-    judge: str
-    score: float | None = Field(default=None, allow_inf_nan=False)
-    explanation: str = ""
-    unscored_reason: str = ""
-    spread: float | None = None
-    """population standard deviation over repeated scorings, where there were any"""
+
+def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None = None) -> str:
+    """The text of a stage; of each tool output at most so many characters."""
+    return "".join(
+        cut(segment.text, tool_characters) if segment.author is Author.TOOL else segment.text
+        for segment in stage_segments(trajectory, stage)
+    ).strip()
 
 
-class GroupScores(Value):
-    """A group as one judge saw it."""
+def written(trajectory: Trajectory, stage: Stage) -> bool:
+    """Whether the policy itself wrote anything in the stage."""
+    return any(
+        segment.author is Author.POLICY and segment.text.strip()
+        for segment in stage_segments(trajectory, stage)
+    )
 
-    scores: tuple[TrajectoryScore, ...]
-    """one for each trajectory, in their order"""
-    notes: tuple[str, ...] = ()
-    """what did not work, and what limits the scores, in sentences"""
-    usage: Usage = NO_USAGE
-    """of all calls, failed ones included"""
+
+def cut_off(trajectory: Trajectory, stage: Stage) -> str:
+    """Why the stage was ended, or kept from being written, by other than the policy; or "".
+
+    A run that failed broke off in the last stage it wrote, unless its answer was complete. A
+    forced answer that holds nothing of the policy's because nothing was found is the tool's.
+    """
+    stages = list(Stage)
+    cut = trajectory.cut_in
+    if cut is not None and stages.index(stage) >= stages.index(cut):
+        return f"the run was broken off: {trajectory.reason}"
+    if trajectory.status is Status.FAILED:
+        last = max((stages.index(s) for s in stages if written(trajectory, s)), default=0)
+        complete = stage is Stage.ANSWER and "</answer>" in stage_text(trajectory, stage)
+        if stages.index(stage) >= last and not complete:
+            return f"the run broke off: {trajectory.reason}"
+    forced = trajectory.decoding is Decoding.FORCED
+    if forced and stage is Stage.ANSWER and not trajectory.sources:
+        return f"there was nothing to answer from: {trajectory.reason}"
+    return ""
+
+
+def shown(trajectory: Trajectory, characters: int) -> str:
+    """All stages, each under its name, in so many characters and their fences."""
+    return fenced(
+        {stage.value: text for stage, text in fitted_stages(trajectory, Stage, characters)}
+    )
+
+
+def shown_stage(trajectory: Trajectory, stage: Stage, characters: int) -> str:
+    """One stage in so many characters, without a fence."""
+    return dict(fitted_stages(trajectory, [stage], characters))[stage]
+
+
+def fitted_stages(
+    trajectory: Trajectory, stages: Iterable[Stage], characters: int
+) -> list[tuple[Stage, str]]:
+    """The stages' texts: tool outputs share the room that the rest leaves; then all is cut."""
+    chosen = list(stages)
+    segments = [s for stage in chosen for s in stage_segments(trajectory, stage)]
+    outputs = sum(s.author is Author.TOOL for s in segments)
+    own = sum(len(s.text) for s in segments if s.author is not Author.TOOL)
+    each = max((characters - own) // max(outputs, 1), LEAST_TOOL_CHARACTERS)
+    texts = [(stage, stage_text(trajectory, stage, each)) for stage in chosen]
+    scale = min(1.0, characters / max(sum(len(text) for _, text in texts), 1))
+    return [(stage, cut(text, int(len(text) * scale))) for stage, text in texts]
+
+
+_PIECE = re.compile(r"(?<=[.!?])\s+(?=[A-Z\"'(<])|\n+")
+TAG = re.compile(r"</?[a-z_]+(?:\s[^<>]*)?>")
+WORD = re.compile(r"[^\W_]+")
+_COMMON_WORDS = (
+    "a an and are as at be by for from has have how in is it its not of on or that the their this "
+    "to was were what when which with agent answer question says stage"
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
+MOST_CHARACTERS = 300
+
+
+def words_of(text: str) -> frozenset[str]:
+    """Words that carry content, without case and a plural's s."""
+    words = (word.casefold() for word in WORD.findall(text))
+    return frozenset(w.removesuffix("s") if len(w) > 3 else w for w in words if w not in _COMMON)
+
+
+def closest_span(criterion: str, text: str) -> str:
+    """The closest sentence, or cited claim; of equals the shortest; "" if none shares a word."""
+    words = words_of(criterion)
+    best, rank = "", (0, 0)
+    for piece in _PIECE.split(TAG.sub("\n", text)):
+        plain = piece.strip()
+        shared = len(words & words_of(plain))
+        if shared and (shared, -len(plain)) > rank:
+            best, rank = plain, (shared, -len(plain))
+    return best[:MOST_CHARACTERS]
+
+
+NOTHING = "(nothing beyond what is shared)"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupText:
+    """The shared beginning, empty if there is none, and one text for each trajectory."""
+
+    shared: str
+    attempts: tuple[str, ...]
+
+
+def group_text(trajectories: Sequence[Trajectory], characters: int) -> GroupText:
+    """The longest run of segments that all begin with, and each one's rest, in so many characters.
+
+    A lone trajectory shares nothing: all of it is its own.
+    """
+    whole = [[s for s in t.segments if s.kept and s.stage] for t in trajectories]
+    length = shared_length(whole) if len(whole) > 1 else 0
+    each = characters // (len(whole) + (length > 0))
+    first = _shown(trajectories[0], whole[0][:length], each) if length else ""
+    rests = (_shown(t, s[length:], each) for t, s in zip(trajectories, whole, strict=True))
+    return GroupText(first, tuple(rest or NOTHING for rest in rests))
+
+
+def shared_length(segments: Sequence[Sequence[Segment]]) -> int:
+    """How many leading segments say the same, by the same author in the same stage."""
+    count = 0
+    for together in zip(*segments, strict=False):
+        if len({(s.author, s.stage, s.text) for s in together}) > 1:
+            break
+        count += 1
+    return count
+
+
+def _shown(trajectory: Trajectory, segments: Sequence[Segment], characters: int) -> str:
+    """The segments stage by stage, those stages left out that have none."""
+    part = trajectory.model_copy(update={"segments": tuple(segments)})
+    texts = {stage.value: text for stage, text in fitted_stages(part, Stage, characters) if text}
+    return fenced(texts)
 
 
 def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
@@ -78,178 +211,12 @@ def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
     return None
 
 
-NO_CRITERIA = "no criteria"
-"""the reason of a stage that is left out of every sum it would enter, rather than unknown"""
-Standard = Mapping[Stage, tuple[Criterion, ...]]
-"""the criteria to score a trajectory on, by stage; none of them empty"""
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """What a scorer found of one trajectory: for each criterion a verdict, in order."""
-
-    verdicts: Mapping[Stage, tuple[Verdict, ...]]
-    usage: Usage = NO_USAGE
-    spread: Mapping[Stage, float] = field(default_factory=dict)
-    """of the stages' scores, where there were several scorings"""
-
-
-class Scorer(Protocol):
-    """Scores one trajectory on given criteria. Raises JudgeError or PolicyError if it cannot."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored: ...
-
-
-def without_criteria(score: StageScore | None) -> bool:
-    """Whether the stage has no score because its rubric says nothing: nobody failed at it."""
-    return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA
-
-
-def stage_reward(verdicts: Sequence[Verdict]) -> float:
-    """R of at least one verdict, in [0, 1]."""
-    total = sum(v.criterion.weight for v in verdicts)
-    gained = sum(
-        v.criterion.weight * (v.points if v.criterion.positive else 2 - v.points) / 2
-        for v in verdicts
-    )
-    return gained / total
-
-
-def settled(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
-    """The score of a stage that no scorer has to read, or None where one has to."""
-    if not cut_off(trajectory, stage) and not buffer.criteria(stage):
-        return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
-    return unread(trajectory, stage)
-
-
-def stage_scores(
-    trajectory: Trajectory, buffer: RubricBuffer, scored: Scored | None, failure: str
-) -> tuple[StageScore, ...]:
-    """One score a stage, in order; `failure` is why `scored` is None."""
-    return tuple(
-        settled(trajectory, stage, buffer) or _read(stage, scored, failure) for stage in Stage
-    )
-
-
-def _read(stage: Stage, scored: Scored | None, failure: str) -> StageScore:
-    verdicts = scored.verdicts.get(stage, ()) if scored else ()
-    if not verdicts:
-        return StageScore(stage=stage, unscored_reason=f"{FAILED}: {failure}")
-    spread = scored.spread.get(stage) if scored else None
-    return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts, spread=spread)
-
-
-ONE, TEN, HUNDRED = 1.5, 10.0, 100.0
-"""the largest plain number that speaks for a scale to 1, to 10 and to 100"""
-_NUMBER = r"([+-]?\d+(?:\.\d+)?|[+-]?\.\d+)"
-_FRACTION = re.compile(rf"{_NUMBER}\s*(?:/|out of|of)\s*{_NUMBER}", re.I)
-_PERCENT = re.compile(rf"{_NUMBER}\s*%")
-_ID = re.compile(r"\W*(?:attempt|trajectory|id)?[\s_#-]*(\d+)\W*", re.I)
-
-
-@dataclass(frozen=True, slots=True)
-class Raw:
-    """A number as written; `scaled`: it named its own scale."""
-
-    value: float
-    scaled: bool = False
-
-
-def raw_score(value: Any) -> Raw:
-    """Raises ValueError for what is no finite number."""
-    if isinstance(value, Raw):
-        return value
-    if isinstance(value, str):
-        return _read_form(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("the score must be a number from 0 to 1")
-    return Raw(_finite(value))
-
-
-def in_unit_range(scores: Sequence[Raw]) -> list[float]:
-    """Scores of one group in [0, 1]. Raises ValueError where their scale cannot be told."""
-    plain = [score.value for score in scores if not score.scaled]
-    most = max(plain, default=0.0)
-    if most > HUNDRED:
-        raise ValueError("the scores must be numbers from 0 to 1")
-    scale = 1.0 if most <= ONE else TEN if most <= TEN else HUNDRED
-    if scale > 1 and any(0 < value < 1 for value in plain):
-        raise ValueError("the scores are on different scales; each must be from 0 to 1")
-    return [min(max(s.value if s.scaled else s.value / scale, 0.0), 1.0) for s in scores]
-
-
-def plain_id(value: Any) -> str:
-    """An attempt's number however it was written; what holds none stays as it is."""
-    match = _ID.fullmatch(str(value))
-    return str(int(match.group(1))) if match else str(value)
-
-
-class GivenScore(BaseModel):
-    """One entry of a reply."""
-
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
-    id: Annotated[str, BeforeValidator(plain_id), WithJsonSchema({"type": "string"})]
-    explanation: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
-    score: Annotated[Raw, BeforeValidator(raw_score), WithJsonSchema({"type": "number"})] = Field()
-
-
-def id_fault(given: Sequence[str], wanted: Sequence[str]) -> str:
-    """What is wrong with the ids of a reply, or ""."""
-    if sorted(given) == sorted(wanted):
-        return ""
-    missing = [name for name in wanted if name not in given]
-    twice = sorted({name for name in given if given.count(name) > 1})
-    foreign = sorted(set(given) - set(wanted))
-    parts = {"missing": missing, "more than once": twice, "unknown": foreign}
-    told = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
-    return f"it needs exactly {len(wanted)} entries, one for each id, and has {len(given)} ({told})"
-
-
-def _read_form(text: str) -> Raw:
-    if match := _FRACTION.fullmatch(text):
-        value, scale = map(float, match.groups())
-        if scale <= 0:
-            raise ValueError(f"{text!r} is no score")
-        return Raw(_finite(value / scale), scaled=True)
-    if match := _PERCENT.fullmatch(text):
-        return Raw(_finite(float(match.group(1)) / 100), scaled=True)
-    try:
-        return Raw(_finite(float(text)))
-    except ValueError:
-        raise ValueError("the score must be a number from 0 to 1") from None
-
-
-def _finite(value: float) -> float:
-    if not math.isfinite(value):
-        raise ValueError("the score must be a finite number from 0 to 1")
-    return float(value)
-
-
-CHARACTERS = 60_000
-"""of answers in one call, some 15,000 tokens"""
-QUESTION_CHARACTERS = 20_000
-
-
 def answer_text(trajectory: Trajectory) -> str:
     return stage_text(trajectory, Stage.ANSWER)
 
 
-def settled_answer(trajectory: Trajectory) -> StageScore | None:
-    """The score of an answer that nobody has to read, or None where one has to."""
-    return unread(trajectory, Stage.ANSWER)
-
-
 def unscored(reason: str) -> StageScore:
     return StageScore(stage=Stage.ANSWER, unscored_reason=reason)
-
-
-def scored(score: float, why: str, verdicts: Sequence[Verdict] = ()) -> StageScore:
-    """A score of the answer, in [0, 1]."""
-    return StageScore(stage=Stage.ANSWER, score=score, justification=why, verdicts=tuple(verdicts))
 
 
 def answer_judgement(
@@ -289,12 +256,11 @@ async def outcome(work: Awaitable[Done]) -> Done | JudgeError | PolicyError:
         return error
 
 
-prompt = partial(text.prompt, "judge")
+prompt = partial(texts.prompt, "judge")
 """the text of a prompt in `judge/prompts`, by its name"""
 
 
 def instructed(name: str, asked: str) -> list[Message]:
-    """What is asked, under the prompt of a name."""
     return [Message("system", prompt(name)), Message("user", asked)]
 
 
@@ -310,7 +276,7 @@ async def fit_messages(
     JudgeError where `what` may not be cut does not fit.
     """
     most = reader.context_tokens - spare
-    return await text.fit(
+    return await texts.fit(
         lambda characters: reader.render(messages_of(characters)),
         most,
         most * 4,
@@ -321,15 +287,6 @@ async def fit_messages(
     )
 
 
-async def chance_of_yes(
-    reader: ChoiceReader, messages: Sequence[Message]
-) -> tuple[float, tuple[int, ...]]:
-    """How likely the reader goes on with Yes rather than No, in [0, 1]; and what it read."""
-    prefix = await reader.render(messages)
-    upper, lower, *_ = await reader.weigh(prefix, ("Yes", "yes", "No", "no"))
-    return upper + lower, prefix
-
-
-def read_usage(prefix: Sequence[int]) -> Usage:
-    """Of one read by a model of this machine."""
-    return Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+def expected(chances: Sequence[float]) -> float:
+    """The mean of 0, 1, 2, ... under the given probabilities."""
+    return sum(value * chance for value, chance in enumerate(chances))

@@ -33,8 +33,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.rubrics import ChangeKind, RubricBuffer, meaning
-from rubricem.memory.schema import Criterion, Stage
+from rubricem.memory.schema import ChangeKind, Criterion, RubricBuffer, Stage
 
 CAPS: Mapping[Stage, int] = {
     Stage.PLAN: 3,
@@ -61,12 +60,12 @@ def add(
     """
     changes: list[_Change] = []
     for stage, criteria in proposed.items():
-        known = {meaning(criterion) for criterion in buffer.criteria(stage)}
-        retired = {meaning(criterion) for criterion in buffer.retired.get(stage, ())}
+        known = {criterion.meaning for criterion in buffer.criteria(stage)}
+        retired = {criterion.meaning for criterion in buffer.retired.get(stage, ())}
         for criterion in criteria:
-            if meaning(criterion) not in known:
-                known.add(meaning(criterion))
-                kind: ChangeKind = "returned" if meaning(criterion) in retired else "added"
+            if criterion.meaning not in known:
+                known.add(criterion.meaning)
+                kind: ChangeKind = "returned" if criterion.meaning in retired else "added"
                 changes.append((stage, kind, criterion, reason))
     return buffer.changed(step, changes)
 
@@ -222,7 +221,7 @@ class FoundRubrics:
 
 def rubrics_of(text: str) -> Iterator[FoundRubrics]:
     """Every question's rubrics in a file's text. Raises StoreError that names the row at fault."""
-    for number, row in enumerate(_rows(text), start=1):
+    for number, row in enumerate(json_rows(text, "the file"), start=1):
         try:
             yield _found(row)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -233,40 +232,40 @@ def rubrics_of(text: str) -> Iterator[FoundRubrics]:
             ) from error
 
 
-def _rows(text: str) -> list[Any]:
-    """The objects of a JSON array, of one JSON object, or of JSON lines."""
+def json_rows(text: str, named: str) -> list[Any]:
+    """The rows of a JSON list, one JSON object, or JSON lines. Raises StoreError, with the line."""
     try:
         whole = json.loads(text)
         return whole if isinstance(whole, list) else [whole]
-    except ValueError:
-        pass
-    try:
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
     except (ValueError, RecursionError) as error:
-        raise StoreError(
-            f"the file is neither JSON nor JSON lines: {error}", "Name a file of rubrics."
-        ) from error
+        if text.lstrip().startswith("["):
+            raise StoreError(f"{named} is no valid JSON: {error}", "Download it again.") from error
+    rows: list[Any] = []
+    # Not splitlines: texts may hold separators that end a line for it but not for JSON.
+    for number, line in enumerate(text.split("\n"), start=1):
+        try:
+            rows += [json.loads(line)] if line.strip() else []
+        except (ValueError, RecursionError) as error:
+            message = f"line {number} of {named} is no valid JSON: {error}"
+            raise StoreError(message, "Mend the line, or leave it out.") from error
+    return rows
 
 
 def _found(row: Any) -> FoundRubrics:
     if not isinstance(row, Mapping):
         raise ValueError("a row must be an object")
     if "history" in row and "question" in row:
-        return _ours(row)
+        try:
+            buffer = RubricBuffer.model_validate(row)
+        except ValidationError as error:
+            raise ValueError(error.errors()[0]["msg"]) from error
+        criteria = {stage: buffer.criteria(stage) for stage in Stage if buffer.criteria(stage)}
+        return FoundRubrics(buffer.question, criteria, buffer)
     given = _ground_truth(row)
     points = list(_points(given))
     if not any(value for _, _, value in points):
         raise ValueError("no criterion has points")
     return FoundRubrics(_question(given, row), {Stage.ANSWER: _criteria(points)})
-
-
-def _ours(row: Row) -> FoundRubrics:
-    try:
-        buffer = RubricBuffer.model_validate(row)
-    except ValidationError as error:
-        raise ValueError(error.errors()[0]["msg"]) from error
-    criteria = {stage: buffer.criteria(stage) for stage in Stage if buffer.criteria(stage)}
-    return FoundRubrics(buffer.question, criteria, buffer)
 
 
 def _ground_truth(row: Row) -> Row:

@@ -4,9 +4,7 @@
 
 with points from -10 to 10, those below 0 for flaws; so a score is at most 1, and may be below 0.
 An item of which no verdict could be had is unparsed: it is in neither sum, since "not met" would
-excuse flaws. Over many answers the mean is clipped to [0, 1], not the scores in it; its error is
-the standard deviation of the clipped means of resampled answers. Sources: RuscaRL
-(arXiv:2508.16949), HealthBench (arXiv:2505.08775).
+excuse flaws. Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
 
 The items are the answer criteria of the question's buffer: imported ones, those of other judges,
 or else a checklist made from the question, which then stands in the buffer as persistent; so
@@ -23,13 +21,11 @@ All of it is one module, as seam, judge, makers and checkers change together.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, Literal, Protocol
 
-import numpy as np
 from pydantic import (
     AliasChoices,
     BaseModel,
@@ -46,34 +42,37 @@ from rubricem.judge.base import (
     QUESTION_CHARACTERS,
     answer_judgement,
     answer_text,
-    chance_of_yes,
+    closest_span,
     failure_notes,
     fit_messages,
     instructed,
-    read_usage,
-    scored,
-    settled_answer,
+    unread,
     unscored,
 )
 from rubricem.judge.buffers import add, bring_in
-from rubricem.judge.stage import GroupJudgement, Proposer
-from rubricem.judge.transcripts import closest_span
+from rubricem.judge.stage import Proposer
 from rubricem.memory.asking import (
     TRIES,
     ask_json,
     ask_until,
+    chance_of_yes,
     first_fault,
     parsed,
     spent,
     written_schema,
 )
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError
-from rubricem.memory.interfaces import ChatModel, ChoiceReader, Completion, Message, Sampling
-from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
     NO_USAGE,
+    ChatModel,
+    ChoiceReader,
+    Completion,
     Criterion,
+    GroupJudgement,
     Judgement,
+    Message,
+    RubricBuffer,
+    Sampling,
     Stage,
     StageScore,
     Trajectory,
@@ -167,16 +166,6 @@ def checklist_score(findings: Sequence[ItemFinding]) -> float | None:
     return 1 - sum(f.item.points for f in flaws if f.met) / worst if worst else None
 
 
-def tag_scores(findings: Sequence[ItemFinding]) -> dict[str, float]:
-    """The formula's score over each tag's items; tags without parsed points above 0 left out."""
-    tagged: dict[str, list[ItemFinding]] = defaultdict(list)
-    for finding in findings:
-        for tag in dict.fromkeys(finding.item.tags):
-            tagged[tag].append(finding)
-    shares = {tag: points_share(found) for tag, found in tagged.items()}
-    return {tag: share for tag, share in shares.items() if share is not None}
-
-
 @dataclass(frozen=True, slots=True)
 class Checked:
     """One finding for each item of a checklist, in order."""
@@ -249,9 +238,8 @@ class MadeChecklist(BaseModel):
 class ChatChecklistMaker:
     """A `ChecklistMaker` over a chat server."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self._tries = tries
 
     async def make(self, question: str, answer: str = "") -> Made:
         request, used = cut(question, QUESTION_CHARACTERS), NO_USAGE
@@ -260,7 +248,7 @@ class ChatChecklistMaker:
         shown = fenced({"request": request, "a good reply": cut(answer, CHARACTERS)})
         messages = instructed("checklist_make", shown)
         try:
-            made, usage = await ask_json(self._model, messages, MadeChecklist, self._tries)
+            made, usage = await ask_json(self._model, messages, MadeChecklist)
         except RubricemError as error:
             error.usage = used + spent(error)
             raise
@@ -268,24 +256,21 @@ class ChatChecklistMaker:
         return Made(tuple(items), used + usage)
 
     async def _answered(self, request: str) -> tuple[str, Usage]:
-        """An answer of the model's own."""
         messages = instructed("checklist_answer", fenced({"request": request}))
-        answer, _, used = await ask_until(
-            self._model, messages, _some_text, lambda *_: messages, self._tries
-        )
+
+        def some_text(reply: Completion) -> str:
+            if not reply.text.strip():
+                raise ValueError("there is no text in it")
+            return reply.text
+
+        answer, _, used = await ask_until(self._model, messages, some_text, lambda *_: messages)
         if answer is None:
             raise JudgeError(
-                f"{self._model.name} wrote no answer in {self._tries} tries",
+                f"{self._model.name} wrote no answer in {TRIES} tries",
                 "Give a reference answer, or use a stronger judge model.",
                 used,
             )
         return answer, used
-
-
-def _some_text(reply: Completion) -> str:
-    if not reply.text.strip():
-        raise ValueError("there is no text in it")
-    return reply.text
 
 
 class ProposedChecklist:
@@ -316,8 +301,8 @@ class ChecklistJudge:
     """Judges groups as the stage judge does, with one maker of checklists and one checker."""
 
     def __init__(self, maker: ChecklistMaker, checker: ItemChecker) -> None:
-        self._maker = maker
-        self._checker = checker
+        self.maker = maker
+        self.checker = checker
         self.name = checker.name
 
     async def judge(
@@ -327,7 +312,7 @@ class ChecklistJudge:
 
         A judge that fails leaves answers unscored with the reason; it raises nothing.
         """
-        to_read = any(settled_answer(t) is None for t in group.trajectories)
+        to_read = any(unread(t, Stage.ANSWER) is None for t in group.trajectories)
         buffer, fault, usage = await self._supplied(buffer, step, wanted=to_read)
         judgements = await asyncio.gather(
             *(self._judgement(t, buffer, fault) for t in group.trajectories)
@@ -344,7 +329,7 @@ class ChecklistJudge:
         if buffer.criteria(Stage.ANSWER) or not wanted:
             return buffer, "", NO_USAGE
         try:
-            made = await self._maker.make(buffer.question)
+            made = await self.maker.make(buffer.question)
         except (JudgeError, PolicyError) as error:
             return buffer, error.told(), spent(error)
         grown = with_items(buffer, made.items, "a checklist from the question", step)
@@ -353,13 +338,13 @@ class ChecklistJudge:
     async def _judgement(
         self, trajectory: Trajectory, buffer: RubricBuffer, fault: str
     ) -> Judgement:
-        answer, usage = settled_answer(trajectory), NO_USAGE
+        answer, usage = unread(trajectory, Stage.ANSWER), NO_USAGE
         if answer is None and fault:
             answer = unscored(f"{FAILED}: {fault}")
         if answer is None:
             criteria = buffer.criteria(Stage.ANSWER)
             items = [item_of(criterion) for criterion in criteria]
-            checked = await self._checker.check(trajectory.question, answer_text(trajectory), items)
+            checked = await self.checker.check(trajectory.question, answer_text(trajectory), items)
             answer, usage = stage_score(criteria, checked), checked.usage
         return answer_judgement(trajectory, self.name, answer, buffer.label, usage)
 
@@ -383,15 +368,16 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
     if score is None:
         return unscored(f"{FAILED}: {checked.fault or 'no item has a verdict'}")
     pairs = zip(checked.findings, criteria, strict=True)
-    verdicts = [v for found, criterion in pairs if (v := found.as_verdict(criterion))]
-    return scored(max(score, 0.0), _told(checked.findings, score), verdicts)
-
-
-def _told(findings: Sequence[ItemFinding], score: float) -> str:
-    met = sum(f.item.points for f in findings if f.met)
-    counts = {o: sum(f.outcome == o for f in findings) for o in ("met", "not met", "unparsed")}
+    found = checked.findings
+    met = sum(f.item.points for f in found if f.met)
+    counts = {o: sum(f.outcome == o for f in found) for o in ("met", "not met", "unparsed")}
     listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
-    return f"Of {len(findings)} items {listed}: {met:g} points, a score of {score:.3g}."
+    return StageScore(
+        stage=Stage.ANSWER,
+        score=max(score, 0.0),
+        justification=f"Of {len(found)} items {listed}: {met:g} points, a score of {score:.3g}.",
+        verdicts=tuple(v for f, criterion in pairs if (v := f.as_verdict(criterion))),
+    )
 
 
 BATCH = 12
@@ -429,26 +415,17 @@ class AnyMarks(BaseModel):
     verdicts: list[Any]
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    given: Mapping[int, GivenMark]
-    fault: str
-    usage: Usage
-
-
 class ChatItemChecker:
     """An `ItemChecker` over a chat server."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
-        self._tries = tries
-        self._characters = characters
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
         numbered = list(enumerate(items, start=1))
         shown = fenced(
-            {"request": cut(question, QUESTION_CHARACTERS), "reply": cut(answer, self._characters)}
+            {"request": cut(question, QUESTION_CHARACTERS), "reply": cut(answer, CHARACTERS)}
         )
         batches = await asyncio.gather(
             *(
@@ -456,14 +433,22 @@ class ChatItemChecker:
                 for at in range(0, len(numbered), BATCH)
             )
         )
-        given = {number: mark for batch in batches for number, mark in batch.given.items()}
+        given = {number: mark for marks, _, _ in batches for number, mark in marks.items()}
+        read = [(item, given.get(number)) for number, item in numbered]
         return Checked(
-            findings=tuple(_finding(item, given.get(number)) for number, item in numbered),
-            fault=next((batch.fault for batch in batches if batch.fault), ""),
-            usage=sum((batch.usage for batch in batches), NO_USAGE),
+            findings=tuple(
+                ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
+                if mark
+                else ItemFinding(item=item, met=None)
+                for item, mark in read
+            ),
+            fault=next((fault for _, fault, _ in batches if fault), ""),
+            usage=sum((used for _, _, used in batches), NO_USAGE),
         )
 
-    async def _batch(self, shown: str, items: Mapping[int, ChecklistItem]) -> _Batch:
+    async def _batch(
+        self, shown: str, items: Mapping[int, ChecklistItem]
+    ) -> tuple[dict[int, GivenMark], str, Usage]:
         """Ask until each item has a verdict, or the tries are used up, or the server is down."""
         given, missing = dict[int, GivenMark](), dict(items)
 
@@ -482,12 +467,11 @@ class ChatItemChecker:
                 _messages(shown, missing, ""),
                 take,
                 lambda _, fault: _messages(shown, missing, fault),
-                self._tries,
-                Sampling(temperature=0.0, json_schema=written_schema(GivenMarks)),
+                sampling=Sampling(temperature=0.0, json_schema=written_schema(GivenMarks)),
             )
         except RubricemError as error:
             fault, used = error.told(), spent(error)
-        return _Batch(given, fault, used)
+        return given, fault, used
 
 
 def _messages(shown: str, items: Mapping[int, ChecklistItem], fault: str) -> list[Message]:
@@ -523,12 +507,6 @@ def _marks(
     return usable, "; ".join(filter(None, (lacking, fault))) if missing else ""
 
 
-def _finding(item: ChecklistItem, mark: GivenMark | None) -> ItemFinding:
-    if mark is None:
-        return ItemFinding(item=item, met=None)
-    return ItemFinding(item=item, met=mark.criteria_met, explanation=mark.explanation)
-
-
 ITEM_TOKENS = 400
 """left free for the longest item and the answer"""
 ITEM_CHARACTERS = 600
@@ -543,14 +521,17 @@ class ChoiceItemChecker:
         self._reader = reader
         self.name = reader.name
         # Items of two answers in turns would have each prefix read again for every item.
-        self._place = asyncio.Semaphore(1)
+        self._place = asyncio.Lock()
 
     async def check(self, question: str, answer: str, items: Sequence[ChecklistItem]) -> Checked:
         findings, used, fault, characters = list[ItemFinding](), NO_USAGE, "", 0
+        messages_of = partial(_choice_messages, question, answer, "")
         async with self._place:
             for item in items:
                 try:
-                    characters = characters or await self._fitted(question, answer)
+                    if not characters:
+                        fitted = await fit_messages(self._reader, messages_of, ITEM_TOKENS)
+                        characters = fitted[0]
                     finding, usage = await self._read(question, answer, item, characters)
                 except RubricemError as error:
                     fault = fault or error.told()
@@ -558,11 +539,6 @@ class ChoiceItemChecker:
                 findings.append(finding)
                 used += usage
         return Checked(tuple(findings), fault, used)
-
-    async def _fitted(self, question: str, answer: str) -> int:
-        """Characters of both that leave room for an item."""
-        messages_of = partial(_choice_messages, question, answer, "")
-        return (await fit_messages(self._reader, messages_of, ITEM_TOKENS))[0]
 
     async def _read(
         self, question: str, answer: str, item: ChecklistItem, characters: int
@@ -575,9 +551,9 @@ class ChoiceItemChecker:
             "Does the statement hold of the reply? Yes or No?"
         )
         messages = _choice_messages(question, answer, asked, characters)
-        yes, prefix = await chance_of_yes(self._reader, messages)
+        yes, used = await chance_of_yes(self._reader, messages)
         met = None if yes == 0.5 else yes > 0.5
-        return ItemFinding(item=item, met=met, explanation=span, by="code"), read_usage(prefix)
+        return ItemFinding(item=item, met=met, explanation=span, by="code"), used
 
 
 def _choice_messages(question: str, answer: str, asked: str, characters: int) -> list[Message]:
@@ -585,72 +561,3 @@ def _choice_messages(question: str, answer: str, asked: str, characters: int) ->
     reply = cut(answer, max(characters - len(request), 1))
     text = f"{fenced({'request': request, 'reply': reply})}\n\n{asked}"
     return instructed("checklist_choice", text)
-
-
-RESAMPLES = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """One answer's findings; `tags` are those of the row, not of its items."""
-
-    findings: tuple[ItemFinding, ...]
-    tags: tuple[str, ...] = ()
-
-
-class Aggregate(Value):
-    """The clipped mean over answers, in [0, 1], and its bootstrap error."""
-
-    mean: float
-    error: float
-    answers: int
-
-
-@dataclass(frozen=True, slots=True)
-class ChecklistReport:
-    """A judge's findings over many answers."""
-
-    overall: Aggregate | None
-    """None where no answer has a score"""
-    by_tag: Mapping[str, Aggregate]
-    """by tags of rows and by tags of items"""
-    unscored: int
-    """answers without a score"""
-    items: int
-    unparsed: int
-
-
-def report(answers: Sequence[Marked], seed: int = 0) -> ChecklistReport:
-    """Everything that is told of many answers; the resampling is drawn from the seed."""
-    scores, tagged = list[float](), defaultdict[str, list[float]](list)
-    for marked in answers:
-        score = checklist_score(marked.findings)
-        if score is None:
-            continue
-        scores.append(score)
-        for tag in dict.fromkeys(marked.tags):
-            tagged[tag].append(score)
-        for tag, share in tag_scores(marked.findings).items():
-            tagged[tag].append(share)
-    findings = [finding for marked in answers for finding in marked.findings]
-    return ChecklistReport(
-        overall=aggregate(scores, seed) if scores else None,
-        by_tag={tag: aggregate(found, seed) for tag, found in sorted(tagged.items())},
-        unscored=len(answers) - len(scores),
-        items=len(findings),
-        unparsed=sum(finding.met is None for finding in findings),
-    )
-
-
-def aggregate(scores: Sequence[float], seed: int = 0, resamples: int = RESAMPLES) -> Aggregate:
-    """The clipped mean of at least one score. The mean is clipped, not the scores in it."""
-    drawn = np.random.default_rng(seed)
-    values_N = np.array(scores, dtype=np.float64)
-    means_R = [
-        np.clip(drawn.choice(values_N, values_N.size).mean(), 0, 1) for _ in range(resamples)
-    ]
-    return Aggregate(
-        mean=float(np.clip(values_N.mean(), 0, 1)),
-        error=float(np.std(means_R)),
-        answers=values_N.size,
-    )

@@ -14,32 +14,28 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Protocol
+from typing import Any
 
-from rubricem.judge.base import FAILED, failure_notes, unread
+from rubricem.judge.base import FAILED, failure_notes, stage_text, unread
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.judge.rubrics.llm import noted
-from rubricem.judge.stage import GroupJudgement
-from rubricem.judge.transcripts import stage_text
 from rubricem.memory.errors import JudgeError, RubricemError, boundary
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Judgement, Stage, StageScore, Trajectory, TrajectoryGroup, Usage
+from rubricem.memory.schema import (
+    GroupJudge,
+    GroupJudgement,
+    Judgement,
+    RubricBuffer,
+    Stage,
+    StageScore,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+)
 
 Compositions = Mapping[Stage, Callable[[], Rubric]]
 """A new rubric for each trajectory's stage, as rubrics keep state; a stage left out is `Judged`."""
 ROUNDING = 1e-6
 """how far outside 0 to 1 a reward may lie and still count as 0 or 1"""
-
-
-class InnerJudge(Protocol):
-    """What is composed with: a `StageJudge`, or a `ComposedJudge`."""
-
-    @property
-    def name(self) -> str: ...
-
-    async def judge(
-        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
-    ) -> GroupJudgement: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ _Row = Sequence[_Asking]
 class ComposedJudge:
     """A `StageJudge` whose rewards are what compositions make of them."""
 
-    def __init__(self, judge: InnerJudge, compositions: Compositions) -> None:
+    def __init__(self, judge: GroupJudge, compositions: Compositions) -> None:
         self._judge = judge
         self._compositions = compositions
 
@@ -161,7 +157,9 @@ class ComposedJudge:
         given, left = iter(judged.judgements), iter(scores)
         judgements = []
         for row in rows:
-            plain = next(given) if _wanted(row) else _unasked(row, judged.buffer)
+            name, version = row[0].trajectory.id, judged.buffer.label
+            unasked = Judgement(trajectory_id=name, judge="", rubric_version=version, stages=())
+            plain = next(given) if _wanted(row) else unasked
             stages = tuple(islice(left, len(row)))
             usage = sum((used for asking in row for used in asking.used), plain.usage)
             update = {"judge": self.name, "stages": stages, "usage": usage}
@@ -182,11 +180,6 @@ async def _ended_or_asking(task: asyncio.Task[StageScore], asking: _Asking) -> N
 
 def _wanted(row: _Row) -> bool:
     return any(asking.wanted.is_set() for asking in row)
-
-
-def _unasked(row: _Row, buffer: RubricBuffer) -> Judgement:
-    name = row[0].trajectory.id
-    return Judgement(trajectory_id=name, judge="", rubric_version=buffer.label, stages=())
 
 
 def _scored(reward: float, rubric: Rubric, judged: StageScore) -> StageScore:

@@ -33,7 +33,7 @@ It is one module since chain, comparers and judge share their words.
 import asyncio
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import combinations
@@ -47,28 +47,29 @@ from rubricem.judge.base import (
     answer_text,
     fit_messages,
     instructed,
-    read_usage,
-    scored,
-    settled_answer,
+    unread,
     unscored,
 )
-from rubricem.judge.stage import GroupJudgement
-from rubricem.memory.asking import TRIES, ask_until, correction, spent
+from rubricem.memory.asking import TRIES, ask_until, correction, read_usage, spent
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.interfaces import (
+from rubricem.memory.schema import (
+    NO_USAGE,
     ChatModel,
     ChoiceReader,
     Completion,
+    GroupJudgement,
     Message,
+    RubricBuffer,
     Sampling,
+    Stage,
+    StageScore,
     TokenPolicy,
+    TrajectoryGroup,
+    Usage,
 )
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import NO_USAGE, StageScore, TrajectoryGroup, Usage
 from rubricem.memory.text import cut, fenced, without_markers
 
 Side = Literal["A", "B"]
-Kind = Literal["chat", "reasoning"]
 
 TAIL = 80
 """characters at the end of a text that the published reward looks at"""
@@ -105,10 +106,7 @@ class Chain:
     """A judge's whole text, taken apart; what it left out is empty or None."""
 
     verdict: Side | None
-    kind: Kind | None = None
     rubric: tuple[WeightedItem, ...] = ()
-    justification: str = ""
-    """of the rubric"""
     solution: str = ""
     evaluation: str = ""
     quotes: tuple[Quote, ...] = ()
@@ -118,12 +116,9 @@ def parse_chain(text: str) -> Chain:
     """The parts of a judge's text. Any text is read; one without a verdict has verdict None."""
     said = _THOUGHT.sub("", text)
     rubric, evaluation = _inside(said, "rubric"), _inside(said, "eval")
-    kind = _inside(said, "type").casefold()
     return Chain(
         verdict=verdict_of(text),
-        kind="chat" if kind == "chat" else "reasoning" if kind == "reasoning" else None,
         rubric=_items(re.sub(r"<justify>.*?(?:</justify>|\Z)", "", rubric, flags=re.S | re.I)),
-        justification=_inside(rubric, "justify"),
         solution=_inside(said, "solution"),
         evaluation=evaluation,
         quotes=tuple(
@@ -192,19 +187,19 @@ def _inside(text: str, tag: str) -> str:
 
 def _items(rubric: str) -> tuple[WeightedItem, ...]:
     """Its lines; where some carry a weight, only those."""
-    lines = re.split(r"</?item>|[\n·]", rubric, flags=re.I)
-    items = [_item(plain) for line in lines if (plain := _BULLET.sub("", line.strip()).strip())]
-    weighted = tuple(item for item in items if item.percent is not None)
-    return weighted or tuple(items)
-
-
-def _item(line: str) -> WeightedItem:
-    shares = list(_SHARE.finditer(line))
-    if not shares:
-        return WeightedItem(line, None)
-    share = next((s for s in shares if s[1]), shares[0])
-    text = f"{line[: share.start()].rstrip()}{line[share.end() :]}"
-    return WeightedItem(text.strip(" :-\u2013\u2014"), float(share[1] or share[2]))
+    items = []
+    for written in re.split(r"</?item>|[\n·]", rubric, flags=re.I):
+        if not (line := _BULLET.sub("", written.strip()).strip()):
+            continue
+        shares = list(_SHARE.finditer(line))
+        share = next((s for s in shares if s[1]), shares[0] if shares else None)
+        if share is None:
+            items.append(WeightedItem(line, None))
+        else:
+            text = f"{line[: share.start()].rstrip()}{line[share.end() :]}"
+            percent = float(share[1] or share[2])
+            items.append(WeightedItem(text.strip(" :-\u2013\u2014"), percent))
+    return tuple(item for item in items if item.percent is not None) or tuple(items)
 
 
 def _plain(text: str) -> str:
@@ -224,19 +219,26 @@ class Preference:
     """why it wins; or, where nobody does, what went wrong"""
     first_share: float | None = None
     """probability that the first is better, where it was read and not written"""
-    chain: Chain | None = None
     text: str = ""
     """what the model wrote, where it wrote its verdict"""
     usage: Usage = NO_USAGE
 
 
 class Comparer(Protocol):
-    """Reads one pair in one order. A model that fails is a preference without a winner."""
+    """Reads one pair in one order. Raises JudgeError or PolicyError where the model fails."""
 
     @property
     def name(self) -> str: ...
 
     async def prefer(self, question: str, first: str, second: str) -> Preference: ...
+
+
+async def preferred(comparer: Comparer, question: str, first: str, second: str) -> Preference:
+    """What the comparer says; where its model fails, a preference without a winner."""
+    try:
+        return await comparer.prefer(question, first, second)
+    except RubricemError as error:
+        return Preference(None, error.told(), usage=spent(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,10 @@ class Comparison:
 
 
 class PairwiseJudge:
-    """Compares replies with one comparer."""
+    """Compares replies with one comparer, and judges groups as the stage judge does by it.
+
+    It uses no rubrics.
+    """
 
     def __init__(self, comparer: Comparer, order: Order = "both", seed: int = 0) -> None:
         self._comparer = comparer
@@ -305,49 +310,59 @@ class PairwiseJudge:
         drawn = random.Random(f"{self._seed}\0{question}\0{first}\0{second}").random() < 0.5
         orders = [False, True] if self._order == "both" else [drawn]
         shown = {False: (first, second), True: (second, first)}
-        read = await asyncio.gather(*(self._comparer.prefer(question, *shown[o]) for o in orders))
+        asked = (preferred(self._comparer, question, *shown[o]) for o in orders)
+        read = await asyncio.gather(*asked)
         return Comparison(tuple(PairReading(o, said) for o, said in zip(orders, read, strict=True)))
 
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement:
+        """One judgement for each trajectory; the buffer comes back as it is.
 
-@dataclass(frozen=True, slots=True)
-class Consistency:
-    """How far a judge's readings of pairs hang on the order in which they were shown."""
-
-    pairs: int
-    readings: int
-    unparsed: int
-    """readings that named no winner"""
-    shown_first_won: int
-    """readings that preferred what they were shown first"""
-    in_both_orders: int
-    """pairs of which both orders named a winner"""
-    consistent: int
-    """of those, the pairs in which it was the same reply"""
-
-    def sentence(self) -> str:
-        decided = self.readings - self.unparsed
-        return (
-            f"{self.consistent} of {self.in_both_orders} pairs had the same winner in both orders; "
-            f"what was shown first won {self.shown_first_won} of {decided} readings; "
-            f"{self.unparsed} of {self.readings} named no winner."
+        A judge that fails leaves answers unscored with the reason. The usage is the group's,
+        since a comparison belongs to two runs.
+        """
+        settled = [unread(trajectory, Stage.ANSWER) for trajectory in group.trajectories]
+        texts = {i: answer_text(t) for i, t in enumerate(group.trajectories) if settled[i] is None}
+        answers = list(dict.fromkeys(texts.values()))
+        pairs = list(combinations(answers, 2))
+        read = await asyncio.gather(*(self.compare(group.question, *p) for p in pairs))
+        compared = dict(zip(pairs, read, strict=True))
+        absent = sum(score is not None and score.missing for score in settled)
+        tallies = _tallies(answers, compared, absent)
+        scores = [known or tallies[texts[place]].score() for place, known in enumerate(settled)]
+        readings = [reading for comparison in compared.values() for reading in comparison.readings]
+        failed = [r.preference.reason for r in readings if r.first_share is None]
+        notes = []
+        if failed:
+            notes.append(f"{len(failed)} of {len(readings)} readings named no winner: {failed[0]}")
+        if len(failed) < len(readings):
+            notes.append(consistency(list(compared.values())))
+        return GroupJudgement(
+            judgements=tuple(
+                answer_judgement(trajectory, self.name, score)
+                for trajectory, score in zip(group.trajectories, scores, strict=True)
+            ),
+            buffer=buffer,
+            notes=tuple(notes),
+            usage=sum((comparison.usage for comparison in compared.values()), NO_USAGE),
         )
 
 
-def consistency(comparisons: Sequence[Comparison]) -> Consistency:
-    """The report over comparisons, in whichever orders they were read."""
+def consistency(comparisons: Sequence[Comparison]) -> str:
+    """How far readings of pairs, in whichever orders, hang on what was shown first."""
     readings = [reading for comparison in comparisons for reading in comparison.readings]
-    decided = [
-        [r.first_wins for r in c.readings]
+    decided = [r for r in readings if r.first_wins is not None]
+    shown_first_won = sum(r.preference.winner == "A" for r in decided)
+    both = [
+        {r.first_wins for r in c.readings}
         for c in comparisons
         if len(c.readings) > 1 and all(r.first_wins is not None for r in c.readings)
     ]
-    return Consistency(
-        pairs=len(comparisons),
-        readings=len(readings),
-        unparsed=sum(r.first_wins is None for r in readings),
-        shown_first_won=sum(r.preference.winner == "A" for r in readings),
-        in_both_orders=len(decided),
-        consistent=sum(len(set(won)) == 1 for won in decided),
+    return (
+        f"{sum(len(won) == 1 for won in both)} of {len(both)} pairs had the same winner in both "
+        f"orders; what was shown first won {shown_first_won} of {len(decided)} readings; "
+        f"{len(readings) - len(decided)} of {len(readings)} named no winner."
     )
 
 
@@ -376,44 +391,10 @@ class PairTally:
             why = " ".join(
                 (f"Won {self.won:.3g} of {self.read} comparisons.", *self.reasons[:REASONS])
             )
-            return scored(self.won / self.read, why)
+            share = self.won / self.read
+            return StageScore(stage=Stage.ANSWER, score=share, justification=why)
         fault = self.faults[0] if self.faults else ""
         return unscored(f"{FAILED}: {fault}" if fault else "no other answer to compare")
-
-
-class GroupwisePairs:
-    """A `PairwiseJudge` that judges groups as the stage judge does; it uses no rubrics."""
-
-    def __init__(self, judge: PairwiseJudge) -> None:
-        self._judge = judge
-        self.name = judge.name
-
-    async def judge(
-        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
-    ) -> GroupJudgement:
-        """One judgement for each trajectory; the buffer comes back as it is.
-
-        A judge that fails leaves answers unscored with the reason. The usage is the group's,
-        since a comparison belongs to two runs.
-        """
-        settled = [settled_answer(trajectory) for trajectory in group.trajectories]
-        texts = {i: answer_text(t) for i, t in enumerate(group.trajectories) if settled[i] is None}
-        answers = list(dict.fromkeys(texts.values()))
-        pairs = list(combinations(answers, 2))
-        read = await asyncio.gather(*(self._judge.compare(group.question, *p) for p in pairs))
-        compared = dict(zip(pairs, read, strict=True))
-        absent = sum(score is not None and score.missing for score in settled)
-        tallies = _tallies(answers, compared, absent)
-        scores = [known or tallies[texts[place]].score() for place, known in enumerate(settled)]
-        return GroupJudgement(
-            judgements=tuple(
-                answer_judgement(trajectory, self.name, score)
-                for trajectory, score in zip(group.trajectories, scores, strict=True)
-            ),
-            buffer=buffer,
-            notes=tuple(_notes(compared)),
-            usage=sum((comparison.usage for comparison in compared.values()), NO_USAGE),
-        )
 
 
 def _tallies(
@@ -433,16 +414,6 @@ def _tallies(
     return tallies
 
 
-def _notes(compared: Mapping[tuple[str, str], Comparison]) -> Iterator[str]:
-    """What went wrong, if anything did; then the consistency of the readings."""
-    readings = [reading for comparison in compared.values() for reading in comparison.readings]
-    failed = [r.preference.reason for r in readings if r.first_share is None]
-    if failed:
-        yield f"{len(failed)} of {len(readings)} readings named no winner: {failed[0]}"
-    if len(failed) < len(readings):
-        yield consistency(list(compared.values())).sentence()
-
-
 SHOWN_CHARACTERS = 4_000
 """of a text without a verdict that is shown to the model again"""
 REASON_CHARACTERS = 600
@@ -451,15 +422,13 @@ REASON_CHARACTERS = 600
 class ChatComparer:
     """A `Comparer` over a chat server."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
         self.name = model.name
-        self._tries = tries
-        self._characters = characters
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """The model's verdict; asked for again, with what was wrong, while there is none."""
-        messages = chain_messages("full", question, first, second, self._characters)
+        messages = chain_messages("full", question, first, second, CHARACTERS)
         last = ""
 
         def again(reply: str, fault: str) -> list[Message]:
@@ -468,12 +437,9 @@ class ChatComparer:
             told = f"That reply cannot be used: {fault}. Write the whole comparison again."
             return [*messages, *correction(reply, told, SHOWN_CHARACTERS)]
 
-        try:
-            text, fault, used = await ask_until(self._model, messages, _decided, again, self._tries)
-        except RubricemError as error:
-            return Preference(None, error.told(), usage=spent(error))
+        text, fault, used = await ask_until(self._model, messages, _decided, again)
         if text is None:
-            said = f"{self.name} named no winner in {self._tries} tries: {fault}"
+            said = f"{self.name} named no winner in {TRIES} tries: {fault}"
             return Preference(None, said, text=last, usage=used)
         return _preference(text, first, second, used)
 
@@ -491,7 +457,7 @@ def _preference(text: str, first: str, second: str, usage: Usage) -> Preference:
     """Of a text that names a winner."""
     chain = parse_chain(text)
     reason = reason_of(chain, first, second)
-    return Preference(chain.verdict, reason, chain=chain, text=text, usage=usage)
+    return Preference(chain.verdict, reason, text=text, usage=usage)
 
 
 def shown_pair(question: str, first: str, second: str, characters: int) -> str:
@@ -572,22 +538,15 @@ class ChoiceComparer:
         self.name = reader.name
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
-        try:
-            _, prefix = await fit_messages(
-                self._reader, partial(_messages, question, first, second), SPARE_TOKENS
-            )
-            share, _ = await self._reader.weigh(prefix, OPTIONS)
-        except RubricemError as error:
-            return Preference(None, error.told(), usage=spent(error))
+        def messages_of(characters: int) -> list[Message]:
+            asked = f"{shown_pair(question, first, second, characters)}\n\n{ASK}"
+            return instructed("pairwise_choice", asked)
+
+        _, prefix = await fit_messages(self._reader, messages_of, SPARE_TOKENS)
+        share, _ = await self._reader.weigh(prefix, OPTIONS)
         reason = f"The model gives what it was shown first a probability of {share:.2f}."
         winner: Side | None = None if share == 0.5 else "A" if share > 0.5 else "B"
         return Preference(winner, reason, first_share=share, usage=read_usage(prefix))
-
-
-def _messages(question: str, first: str, second: str, characters: int) -> list[Message]:
-    """The pair in so many characters, and what is asked of it."""
-    asked = f"{shown_pair(question, first, second, characters)}\n\n{ASK}"
-    return instructed("pairwise_choice", asked)
 
 
 CHAIN_TOKENS = 2048
@@ -607,16 +566,10 @@ class ChainComparer:
 
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         """What the model writes at temperature 0; the same pair is always read alike."""
-        try:
-            _, prefix = await fit_messages(
-                self._model,
-                partial(chain_messages, self._form, question, first, second),
-                self._max_tokens,
-            )
-            sampling = Sampling(max_tokens=self._max_tokens, temperature=0.0, seed=0)
-            reply = await self._model.complete(prefix, sampling, verdict_end)
-        except RubricemError as error:
-            return Preference(None, error.told(), usage=spent(error))
+        asked = partial(chain_messages, self._form, question, first, second)
+        _, prefix = await fit_messages(self._model, asked, self._max_tokens)
+        sampling = Sampling(max_tokens=self._max_tokens, temperature=0.0, seed=0)
+        reply = await self._model.complete(prefix, sampling, verdict_end)
         if verdict_of(reply.text) is None:
             ended = "it was cut off" if reply.stop_reason == "length" else "it ended"
             reason = f"{self.name} named no winner: {ended} without a verdict."

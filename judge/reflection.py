@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Protocol
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
-from rubricem.judge.base import FAILED, chance_of_yes, fit_messages, instructed
-from rubricem.judge.transcripts import shown, shown_stage
-from rubricem.memory.asking import TRIES, ask_json
+from rubricem.judge.base import (
+    CHARACTERS,
+    FAILED,
+    fit_messages,
+    instructed,
+    shown,
+    shown_stage,
+)
+from rubricem.memory.asking import ask_json, chance_of_yes
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message
 from rubricem.memory.runs import BEST, Rating
 from rubricem.memory.schema import (
+    ChatModel,
+    ChoiceReader,
     Judgement,
+    Message,
     ReflectionCandidate,
     ReflectionScore,
     Stage,
@@ -32,8 +40,6 @@ from rubricem.memory.schema import (
 from rubricem.memory.screening import words_of
 from rubricem.memory.text import cut, fenced, without_markers
 
-CHARACTERS = 60_000
-"""of the run shown to a server's model, some 15,000 tokens"""
 REMARK = 1000
 """characters of a person's remark that are shown"""
 SUSPICION = 200
@@ -139,35 +145,34 @@ class GivenReflectionScore(BaseModel):
         return ReflectionScore.model_validate(self.model_dump(exclude={"id"}) | told)
 
 
+class GivenReviews(BaseModel):
+    """The reply that is asked for."""
+
+    reviews: list[GivenReflectionScore]
+
+
 class ChatReflectionReader:
     """A `CandidateReader` over a chat server: one call for all candidates, in a shuffled order."""
 
     minimum = MINIMUM
 
-    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self._tries = tries
-        self._characters = characters
 
     async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         order = random.Random(seed).sample(range(len(candidates)), len(candidates))
-        names = [_name(place) for place in range(len(order))]
+        # A, B, ... Z, A1, B1, ...
+        turns = (divmod(place, len(ascii_uppercase)) for place in range(len(order)))
+        names = [f"{ascii_uppercase[letter]}{turn or ''}" for turn, letter in turns]
 
-        class Reviews(BaseModel):
-            """The reply: exactly one entry for each id."""
+        def check(reply: GivenReviews) -> None:
+            if sorted(review.id for review in reply.reviews) != sorted(names):
+                raise ValueError(f"it needs one entry for each of the ids {', '.join(names)}")
 
-            reviews: list[GivenReflectionScore]
-
-            @model_validator(mode="after")
-            def _whole(self) -> "Reviews":
-                if sorted(review.id for review in self.reviews) != sorted(names):
-                    raise ValueError(f"it needs one entry for each of the ids {', '.join(names)}")
-                return self
-
-        parts = [material(known, self._characters)]
+        parts = [material(known, CHARACTERS)]
         parts += [review(candidates[i], name) for name, i in zip(names, order, strict=True)]
         messages = instructed("reflection", "\n\n".join(parts))
-        reply, _ = await ask_json(self._model, messages, Reviews, self._tries)
+        reply, _ = await ask_json(self._model, messages, GivenReviews, check=check)
         by_name = {given.id: given for given in reply.reviews}
         shown_as = {i: name for name, i in zip(names, order, strict=True)}
         return [by_name[shown_as[i]].score(c) for i, c in enumerate(candidates)]
@@ -188,18 +193,16 @@ class ChoiceReflectionReader:
 
     async def read(self, known: Known, candidates: Candidates, seed: int) -> Scores:
         longest = max((review(c) for c in candidates), key=len)
-        before = await self._fitted(known, longest)
-        return [await self._score(f"{before}\n\n{review(c)}") for c in candidates]
-
-    async def _score(self, text: str) -> ReflectionScore:
-        parts = {}
-        for name, statement in STATEMENTS.items():
-            yes, _ = await chance_of_yes(self._reader, _messages(text, statement))
-            parts[name] = min(yes, 1.0)
-        return ReflectionScore.model_validate(parts)
+        before, found = await self._fitted(known, longest), []
+        for candidate in candidates:
+            text, parts = f"{before}\n\n{review(candidate)}", {}
+            for name, statement in STATEMENTS.items():
+                yes, _ = await chance_of_yes(self._reader, _messages(text, statement))
+                parts[name] = min(yes, 1.0)
+            found.append(ReflectionScore.model_validate(parts))
+        return found
 
     async def _fitted(self, known: Known, longest: str) -> str:
-        """The material, cut so that the longest candidate and a question fit behind it."""
 
         def messages_of(characters: int) -> list[Message]:
             text = short_material(known, characters)
@@ -219,7 +222,6 @@ def material(known: Known, characters: int) -> str:
 
 
 def short_material(known: Known, characters: int) -> str:
-    """The question, its answer in so many characters, and the scores."""
     run = known.trajectory
     answer = shown_stage(run, Stage.ANSWER, characters)
     return "\n\n".join([fenced({"question": run.question, "answer": answer}), *_said_of(known)])
@@ -257,12 +259,6 @@ def review(candidate: ReflectionCandidate, name: str = "") -> str:
 def _messages(text: str, statement: str) -> list[Message]:
     asked = f"{text}\n\nStatement: {statement}\nDoes this hold of the review? Yes or No?"
     return instructed("reflection_choice", asked)
-
-
-def _name(place: int) -> str:
-    """A, B, ... Z, A1, B1, ..."""
-    turn, letter = divmod(place, len(ascii_uppercase))
-    return f"{ascii_uppercase[letter]}{turn or ''}"
 
 
 def _with_score(

@@ -15,38 +15,41 @@ own.
 
 import asyncio
 import hashlib
+import math
 import random
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from statistics import fmean, pstdev
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 
 from rubricem.judge.base import (
+    CHARACTERS,
     FAILED,
-    NO_CRITERIA,
-    GivenScore,
-    GroupScores,
-    TrajectoryScore,
-    id_fault,
-    in_unit_range,
+    GroupText,
+    cut_off,
+    expected,
+    group_text,
     instructed,
     outcome,
     prompt,
-    read_usage,
+    stage_segments,
     unread,
+    written,
 )
-from rubricem.judge.stage import GroupJudgement
-from rubricem.judge.stage_readers import expected
-from rubricem.judge.transcripts import group_text, stage_segments, unreadable
-from rubricem.memory.asking import TRIES, ask_json, spent
+from rubricem.memory.asking import ask_json, spent, weighed
 from rubricem.memory.errors import JudgeError
-from rubricem.memory.interfaces import ChatModel, ChoiceReader, Message
-from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     NO_USAGE,
+    ChatModel,
+    ChoiceReader,
+    GroupJudgement,
     Judgement,
+    Message,
+    RubricBuffer,
     Stage,
     StageScore,
     Status,
@@ -56,22 +59,11 @@ from rubricem.memory.schema import (
 )
 from rubricem.memory.text import cut, fenced, fill, fit
 
-CHARACTERS = 60_000
-"""of attempts shown in one call, some 15,000 tokens"""
 LARGE = 8
 """attempts beyond which judges are known to lose the overview"""
 ALONE = "A lone attempt was scored by itself: there was nothing to hold it against."
 MANY = f"{{shown}} attempts are many for one call: judges are steadier on groups of 4 to {LARGE}."
 IDENTICAL = "All attempts are the same: one was scored, and its score is everyone's."
-
-
-@dataclass(frozen=True, slots=True)
-class Attempts:
-    """What a reader is shown, in the order of the numbers 1, 2, ..."""
-
-    question: str
-    shared: str
-    texts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,162 +90,45 @@ class AttemptReader(Protocol):
         """Of attempts that it can be shown at once."""
         ...
 
-    async def read(self, attempts: Attempts, seed: int) -> Read: ...
+    async def read(self, question: str, text: GroupText, seed: int) -> Read:
+        """Scores of the attempts of the text, which are numbered 1, 2, ... in their order."""
+        ...
 
 
-class RelativeScores(GroupScores):
+@dataclass(frozen=True, slots=True)
+class RelativeScores:
     """Scores in [0, 1] of one group, and how it was shown."""
 
-    seed: int = 0
-    orders: tuple[tuple[int, ...], ...] = ()
-    """for each pass that counts, the places in the group in the order shown"""
-    order_effect: float | None = None
-    """mean distance between the scores of two passes; None for one pass"""
+    scores: tuple[StageScore, ...]
+    """one for each trajectory, in their order"""
+    notes: tuple[str, ...] = ()
+    """what did not work, what limits the scores, and how far they hang on the order shown"""
+    usage: Usage = NO_USAGE
+    """of all calls, failed ones included"""
 
 
 Pass = tuple[tuple[int, ...], Read]
-
-
-class RelativeJudge:
-    """Judges groups with one reader. `passes`: 2 shows each group in the opposite order too."""
-
-    def __init__(self, reader: AttemptReader, passes: int = 1) -> None:
-        if passes not in (1, 2):
-            raise ValueError("a group is read once, or twice in opposite orders")
-        self._reader = reader
-        self.name = reader.name
-        self._passes = passes
-
-    @property
-    def rubric_version(self) -> str:
-        return self._reader.rubric_version
-
-    async def judge(self, group: TrajectoryGroup, seed: int = 0) -> RelativeScores:
-        """One score for each trajectory, in their order; raises nothing for a judge that failed."""
-        reasons = unreadable(group.trajectories)
-        places = [i for i, reason in enumerate(reasons) if not reason]
-        if not places:
-            return self._scores(group, reasons, [], [], NO_USAGE, seed)
-        together: dict[str, list[int]] = {}
-        for place in places:
-            together.setdefault(group.trajectories[place].transcript(), []).append(place)
-        # Those that say the same are shown once, and its score is everyone's.
-        twins = list(together.values())
-        readable = [group.trajectories[same[0]] for same in twins]
-        text = group_text(readable, self._reader.characters)
-        read, faults, usage = await self._read(group.question, text.shared, text.attempts, seed)
-        given = [
-            {place: s for i, s in zip(order, one.scores, strict=True) for place in twins[i]}
-            for order, one in read
-        ]
-        for place in places:
-            reasons[place] = "" if given else f"{FAILED}: {faults[0]}"
-        if given and len(twins) == 1:
-            faults = [IDENTICAL if len(places) > 1 else ALONE, *faults]
-        elif given and len(twins) > LARGE:
-            faults = [MANY.format(shown=len(twins)), *faults]
-        return self._scores(group, reasons, given, faults, usage, seed)
-
-    async def _read(
-        self, question: str, shared: str, texts: Sequence[str], seed: int
-    ) -> tuple[list[Pass], list[str], Usage]:
-        """The passes that worked, the faults of those that did not, and what all cost."""
-        orders = orders_of(len(texts), seed, self._passes)
-        tasks = [
-            self._reader.read(Attempts(question, shared, tuple(texts[i] for i in order)), seed)
-            for order in orders
-        ]
-        passes, faults, usage = list[Pass](), list[str](), NO_USAGE
-        for order, found in zip(orders, await asyncio.gather(*map(outcome, tasks)), strict=True):
-            if isinstance(found, Read):
-                passes.append((order, found))
-                usage += found.usage
-            else:
-                faults.append(found.told())
-                usage += spent(found)
-        return passes, faults, usage
-
-    def _scores(
-        self,
-        group: TrajectoryGroup,
-        reasons: Sequence[str],
-        passes: Sequence[Mapping[int, tuple[float, str]]],
-        notes: Sequence[str],
-        usage: Usage,
-        seed: int,
-    ) -> RelativeScores:
-        """`passes`: the scores of each that counts, by place, in the order shown."""
-        given = [
-            [one[place] for one in passes if place in one]
-            for place in range(len(group.trajectories))
-        ]
-        scores = tuple(
-            _score(trajectory, self.name, found, reason)
-            for trajectory, found, reason in zip(group.trajectories, given, reasons, strict=True)
-        )
-        gaps = [abs(found[0][0] - found[1][0]) for found in given if len(found) == 2]
-        return RelativeScores(
-            scores=scores,
-            notes=tuple(notes),
-            usage=usage,
-            seed=seed,
-            orders=tuple(map(tuple, passes)),
-            order_effect=fmean(gaps) if gaps else None,
-        )
-
-
-def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
-    """A shuffled order, and its opposite for a second pass; one attempt has one order."""
-    order = tuple(random.Random(seed).sample(range(count), count))
-    return [order, order[::-1]][: passes if count > 1 else 1]
-
-
-def _score(
-    trajectory: Trajectory, judge: str, found: Sequence[tuple[float, str]], reason: str
-) -> TrajectoryScore:
-    numbers = [score for score, _ in found]
-    return TrajectoryScore(
-        trajectory_id=trajectory.id,
-        judge=judge,
-        score=fmean(numbers) if numbers else None,
-        explanation=found[0][1] if found else "",
-        unscored_reason="" if numbers else reason,
-        spread=pstdev(numbers) if len(numbers) > 1 else None,
-    )
-
-
 _TASK = (
     "The attempts show one stage alone of work on the task below: its {stage}. Hold them to what "
     "that stage is for.\n\n{question}"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Attempted:
-    """The attempts of one list, and the stage that it stands for."""
+class RelativeJudge:
+    """Judges groups as the stage judge does, with one reader; it uses no buffer.
 
-    stage: Stage
-    read: TrajectoryGroup
-    settled: Mapping[str, StageScore] = field(default_factory=dict)
-    """of those that nobody has to read, by the trajectory's id; they are in nobody's comparison"""
+    `passes`: 2 shows each group in the opposite order too. `by_stage`: each stage has a list of
+    its own; else one list is of whole runs, and stands for the answer.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class ListedAttempt:
-    """A list's scores by the trajectory's id, notes, and what its calls cost."""
-
-    stage: Stage
-    scores: Mapping[str, StageScore]
-    notes: tuple[str, ...] = ()
-    usage: Usage = NO_USAGE
-
-
-class RelativeGroups:
-    """A `RelativeJudge` that judges groups as the stage judge does; it uses no buffer."""
-
-    def __init__(self, judge: RelativeJudge, seed: int = 0, *, by_stage: bool = False) -> None:
-        self._judge = judge
-        self.name = judge.name
+    def __init__(
+        self, reader: AttemptReader, passes: int = 1, seed: int = 0, *, by_stage: bool = False
+    ) -> None:
+        if passes not in (1, 2):
+            raise ValueError("a group is read once, or twice in opposite orders")
+        self._reader = reader
+        self.name = reader.name
+        self._passes = passes
         self._seed = seed
         self._by_stage = by_stage
 
@@ -265,70 +140,233 @@ class RelativeGroups:
         A judge that fails leaves the stage of its list unscored. The usage is the group's, since
         one call is about all runs.
         """
-        seed = self._seed + step
-        whole = Attempted(Stage.ANSWER, group)
-        lists = [_stage_of(group, stage) for stage in Stage] if self._by_stage else [whole]
-        found = await asyncio.gather(*(self._listed(one, seed) for one in lists))
-        version = f"{self._judge.rubric_version} seed {seed}"
+        seed, runs = self._seed + step, group.trajectories
+        if self._by_stage:
+            found = await asyncio.gather(*(self._of_stage(group, stage, seed) for stage in Stage))
+        else:
+            found = [await self.scores(group, seed)]
+        # A stage that no list stands for has no criteria.
+        lists = {s: [StageScore(stage=s, unscored_reason=NO_CRITERIA)] * len(runs) for s in Stage}
+        lists |= {one.scores[0].stage: list(one.scores) for one in found if one.scores}
+        listed = zip(
+            (f"{stage}: " for stage in Stage) if self._by_stage else [""], found, strict=True
+        )
+        notes = [f"{before}{note}" for before, one in listed for note in one.notes]
         return GroupJudgement(
             judgements=tuple(
                 Judgement(
-                    trajectory_id=trajectory.id,
+                    trajectory_id=run.id,
                     judge=self.name,
-                    rubric_version=version,
-                    # A stage that no list stands for has no criteria.
-                    stages=tuple(
-                        next(
-                            (one.scores[trajectory.id] for one in found if one.stage is stage),
-                            StageScore(stage=stage, unscored_reason=NO_CRITERIA),
-                        )
-                        for stage in Stage
-                    ),
+                    rubric_version=f"{self._reader.rubric_version} seed {seed}",
+                    stages=tuple(lists[stage][place] for stage in Stage),
                 )
-                for trajectory in group.trajectories
+                for place, run in enumerate(runs)
             ),
             buffer=buffer,
-            notes=tuple(
-                f"{one.stage}: {note}" if self._by_stage else note
-                for one in found
-                for note in one.notes
-            ),
+            notes=tuple(notes),
             usage=sum((one.usage for one in found), NO_USAGE),
         )
 
-    async def _listed(self, one: Attempted, seed: int) -> ListedAttempt:
-        if not one.read.trajectories:
-            return ListedAttempt(one.stage, one.settled)
-        result = await self._judge.judge(one.read, seed)
-        effect = result.order_effect
-        notes = [] if effect is None else [f"The order shown moved scores by {effect:.2f}."]
-        read = {
-            score.trajectory_id: StageScore(
-                stage=one.stage,
-                score=score.score,
-                justification=score.explanation,
-                unscored_reason=score.unscored_reason,
-                spread=score.spread,
-            )
-            for score in result.scores
-        }
-        return ListedAttempt(
-            one.stage, {**one.settled, **read}, (*result.notes, *notes), result.usage
+    async def scores(
+        self, group: TrajectoryGroup, seed: int = 0, stage: Stage = Stage.ANSWER
+    ) -> RelativeScores:
+        """A score of the stage for each trajectory; raises nothing for a judge that failed."""
+        reasons = unreadable(group.trajectories)
+        places = [i for i, reason in enumerate(reasons) if not reason]
+        if not places:
+            return _scores(stage, reasons, [], [], NO_USAGE)
+        together: dict[str, list[int]] = {}
+        for place in places:
+            together.setdefault(group.trajectories[place].transcript(), []).append(place)
+        # Those that say the same are shown once, and its score is everyone's.
+        twins = list(together.values())
+        readable = [group.trajectories[same[0]] for same in twins]
+        text = group_text(readable, self._reader.characters)
+        read, faults, usage = await self._read(group.question, text, seed)
+        given = [
+            {place: s for i, s in zip(order, one.scores, strict=True) for place in twins[i]}
+            for order, one in read
+        ]
+        for place in places:
+            reasons[place] = "" if given else f"{FAILED}: {faults[0]}"
+        if given and len(twins) == 1:
+            faults = [IDENTICAL if len(places) > 1 else ALONE, *faults]
+        elif given and len(twins) > LARGE:
+            faults = [MANY.format(shown=len(twins)), *faults]
+        return _scores(stage, reasons, given, faults, usage)
+
+    async def _of_stage(self, group: TrajectoryGroup, stage: Stage, seed: int) -> RelativeScores:
+        """What the runs wrote in the stage, read as if it were all of them and had come to its end.
+
+        Those that nobody has to read are in nobody's comparison.
+        """
+        known = [unread(trajectory, stage) for trajectory in group.trajectories]
+        ended = {"status": Status.FINISHED, "reason": "", "cut_in": None}
+        alone = tuple(
+            t.model_copy(update={"segments": tuple(stage_segments(t, stage)), **ended})
+            for t, score in zip(group.trajectories, known, strict=True)
+            if score is None
         )
+        if not alone:
+            return RelativeScores(tuple(score for score in known if score is not None))
+        question = _TASK.format(stage=stage.value, question=group.question)
+        shown_group = TrajectoryGroup(question=question, trajectories=alone)
+        read = await self.scores(shown_group, seed, stage)
+        given = iter(read.scores)
+        return replace(read, scores=tuple(score or next(given) for score in known))
+
+    async def _read(
+        self, question: str, text: GroupText, seed: int
+    ) -> tuple[list[Pass], list[str], Usage]:
+        """The passes that worked, the faults of those that did not, and what all cost."""
+        orders = orders_of(len(text.attempts), seed, self._passes)
+        shown = (GroupText(text.shared, tuple(text.attempts[i] for i in o)) for o in orders)
+        tasks = [self._reader.read(question, each, seed) for each in shown]
+        passes, faults, usage = list[Pass](), list[str](), NO_USAGE
+        for order, found in zip(orders, await asyncio.gather(*map(outcome, tasks)), strict=True):
+            if isinstance(found, Read):
+                passes.append((order, found))
+                usage += found.usage
+            else:
+                faults.append(found.told())
+                usage += spent(found)
+        return passes, faults, usage
 
 
-def _stage_of(group: TrajectoryGroup, stage: Stage) -> Attempted:
-    """What the runs wrote in the stage, as if it were all of them and had come to its end."""
-    known = {trajectory.id: unread(trajectory, stage) for trajectory in group.trajectories}
-    ended = {"status": Status.FINISHED, "reason": "", "cut_in": None}
-    alone = tuple(
-        t.model_copy(update={"segments": tuple(stage_segments(t, stage)), **ended})
-        for t in group.trajectories
-        if known[t.id] is None
-    )
-    question = _TASK.format(stage=stage.value, question=group.question)
-    settled = {name: score for name, score in known.items() if score is not None}
-    return Attempted(stage, TrajectoryGroup(question=question, trajectories=alone), settled)
+def unreadable(trajectories: Sequence[Trajectory]) -> list[str]:
+    """For each one why it cannot be held against others, or "".
+
+    That is one cut off by others than the policy, and all of them where none holds anything. An
+    empty one among others is simply the weakest.
+    """
+    if not any(written(trajectory, stage) for trajectory in trajectories for stage in Stage):
+        return ["nothing was written"] * len(trajectories)
+    return [cut_off(trajectory, Stage.ANSWER) for trajectory in trajectories]
+
+
+def _scores(
+    stage: Stage,
+    reasons: Sequence[str],
+    passes: Sequence[Mapping[int, tuple[float, str]]],
+    notes: Sequence[str],
+    usage: Usage,
+) -> RelativeScores:
+    """`passes`: the scores of each that counts, by place, in the order shown."""
+    given = [[one[place] for one in passes if place in one] for place in range(len(reasons))]
+    gaps = [abs(found[0][0] - found[1][0]) for found in given if len(found) == 2]
+    scores = []
+    for found, reason in zip(given, reasons, strict=True):
+        numbers = [score for score, _ in found]
+        scores.append(
+            StageScore(
+                stage=stage,
+                score=fmean(numbers) if numbers else None,
+                justification=found[0][1] if found else "",
+                unscored_reason="" if numbers else reason,
+                spread=pstdev(numbers) if len(numbers) > 1 else None,
+            )
+        )
+    moved = [f"The order shown moved scores by {fmean(gaps):.2f}."] if gaps else []
+    return RelativeScores(tuple(scores), (*notes, *moved), usage)
+
+
+def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
+    """A shuffled order, and its opposite for a second pass; one attempt has one order."""
+    order = tuple(random.Random(seed).sample(range(count), count))
+    return [order, order[::-1]][: passes if count > 1 else 1]
+
+
+ONE, TEN, HUNDRED = 1.5, 10.0, 100.0
+"""the largest plain number that speaks for a scale to 1, to 10 and to 100"""
+_NUMBER = r"([+-]?\d+(?:\.\d+)?|[+-]?\.\d+)"
+_FRACTION = re.compile(rf"{_NUMBER}\s*(?:/|out of|of)\s*{_NUMBER}", re.I)
+_PERCENT = re.compile(rf"{_NUMBER}\s*%")
+_ID = re.compile(r"\W*(?:attempt|trajectory|id)?[\s_#-]*(\d+)\W*", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A number as written; `scaled`: it named its own scale."""
+
+    value: float
+    scaled: bool = False
+
+
+def raw_score(value: Any) -> Raw:
+    """Raises ValueError for what is no finite number."""
+    if isinstance(value, Raw):
+        return value
+    if isinstance(value, str):
+        return _read_form(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("the score must be a number from 0 to 1")
+    return Raw(_finite(value))
+
+
+def in_unit_range(scores: Sequence[Raw]) -> list[float]:
+    """Scores of one group in [0, 1]. Raises ValueError where their scale cannot be told."""
+    plain = [score.value for score in scores if not score.scaled]
+    most = max(plain, default=0.0)
+    if most > HUNDRED:
+        raise ValueError("the scores must be numbers from 0 to 1")
+    scale = 1.0 if most <= ONE else TEN if most <= TEN else HUNDRED
+    if scale > 1 and any(0 < value < 1 for value in plain):
+        raise ValueError("the scores are on different scales; each must be from 0 to 1")
+    return [min(max(s.value if s.scaled else s.value / scale, 0.0), 1.0) for s in scores]
+
+
+def plain_id(value: Any) -> str:
+    """An attempt's number however it was written; what holds none stays as it is."""
+    match = _ID.fullmatch(str(value))
+    return str(int(match.group(1))) if match else str(value)
+
+
+class GivenScore(BaseModel):
+    """One entry of a reply."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    id: Annotated[str, BeforeValidator(plain_id), WithJsonSchema({"type": "string"})]
+    explanation: Annotated[str, BeforeValidator(lambda value: value or "")] = ""
+    score: Annotated[Raw, BeforeValidator(raw_score), WithJsonSchema({"type": "number"})] = Field()
+
+
+class GivenScores(BaseModel):
+    """The reply: exactly one entry for each attempt, on one scale."""
+
+    scores: list[GivenScore]
+
+
+def id_fault(given: Sequence[str], wanted: Sequence[str]) -> str:
+    """What is wrong with the ids of a reply, or ""."""
+    if sorted(given) == sorted(wanted):
+        return ""
+    missing = [name for name in wanted if name not in given]
+    twice = sorted({name for name in given if given.count(name) > 1})
+    foreign = sorted(set(given) - set(wanted))
+    parts = {"missing": missing, "more than once": twice, "unknown": foreign}
+    told = "; ".join(f"{what}: {', '.join(names)}" for what, names in parts.items() if names)
+    return f"it needs exactly {len(wanted)} entries, one for each id, and has {len(given)} ({told})"
+
+
+def _read_form(text: str) -> Raw:
+    if match := _FRACTION.fullmatch(text):
+        value, scale = map(float, match.groups())
+        if scale <= 0:
+            raise ValueError(f"{text!r} is no score")
+        return Raw(_finite(value / scale), scaled=True)
+    if match := _PERCENT.fullmatch(text):
+        return Raw(_finite(float(match.group(1)) / 100), scaled=True)
+    try:
+        return Raw(_finite(float(text)))
+    except ValueError:
+        raise ValueError("the score must be a number from 0 to 1") from None
+
+
+def _finite(value: float) -> float:
+    if not math.isfinite(value):
+        raise ValueError("the score must be a finite number from 0 to 1")
+    return float(value)
 
 
 DIGITS = tuple("0123456789")
@@ -344,37 +382,27 @@ class ChatAttemptReader:
         self,
         model: ChatModel,
         rubric: str = "",
-        tries: int = TRIES,
-        characters: int = CHARACTERS,
     ) -> None:
         self._model = model
         self.name = model.name
         self._rubric = rubric.strip() or prompt("relative_rubric")
-        self._tries = tries
-        self.characters = characters
+        self.characters = CHARACTERS
 
     @property
     def rubric_version(self) -> str:
         return version_of(self._rubric)
 
-    async def read(self, attempts: Attempts, seed: int) -> Read:
-        names = [str(number) for number in range(1, len(attempts.texts) + 1)]
+    async def read(self, question: str, text: GroupText, seed: int) -> Read:
+        names = [str(number) for number in range(1, len(text.attempts) + 1)]
 
-        class Scores(BaseModel):
-            """The reply: exactly one entry for each number, on one scale."""
-
-            scores: list[GivenScore]
-
-            @model_validator(mode="after")
-            def _whole(self) -> "Scores":
-                if fault := id_fault([given.id for given in self.scores], names):
-                    raise ValueError(fault)
-                in_unit_range([given.score for given in self.scores])
-                return self
+        def check(reply: GivenScores) -> None:
+            if fault := id_fault([given.id for given in reply.scores], names):
+                raise ValueError(fault)
+            in_unit_range([given.score for given in reply.scores])
 
         system = fill(prompt("relative"), {"rubric": self._rubric})
-        messages = [Message("system", system), Message("user", shown(attempts))]
-        reply, usage = await ask_json(self._model, messages, Scores, self._tries, seed=seed)
+        messages = [Message("system", system), Message("user", shown(question, text))]
+        reply, usage = await ask_json(self._model, messages, GivenScores, check=check, seed=seed)
         ordered = sorted(reply.scores, key=lambda given: int(given.id))
         values = in_unit_range([given.score for given in ordered])
         said = (given.explanation for given in ordered)
@@ -396,28 +424,28 @@ class ChoiceAttemptReader:
     def rubric_version(self) -> str:
         return version_of(prompt("relative_choice"))
 
-    async def read(self, attempts: Attempts, seed: int) -> Read:
-        before = await self._fitted(attempts)
+    async def read(self, question: str, text: GroupText, seed: int) -> Read:
+        before = await self._fitted(question, text)
         scores, usage = list[tuple[float, str]](), NO_USAGE
-        for number in range(1, len(attempts.texts) + 1):
-            text = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
-            prefix = await self._reader.render(instructed("relative_choice", text))
-            chances = await self._reader.weigh(prefix, DIGITS)
+        for number in range(1, len(text.attempts) + 1):
+            asked = f"{before}\n\nThe grade of attempt {number}, from 0 to 9?"
+            messages = instructed("relative_choice", asked)
+            chances, used = await weighed(self._reader, messages, DIGITS)
             scores.append((expected(chances) / (len(DIGITS) - 1), ""))
-            usage += read_usage(prefix)
+            usage += used
         return Read(tuple(scores), usage)
 
-    async def _fitted(self, attempts: Attempts) -> str:
+    async def _fitted(self, question: str, whole: GroupText) -> str:
         """All attempts, cut alike until they leave room. Raises JudgeError if they never do."""
 
         def text(longest: int) -> str:
-            texts = tuple(cut(text, longest) for text in attempts.texts)
-            return shown(Attempts(attempts.question, cut(attempts.shared, longest), texts))
+            attempts = tuple(cut(attempt, longest) for attempt in whole.attempts)
+            return shown(question, GroupText(cut(whole.shared, longest), attempts))
 
         longest, _ = await fit(
             lambda longest: self._reader.render(instructed("relative_choice", text(longest))),
             self._reader.context_tokens - ASKED_TOKENS,
-            max(map(len, (attempts.shared, *attempts.texts))),
+            max(map(len, (whole.shared, *whole.attempts))),
             JudgeError(
                 "so many attempts do not fit the judge's context",
                 "Raise context_tokens, judge smaller groups, or judge with a server's model.",
@@ -432,10 +460,10 @@ def version_of(rubric: str) -> str:
     return f"relative-{hashlib.sha256(rubric.encode()).hexdigest()[:8]}"
 
 
-def shown(attempts: Attempts) -> str:
+def shown(question: str, text: GroupText) -> str:
     """The task, what is shared, then the attempts under their numbers."""
-    parts = [fenced({"task": attempts.question})]
-    if attempts.shared:
-        parts.append(f"What all attempts have in common:\n{attempts.shared}")
-    numbered = enumerate(attempts.texts, start=1)
-    return "\n\n".join([*parts, *(f"Attempt {number}:\n{text}" for number, text in numbered)])
+    parts = [fenced({"task": question})]
+    if text.shared:
+        parts.append(f"What all attempts have in common:\n{text.shared}")
+    numbered = enumerate(text.attempts, start=1)
+    return "\n\n".join([*parts, *(f"Attempt {number}:\n{said}" for number, said in numbered)])

@@ -16,37 +16,93 @@ average).
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Protocol
 
 from rubricem.judge.base import (
-    Scored,
-    Scorer,
-    Standard,
+    FAILED,
+    cut_off,
     failure_notes,
     outcome,
-    settled,
-    stage_reward,
-    stage_scores,
+    unread,
 )
 from rubricem.judge.buffers import add, prune, without_loopholes
-from rubricem.judge.transcripts import distinct
 from rubricem.memory.asking import spent
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
-from rubricem.memory.interfaces import Passage, SearchTool
-from rubricem.memory.rubrics import RubricBuffer
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     NO_USAGE,
     Criterion,
+    GroupJudgement,
     Judgement,
+    Passage,
+    RubricBuffer,
+    SearchTool,
     Stage,
+    StageScore,
     Trajectory,
     TrajectoryGroup,
     Usage,
-    Value,
     Verdict,
 )
+
+Standard = Mapping[Stage, tuple[Criterion, ...]]
+"""the criteria to score a trajectory on, by stage; none of them empty"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """What a scorer found of one trajectory: for each criterion a verdict, in order."""
+
+    verdicts: Mapping[Stage, tuple[Verdict, ...]]
+    usage: Usage = NO_USAGE
+    spread: Mapping[Stage, float] = field(default_factory=dict)
+    """of the stages' scores, where there were several scorings"""
+
+
+class Scorer(Protocol):
+    """Scores one trajectory on given criteria. Raises JudgeError or PolicyError if it cannot."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def score(self, trajectory: Trajectory, standard: Standard) -> Scored: ...
+
+
+def stage_reward(verdicts: Sequence[Verdict]) -> float:
+    """R of at least one verdict, in [0, 1]."""
+    total = sum(v.criterion.weight for v in verdicts)
+    gained = sum(
+        v.criterion.weight * (v.points if v.criterion.positive else 2 - v.points) / 2
+        for v in verdicts
+    )
+    return gained / total
+
+
+def settled(trajectory: Trajectory, stage: Stage, buffer: RubricBuffer) -> StageScore | None:
+    """The score of a stage that no scorer has to read, or None where one has to."""
+    if not cut_off(trajectory, stage) and not buffer.criteria(stage):
+        return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
+    return unread(trajectory, stage)
+
+
+def stage_scores(
+    trajectory: Trajectory, buffer: RubricBuffer, scored: Scored | None, failure: str
+) -> tuple[StageScore, ...]:
+    """One score a stage, in order; `failure` is why `scored` is None."""
+    return tuple(
+        settled(trajectory, stage, buffer) or _score_of(stage, scored, failure) for stage in Stage
+    )
+
+
+def _score_of(stage: Stage, scored: Scored | None, failure: str) -> StageScore:
+    verdicts = scored.verdicts.get(stage, ()) if scored else ()
+    if not verdicts:
+        return StageScore(stage=stage, unscored_reason=f"{FAILED}: {failure}")
+    spread = scored.spread.get(stage) if scored else None
+    return StageScore(stage=stage, score=stage_reward(verdicts), verdicts=verdicts, spread=spread)
+
 
 MOST_PROPOSED: Mapping[Stage, int] = {
     Stage.PLAN: 4,
@@ -79,27 +135,11 @@ class Proposer(Protocol):
         ...
 
 
-class GroupJudgement(Value):
-    """A group as the judge saw it, and the rubrics as they are afterwards."""
-
-    judgements: tuple[Judgement, ...]
-    """one for each trajectory, in their order"""
-    buffer: RubricBuffer
-    notes: tuple[str, ...] = ()
-    """what did not work, in sentences"""
-    usage: Usage = NO_USAGE
-    """of proposing alone; that of scoring stands in each judgement"""
-    version_before: int | None = None
-    """of the rubrics that the judge was handed, where whoever keeps this has noted it"""
-    seconds: float | None = None
-    """that judging took, where whoever keeps this has noted it"""
-
-
 class StageJudge:
     """Judges groups with one proposer and one scorer."""
 
     def __init__(self, proposer: Proposer, scorer: Scorer) -> None:
-        self._proposer = proposer
+        self.proposer = proposer
         self._scorer = scorer
         self.name = scorer.name
 
@@ -131,9 +171,9 @@ class StageJudge:
     ) -> tuple[Proposed, list[str]]:
         try:
             if len(different) > 1:
-                return await self._proposer.contrast(different, buffer, step), []
+                return await self.proposer.contrast(different, buffer, step), []
             if not any(buffer.persistent.values()):
-                return await self._proposer.from_question(buffer.question), []
+                return await self.proposer.from_question(buffer.question), []
         except (JudgeError, PolicyError) as error:
             return Proposed({}, spent(error)), [f"No new criteria: {error.told()}"]
         return Proposed({}), []
@@ -170,6 +210,18 @@ def _points(
     return points
 
 
+def distinct(trajectories: Sequence[Trajectory]) -> list[int]:
+    """Places of the trajectories that say something another before them does not."""
+    seen: set[str] = set()
+    places = []
+    for place, trajectory in enumerate(trajectories):
+        text = trajectory.transcript()
+        if text not in seen:
+            seen.add(text)
+            places.append(place)
+    return places
+
+
 TEMPERATURE = 0.7
 """of scorings that are repeated: at 0 most servers would say the same again"""
 
@@ -200,14 +252,14 @@ class RepeatedScorer:
             raise errors[0]
         stages = {stage: [s.verdicts[stage] for s in scorings] for stage in standard}
         verdicts = {
-            stage: tuple(_middle(same) for same in zip(*given, strict=True))
+            stage: tuple(_mean_verdict(same) for same in zip(*given, strict=True))
             for stage, given in stages.items()
         }
         spread = {s: pstdev(map(stage_reward, given)) for s, given in stages.items() if given[1:]}
         return Scored(verdicts, usage, spread)
 
 
-def _middle(same: Sequence[Verdict]) -> Verdict:
+def _mean_verdict(same: Sequence[Verdict]) -> Verdict:
     """The mean's points, in the words of the verdict that comes nearest."""
     mean = fmean(verdict.points for verdict in same)
     nearest = min(same, key=lambda verdict: abs(verdict.points - mean))

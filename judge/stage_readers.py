@@ -8,6 +8,10 @@ it. The points are twice the probability of "Yes", or on request the expected va
 tokens 0, 1 and 2, which put 9 of the pairs in order with the 1.5B where Yes put 9 to 10. The
 model gives no reasons: the justification is that sentence, labelled as code's.
 
+Code sees some ways in which a run may court its judge, copying, padding and pleading. A server's
+judge is told these as facts beside the text, since a long text hides them well; they touch no score
+by themselves, and an honest run has none.
+
 Nor does a small model write reliable JSON or weigh a whole group at once. Its criteria are a few
 short lines, asked for stage by stage with excerpts of a few runs beside one another, one sentence
 after another behind the words GOOD and FLAW. A grammar has each begin with a verb that fits the
@@ -15,51 +19,53 @@ stage; what breaks off, or says nothing that could be checked, is dropped.
 """
 
 import asyncio
-import hashlib
 import re
-from collections.abc import Sequence
-from functools import cache
-from typing import Literal, Self
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field
 
 from rubricem.judge.base import (
-    Scored,
-    Standard,
-    chance_of_yes,
+    CHARACTERS,
+    TAG,
+    WORD,
+    closest_span,
+    expected,
     fit_messages,
     instructed,
     prompt,
-    read_usage,
-)
-from rubricem.judge.stage import Proposed
-from rubricem.judge.transcripts import (
-    cites_of,
-    closest_span,
-    observations,
     shown,
-    shown_passages,
     shown_stage,
+    stage_segments,
     stage_text,
     words_of,
     written,
 )
-from rubricem.memory.asking import TRIES, ask_json
+from rubricem.judge.stage import Proposed, Scored, Standard
+from rubricem.memory.asking import ask_json, chance_of_yes, check_numbers, weighed
 from rubricem.memory.errors import JudgeError
-from rubricem.memory.interfaces import (
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Author,
     ChatModel,
     ChoiceReader,
+    Criterion,
     Message,
     Passage,
+    RubricBuffer,
     Sampling,
+    Segment,
+    Stage,
     TokenPolicy,
+    Trajectory,
+    Usage,
+    Verdict,
 )
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import NO_USAGE, Criterion, Stage, Trajectory, Usage, Verdict
-from rubricem.memory.text import cut, fenced, without_markers
-
-CHARACTERS = 60_000
-"""of trajectories shown in one call, some 15,000 tokens"""
+from rubricem.memory.screening import pleading
+from rubricem.memory.text import cut, fenced, seed_of, without_markers
 
 
 class ProposedItem(BaseModel):
@@ -108,15 +114,13 @@ class Proposal(BaseModel):
 class ChatProposer:
     """A `Proposer` over a chat server."""
 
-    def __init__(self, model: ChatModel, tries: int = TRIES, characters: int = CHARACTERS) -> None:
+    def __init__(self, model: ChatModel) -> None:
         self._model = model
-        self._tries = tries
-        self._characters = characters
 
     async def contrast(
         self, trajectories: Sequence[Trajectory], buffer: RubricBuffer, step: int
     ) -> Proposed:
-        each = self._characters // len(trajectories)
+        each = CHARACTERS // len(trajectories)
         attempts = [
             f"Attempt {number}:\n{shown(trajectory, each)}"
             for number, trajectory in enumerate(trajectories, start=1)
@@ -128,13 +132,21 @@ class ChatProposer:
     async def from_question(self, question: str, found: Sequence[Passage] = ()) -> Proposed:
         asked = [fenced({"question": question})]
         if found:
-            asked.append(f"What a search found:\n{shown_passages(found, self._characters)}")
+            asked.append(f"What a search found:\n{shown_passages(found, CHARACTERS)}")
         return await self._propose("question", asked, persistent=True)
 
     async def _propose(self, name: str, asked: Sequence[str], *, persistent: bool) -> Proposed:
         messages = instructed(name, "\n\n".join(asked))
-        proposal, usage = await ask_json(self._model, messages, Proposal, self._tries)
+        proposal, usage = await ask_json(self._model, messages, Proposal)
         return Proposed(proposal.criteria(persistent=persistent), usage)
+
+
+def shown_passages(passages: Sequence[Passage], characters: int) -> str:
+    """Passages under their titles, in so many characters and their fences."""
+    each = characters // max(len(passages), 1)
+    return "\n".join(
+        fenced({"passage": cut(f"{passage.title}\n{passage.text}", each)}) for passage in passages
+    )
 
 
 class GivenVerdict(BaseModel):
@@ -149,36 +161,18 @@ class GivenVerdicts(BaseModel):
     verdicts: list[GivenVerdict]
 
 
-@cache
-def _verdicts_of(count: int) -> type[GivenVerdicts]:
-    """The reply's form for so many criteria; to build one takes longer than to check a reply."""
-
-    class Whole(GivenVerdicts):
-        @model_validator(mode="after")
-        def _whole(self) -> Self:
-            if sorted(v.number for v in self.verdicts) != list(range(1, count + 1)):
-                raise ValueError(f"it needs one verdict for each number from 1 to {count}")
-            return self
-
-    return Whole
-
-
 class ChatScorer:
     """A `Scorer` over a chat server. Scorings that are to differ get other seeds, and warmth."""
 
     def __init__(
         self,
         model: ChatModel,
-        tries: int = TRIES,
-        characters: int = CHARACTERS,
         *,
         seed: int = 0,
         temperature: float = 0.0,
     ) -> None:
         self._model = model
         self.name = model.name
-        self._tries = tries
-        self._characters = characters
         self._seed = seed
         self._temperature = temperature
 
@@ -188,7 +182,7 @@ class ChatScorer:
         asked = "\n\n".join(
             (
                 fenced({"question": trajectory.question}),
-                shown(trajectory, self._characters),
+                shown(trajectory, CHARACTERS),
                 *([f"Measured by code:\n{seen}"] if seen else []),
                 f"Criteria:\n{_listed(standard)}",
             )
@@ -196,8 +190,8 @@ class ChatScorer:
         reply, usage = await ask_json(
             self._model,
             instructed("score", asked),
-            _verdicts_of(count),
-            self._tries,
+            GivenVerdicts,
+            check=lambda reply: check_numbers((v.number for v in reply.verdicts), count),
             seed=self._seed,
             temperature=self._temperature,
         )
@@ -223,6 +217,84 @@ def _listed(standard: Standard) -> str:
     return without_markers("\n".join(lines))
 
 
+COPIED_WORDS = 12
+"""in a row that stand in a tool's output just so"""
+LOOKED_AT = 40
+"""of a stage that is looked at for copying and repetition"""
+COPIED_SHARE, REPEATED_SHARE = 0.5, 0.25
+"""of a stage's words from which it is told"""
+LEAST_SENTENCE = 5
+"""words of a sentence that counts as said twice"""
+_SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
+
+
+def observations(trajectory: Trajectory) -> list[str]:
+    """A sentence for each thing seen, in the order of the stages."""
+    return [said for stage in Stage for said in _of_stage(trajectory, stage)]
+
+
+def copied_share(text: str, sources: str) -> float:
+    """Share of a text's words that stand in runs of `COPIED_WORDS` in the sources; 0 to 1."""
+    words = _words(text)
+    if _landmarks(sources).isdisjoint(_runs(words, COPIED_WORDS // 2)):
+        return 0.0
+    known, copied = frozenset(_runs(_words(sources), COPIED_WORDS)), set[int]()
+    for at, run in enumerate(_runs(words, COPIED_WORDS)):
+        if run in known:
+            copied.update(range(at, at + COPIED_WORDS))
+    return len(copied) / len(words) if words else 0.0
+
+
+def repeated_share(text: str) -> float:
+    """Share of a text's words in sentences that it has said before; 0 to 1."""
+    sentences = Counter(s.strip() for s in _SENTENCE.split(TAG.sub("\n", text.casefold())))
+    repeated = sum(
+        words * (times - 1)
+        for sentence, times in sentences.items()
+        if times > 1 and (words := len(_words(sentence))) >= LEAST_SENTENCE
+    )
+    total = len(_words(text))
+    return repeated / total if total else 0.0
+
+
+def _of_stage(trajectory: Trajectory, stage: Stage) -> Iterator[str]:
+    text = "\n".join(s.text for s in _by(trajectory, stage, Author.POLICY))
+    if pleading(text):
+        yield f"{stage}: it speaks to its judge, which is no part of the work"
+    if len(_words(text)) < LOOKED_AT:
+        return
+    found = "\n".join(s.text for one in Stage for s in _by(trajectory, one, Author.TOOL))
+    if (share := copied_share(text, found)) >= COPIED_SHARE:
+        yield f"{stage}: {share:.0%} of its words are copied from tool output as they stand there"
+    if (share := repeated_share(text)) >= REPEATED_SHARE:
+        yield f"{stage}: {share:.0%} of its words are in sentences that it had said before"
+
+
+def _by(trajectory: Trajectory, stage: Stage, author: Author) -> Iterator[Segment]:
+    return (s for s in stage_segments(trajectory, stage) if s.author is author)
+
+
+@lru_cache(maxsize=8)
+def _words(text: str) -> tuple[str, ...]:
+    """Kept, as the stages of a trajectory are held against the same sources in turn."""
+    folded = text.casefold()
+    return tuple(WORD.findall(TAG.sub(" ", folded) if "<" in folded else folded))
+
+
+@lru_cache(maxsize=1)
+def _landmarks(sources: str) -> frozenset[tuple[str, ...]]:
+    """Every sixth run of six words: whatever is copied in runs of twelve has one of them in it.
+
+    An honest text has none, and is spared the set of all runs.
+    """
+    half = COPIED_WORDS // 2
+    return frozenset(islice(_runs(_words(sources), half), None, None, half))
+
+
+def _runs(words: Sequence[str], length: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[i:] for i in range(length)), strict=False)
+
+
 POINTS = ("0", "1", "2")
 ITEM_TOKENS = 400
 """left free for the longest criterion and the answer"""
@@ -236,20 +308,20 @@ TASKS = {
 
 
 class ChoiceScorer:
-    """A `Scorer` over a `ChoiceReader`. `at_once`: trajectories that keep a cache of their own.
+    """A `Scorer` over a `ChoiceReader`.
 
     `graded` asks for points instead of Yes or No, and takes their expected value.
     """
 
-    def __init__(self, reader: ChoiceReader, at_once: int = 1, *, graded: bool = False) -> None:
+    def __init__(self, reader: ChoiceReader, *, graded: bool = False) -> None:
         self._reader = reader
         self.name = reader.name
         self._graded = graded
         # Items of two trajectories in turns would have each prefix read again for every item.
-        self._places = asyncio.Semaphore(at_once)
+        self._place = asyncio.Lock()
 
     async def score(self, trajectory: Trajectory, standard: Standard) -> Scored:
-        async with self._places:
+        async with self._place:
             before = await self._before(trajectory)
             usage, verdicts = NO_USAGE, {}
             for stage, criteria in standard.items():
@@ -266,15 +338,16 @@ class ChoiceScorer:
         seen = _seen(trajectory, stage, span)
         text = f"{before}\n\n{asked(stage, statement, seen, graded=self._graded)}"
         if self._graded:
-            prefix = await self._reader.render(instructed("choice_points", text))
-            points = expected(await self._reader.weigh(prefix, POINTS))
+            messages = instructed("choice_points", text)
+            chances, used = await weighed(self._reader, messages, POINTS)
+            points = expected(chances)
         else:
-            yes, prefix = await chance_of_yes(self._reader, instructed("choice", text))
+            yes, used = await chance_of_yes(self._reader, instructed("choice", text))
             points = 2 * yes
         verdict = Verdict(
             criterion=criterion, points=min(points, 2.0), justification=span, justified_by="code"
         )
-        return verdict, read_usage(prefix)
+        return verdict, used
 
     async def _before(self, trajectory: Trajectory) -> str:
         """Question and trajectory as one text that leaves `ITEM_TOKENS` of the context free.
@@ -291,11 +364,6 @@ class ChoiceScorer:
         return text(characters)
 
 
-def expected(chances: Sequence[float]) -> float:
-    """The mean of 0, 1, 2, ... under the given probabilities."""
-    return sum(value * chance for value, chance in enumerate(chances))
-
-
 def asked(stage: Stage, statement: str, seen: str, *, graded: bool = False) -> str:
     """The short question that follows the trajectory; `seen`: what code found in the stage."""
     form = (
@@ -307,6 +375,18 @@ def asked(stage: Stage, statement: str, seen: str, *, graded: bool = False) -> s
     return without_markers(
         f"Look at the {stage} stage ({TASKS[stage]}).\nStatement: {statement}\n{seen}\n{form}"
     )
+
+
+_CITE = re.compile(r"<cite\b[^<>]*\bids?\s*=\s*[\"']([^\"'<>]*)[\"']")
+
+
+def cites_of(text: str, known: Collection[str]) -> str:
+    """Which sources a text cites, in words; `known`: the ids of those that were really found."""
+    named = dict.fromkeys(name for ids in _CITE.findall(text) for name in re.split(r"[\s,;]+", ids))
+    real = [name for name in named if name in known]
+    foreign = sum(bool(name) for name in named) - len(real)
+    also = f", and {foreign} that were never found" if foreign else ""
+    return f"{', '.join(real) or 'none'}{also}"
 
 
 def _seen(trajectory: Trajectory, stage: Stage, span: str) -> str:
@@ -438,14 +518,13 @@ class LineProposer:
         ids, lines, usage = await self._model.render(messages), list[Line](), NO_USAGE
         for number, kind in enumerate(KINDS[stage]):
             ids = (*ids, *await self._model.encode(f"{kind}:"))
-            digest = hashlib.sha256(f"{seed}\0{number}".encode()).digest()
             sampling = Sampling(
                 max_tokens=LINE_TOKENS,
                 temperature=0.3,
                 min_p=0.05,
                 dry=4,
                 grammar=grammar(stage),
-                seed=int.from_bytes(digest[:4], "big"),
+                seed=seed_of(seed, number),
             )
             reply = await self._model.complete(
                 ids, sampling, lambda text: end.end() if (end := _END.search(text)) else None

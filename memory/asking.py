@@ -8,7 +8,7 @@ also where no usable reply came: the error then carries it as `usage`.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -16,8 +16,15 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from pydantic import BaseModel, ValidationError
 
 from rubricem.memory.errors import JudgeError, RubricemError
-from rubricem.memory.interfaces import ChatModel, Completion, Message, Sampling
-from rubricem.memory.schema import NO_USAGE, Usage
+from rubricem.memory.schema import (
+    NO_USAGE,
+    ChatModel,
+    ChoiceReader,
+    Completion,
+    Message,
+    Sampling,
+    Usage,
+)
 from rubricem.memory.text import cut
 
 Form = TypeVar("Form", bound=BaseModel)
@@ -46,13 +53,14 @@ async def ask_json(
     form: type[Form],
     tries: int = TRIES,
     *,
+    check: Callable[[Form], None] = lambda reply: None,
     seed: int = 0,
     temperature: float = 0.0,
     failure: type[RubricemError] = JudgeError,
 ) -> tuple[Form, Usage]:
     """The model's reply as a value of `form`, and what all calls for it cost.
 
-    `form` may check the whole reply by a validator: what that raises is told to the model.
+    `check` looks at the whole reply: the ValueError that it raises is told to the model.
     Raises `failure` after so many tries, PolicyError where the server gave no reply at all;
     both carry the usage of the calls that were paid for.
     """
@@ -64,7 +72,7 @@ async def ask_json(
     value, fault, used = await ask_until(
         model,
         messages,
-        lambda reply: parsed(reply, form),
+        lambda reply: parsed(reply, form, check),
         again,
         tries,
         Sampling(temperature=temperature, seed=seed, json_schema=written_schema(form)),
@@ -107,6 +115,25 @@ async def ask_until(
     return None, fault, used
 
 
+async def weighed(
+    reader: ChoiceReader, messages: Sequence[Message], options: Sequence[str]
+) -> tuple[tuple[float, ...], Usage]:
+    """How likely the reader goes on with each option, over the options alone; and what it cost."""
+    prefix = await reader.render(messages)
+    return await reader.weigh(prefix, options), read_usage(prefix)
+
+
+async def chance_of_yes(reader: ChoiceReader, messages: Sequence[Message]) -> tuple[float, Usage]:
+    """How likely the reader goes on with Yes rather than No, in [0, 1]; and what it cost."""
+    (upper, lower, *_), used = await weighed(reader, messages, ("Yes", "yes", "No", "no"))
+    return upper + lower, used
+
+
+def read_usage(prefix: Sequence[int]) -> Usage:
+    """What it costs to have a prefix read and nothing written."""
+    return Usage(prompt_tokens=len(prefix), cost=0.0, calls=1)
+
+
 def correction(reply: str, told: str, characters: int) -> list[Message]:
     """The bad reply and what is said of it; servers refuse a message without a text."""
     said = [Message("assistant", cut(reply, characters))] if reply.strip() else []
@@ -130,7 +157,9 @@ def spent(error: RubricemError) -> Usage:
     return error.usage or NO_USAGE
 
 
-def parsed(reply: Completion, form: type[Form]) -> Form:
+def parsed(
+    reply: Completion, form: type[Form], check: Callable[[Form], None] = lambda reply: None
+) -> Form:
     """The last JSON object in a reply that fits the form: earlier ones may be quoted by it.
 
     Raises ValueError saying the fault.
@@ -138,13 +167,23 @@ def parsed(reply: Completion, form: type[Form]) -> Form:
     fault = ""
     for value in reversed(list(json_objects(reply.text))):
         try:
-            return form.model_validate(value)
+            found = form.model_validate(value)
+            check(found)
+            return found
         except ValidationError as error:
             fault = fault or first_fault(error)
+        except ValueError as error:
+            fault = fault or f"Value error, {error}"
     if reply.stop_reason == "length":
         raise ValueError("it was cut off at the longest length allowed; write less")
     # An object inside a broken one is not what was asked for, so its own fault misleads.
     raise ValueError(broken(reply.text) or fault or "there is no JSON object in it")
+
+
+def check_numbers(numbers: Iterable[int], count: int) -> None:
+    """Raises ValueError unless there is one verdict for each number from 1 to `count`."""
+    if sorted(numbers) != list(range(1, count + 1)):
+        raise ValueError(f"it needs one verdict for each number from 1 to {count}")
 
 
 def json_objects(text: str) -> Iterator[Any]:

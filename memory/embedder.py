@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rubricem.memory.errors import WeightsError
-from rubricem.memory.interfaces import Embedder
+from rubricem.memory.schema import Embedder
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer

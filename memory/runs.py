@@ -4,8 +4,19 @@
     runs/THREAD/journal.jsonl     every finished model and tool call
     runs/THREAD/trajectory.json   the whole run, once it ended
     runs/THREAD/rating.json       what people said of it, every rating with its time
+    runs/THREAD/earlier.json      reports and passages of its conversation that it began with
+    runs/THREAD/judgement.json    what judges made of it
+    runs/THREAD/learn.json        what was learnt of it, beside its reflections.json
+    runs/THREAD/events.jsonl      what a server told of it, numbered
 
-Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used.
+Files are replaced whole or not at all. Raises StoreError for a directory that cannot be used. A
+run's journal is one fsynced JSON line per finished call. A call is finished when its reply is on
+disk there; only calls in flight at a kill can happen again. Records are found by (thread, turn,
+attempt, digest of the call), so a resumed run walks the same way and gets every finished reply
+without asking for it. Appends to one journal are committed in groups: one write and one fsync for
+all that waited; collected rollouts share one. The file is append-only and locked by its process. A
+last line cut by a crash was never acknowledged to anybody and is removed when the file is opened.
+
 The last rating counts. It is evidence for whoever judges reflections on the run, and for nobody
 else: the policy that writes them is to find out from the run itself how good it was.
 
@@ -14,6 +25,7 @@ file a reply, so that several processes can share a folder, and a file that cann
 as not there. What it holds may be deleted at any time.
 """
 
+import asyncio
 import fcntl
 import hashlib
 import json
@@ -21,18 +33,188 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field, ValidationError
 
-from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.journal import CallJournal, Journal, in_use
-from rubricem.memory.schema import Trajectory, Value, read
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.schema import Trajectory, V, Value, read
 from rubricem.memory.text import storable
+
+
+class CallKey(NamedTuple):
+    """Which call of which run; `digest` is over everything the reply depends on."""
+
+    thread: str
+    turn: int
+    attempt: int
+    digest: str
+
+
+Reply = dict[str, Any]
+
+
+def identity(model: str) -> str:
+    """What of a model's name stays when its server moves: `qwen@host:8000` -> `qwen@`.
+
+    Replies are found under it, so that they are found at another address too.
+    """
+    name, served, _ = model.rpartition("@")
+    return f"{name}{served}" or model
+
+
+class CallJournal(Protocol):
+    """Finished calls of runs: a `Journal`, or what asks for them elsewhere."""
+
+    def find(self, key: CallKey) -> Reply | None: ...
+    async def append(self, key: CallKey, reply: Reply) -> None: ...
+    def forget(self, thread: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Journal:
+    """An open journal file. Raises StoreError where it cannot be read or written."""
+
+    def __init__(
+        self,
+        path: Path,
+        hear: Callable[[Reply], None] = lambda reply: None,
+        wanted: Callable[[str], bool] = lambda thread: True,
+    ) -> None:
+        """`hear` is told every reply that is in the file now.
+
+        Only those of `wanted` threads are held, to be found again.
+        """
+        self.path = path
+        self._replies: dict[str, dict[CallKey, Reply]] = {}
+        self._pending: list[tuple[str, asyncio.Future[None]]] = []
+        self._flushing: asyncio.Task[None] | None = None
+        with writable(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self._lock()
+            self._load(hear, wanted)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    def find(self, key: CallKey) -> Reply | None:
+        """The reply of a finished call, or None if it is still to be made."""
+        return self._replies.get(key.thread, {}).get(key)
+
+    def held(self, thread: str) -> dict[CallKey, Reply]:
+        return dict(self._replies.get(thread, {}))
+
+    async def append(self, key: CallKey, reply: Reply) -> None:
+        """Return once the reply is on disk."""
+        # As ASCII, which can write anything: a line that cannot be encoded would hold up all.
+        line = json.dumps({"key": key, "reply": reply}) + "\n"
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((line, done))
+        if self._flushing is None:
+            self._flushing = asyncio.create_task(self._flush())
+        await done
+        self._replies.setdefault(key.thread, {})[key] = reply
+
+    def close(self) -> None:
+        """Release the lock, once what is being written is on disk; not to be used afterwards."""
+        if self._flushing is None:
+            os.close(self._fd)
+        else:
+            self._flushing.add_done_callback(lambda task: os.close(self._fd))
+
+    def forget(self, thread: str) -> None:
+        """Drop a finished run's replies from this process's memory; the file keeps them."""
+        self._replies.pop(thread, None)
+
+    async def _flush(self) -> None:
+        while self._pending:
+            batch, self._pending = self._pending, []
+            block = "".join(line for line, _ in batch).encode()
+            try:
+                await asyncio.to_thread(append_whole, self._fd, block)
+            except OSError as error:
+                for _, done in batch:
+                    if not done.done():
+                        done.set_exception(unusable(self.path, error))
+            else:
+                for _, done in batch:
+                    if not done.done():
+                        done.set_result(None)
+        self._flushing = None
+
+    def _lock(self) -> None:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{self.path.name} is in use by another process",
+                "Wait until that run has ended, or give this one another name: --thread or --out.",
+            ) from None
+
+    def _load(self, hear: Callable[[Reply], None], wanted: Callable[[str], bool]) -> None:
+        whole = 0
+        with self.path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if not line.endswith(b"\n"):
+                    os.ftruncate(self._fd, whole)
+                    return
+                whole += len(line)
+                key, reply = self._parsed(line, number)
+                if wanted(key.thread):
+                    self._replies.setdefault(key.thread, {})[key] = reply
+                hear(reply)
+
+    def _parsed(self, line: bytes, number: int) -> tuple[CallKey, Reply]:
+        try:
+            record = json.loads(line)
+            return CallKey(*record["key"]), record["reply"]
+        except (ValueError, KeyError, TypeError):
+            raise StoreError(
+                f"line {number} of the journal {self.path.name} is damaged",
+                "Move that run's folder away and ask again; nothing was overwritten.",
+            ) from None
+
+
+def in_use(path: Path) -> bool:
+    """Whether a process holds the journal open."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def append_whole(descriptor: int, block: bytes) -> None:
+    """Write lines at the end of a file, all or none; they are on disk on return."""
+    view, end = memoryview(block), os.fstat(descriptor).st_size
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+        os.fsync(descriptor)
+    except OSError:
+        # Half a line would join with the next one into a line that nobody can read.
+        with suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Have a file, or the names in a folder, on disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 _THREAD = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
@@ -44,15 +226,11 @@ class Runs(Protocol):
     def request(self, thread: str) -> dict[str, Any]: ...
     def journal(self, thread: str) -> CallJournal: ...
     def ended(self, thread: str) -> bool: ...
-    def running(self, thread: str) -> bool: ...
     def load(self, thread: str) -> Trajectory: ...
     def save(self, trajectory: Trajectory) -> None: ...
-    def discard(self, thread: str) -> None: ...
 
 
 class RunStore:
-    """The runs of one data directory."""
-
     def __init__(self, data_dir: Path) -> None:
         self.folder = data_dir / "runs"
 
@@ -68,7 +246,15 @@ class RunStore:
                 return
             journal = path.with_name("journal.jsonl")
             begun = self.ended(thread) or (journal.exists() and journal.stat().st_size > 0)
-            if begun and not _same(kept, request):
+            # Budgets may differ, and an older request says less. A server may have moved: what is
+            # found under its model's name is found at another address.
+            same = all(
+                request.get(part, {}).get(name) == value
+                or (name == "base_url" and value and request[part].get(name))
+                for part in ("ask", "choices")
+                for name, value in kept.get(part, {}).items()
+            )
+            if begun and not same:
                 raise SettingsError(
                     f"the thread {thread!r} holds another question, or was asked with other "
                     "settings",
@@ -79,22 +265,19 @@ class RunStore:
     def holds(self, thread: str) -> bool:
         """Whether something was asked under this name."""
         path = self._folder_of(thread) / "request.json"
-        try:
+        with writable(path):
             return path.exists()
-        except OSError as error:
-            raise unusable(path, error) from error
 
     def request(self, thread: str) -> dict[str, Any]:
         """What was asked under this name."""
-        text = self._read(thread, "request.json")
-        try:
-            request: dict[str, Any] = json.loads(text)
-        except ValueError as error:
-            raise StoreError(
-                f"the request of {thread!r} cannot be read: {error}",
-                "Ask again under another thread name; nothing was overwritten.",
-            ) from error
-        return request
+        remedy = "Ask again under another thread name; nothing was overwritten."
+        return self._read(thread, "request", dict[str, Any], remedy)
+
+    def question(self, thread: str) -> str:
+        """The question that was asked; "" where that cannot be read."""
+        with suppress(RubricemError, LookupError, TypeError):
+            return str(self.request(thread)["ask"]["question"])
+        return ""
 
     def journal(self, thread: str) -> Journal:
         return Journal(self._folder_of(thread) / "journal.jsonl")
@@ -107,16 +290,14 @@ class RunStore:
         """Whether the run of this name came to an end, well or not."""
         return (self._folder_of(thread) / "trajectory.json").exists()
 
+    def whole(self, thread: str) -> bool:
+        """Whether it came to an end after which nothing is left to go on with."""
+        return self.ended(thread) and self.load(thread).status.whole
+
     def load(self, thread: str) -> Trajectory:
         """The ended run of this name; SettingsError if there is none."""
-        text = self._read(thread, "trajectory.json")
-        try:
-            return read(text, Trajectory)
-        except ValidationError as error:
-            raise StoreError(
-                f"the trajectory of {thread!r} cannot be read: {error.errors()[0]['msg']}",
-                f"Run it again from its journal with --resume {thread}.",
-            ) from error
+        remedy = f"Run it again from its journal with --resume {thread}."
+        return self._read(thread, "trajectory", Trajectory, remedy)
 
     def discard(self, thread: str) -> None:
         """Remove the run with all that is in its folder."""
@@ -125,12 +306,10 @@ class RunStore:
             shutil.rmtree(path)
 
     def asked_at(self, thread: str) -> datetime:
-        """When the run was asked for."""
         status = (self._folder_of(thread) / "request.json").stat()
         return datetime.fromtimestamp(status.st_mtime, UTC)
 
     def running(self, thread: str) -> bool:
-        """Whether a process is working on the run now."""
         return in_use(self._folder_of(thread) / "journal.jsonl")
 
     def threads(self) -> list[str]:
@@ -149,31 +328,13 @@ class RunStore:
             )
         return self.folder / thread
 
-    def _read(self, thread: str, name: str) -> str:
-        path = self._folder_of(thread) / name
-        try:
-            return path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            known = ", ".join(self.threads()[-3:]) or "none yet"
-            what = "run that has ended" if path.stem == "trajectory" else "run"
-            raise SettingsError(
-                f"no {what} is called {thread!r}", f"The latest are: {known}."
-            ) from None
-        except OSError as error:
-            raise unusable(path, error) from error
-
-
-def _same(kept: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
-    """Whether both ask the same: budgets may differ, and an older request says less.
-
-    A server may have moved: what is found under its model's name is found at another address.
-    """
-    return all(
-        request.get(part, {}).get(name) == value
-        or (name == "base_url" and value and request[part].get(name))
-        for part in ("ask", "choices")
-        for name, value in kept.get(part, {}).items()
-    )
+    def _read(self, thread: str, name: str, kind: type[V], remedy: str) -> V:
+        path = self._folder_of(thread) / f"{name}.json"
+        if (found := value_in(path, kind, remedy, f"the {name} of {thread!r}")) is not None:
+            return found
+        known = ", ".join(self.threads()[-3:]) or "none yet"
+        what = "run that has ended" if name == "trajectory" else "run"
+        raise SettingsError(f"no {what} is called {thread!r}", f"The latest are: {known}.")
 
 
 def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
@@ -195,13 +356,38 @@ def write_atomically(path: Path, text: str | bytes | Iterable[str]) -> None:
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """Say in a sentence that a path cannot be written, whatever the reason."""
+    """Say in a sentence that a path cannot be read or written, whatever the reason."""
     try:
         yield
     except StoreError:
         raise
     except OSError as error:
         raise unusable(path, error) from error
+
+
+ALTERED = "It was altered after it was written; take it from a copy."
+
+
+def value_in(path: Path, kind: type[V], remedy: str = ALTERED, what: str = "") -> V | None:
+    """What a JSON file holds, as today's schema has it; None where there is no file.
+
+    Raises StoreError where it cannot be read or holds no such value: the remedy is for that, and
+    `what` names it where its path says too little, or too much.
+    """
+    with writable(path):
+        try:
+            text = path.read_bytes()
+        except FileNotFoundError:
+            return None
+    return value_of(text, kind, remedy, what or str(path))
+
+
+def value_of(text: str | bytes, kind: type[V], remedy: str, what: str) -> V:
+    """The same of a text that `what` names."""
+    try:
+        return read(text, kind)
+    except ValidationError as error:
+        raise StoreError(f"{what} cannot be read: {error.errors()[0]['msg']}", remedy) from error
 
 
 @contextmanager
@@ -215,6 +401,20 @@ def folder_locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def held_alone(path: Path, busy: RubricemError) -> Iterator[None]:
+    """Hold a lock's file meanwhile; raises `busy` where another process holds it."""
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise busy from None
+        yield
 
 
 def unusable(path: Path, error: OSError) -> StoreError:
@@ -240,9 +440,6 @@ class Rating(Value):
     at: datetime
 
 
-_RATINGS = TypeAdapter(tuple[Rating, ...])
-
-
 def rate(folder: Path, score: int, comment: str = "") -> Rating:
     """Add a rating to those of the run in this folder; earlier ones are kept.
 
@@ -255,24 +452,21 @@ def rate(folder: Path, score: int, comment: str = "") -> Rating:
         )
     rating = Rating(score=score, comment=storable(comment).strip(), at=datetime.now(UTC))
     ratings = (*ratings_in(folder), rating)
-    write_atomically(folder / FILE, _RATINGS.dump_json(ratings, indent=1).decode())
+    listed = [each.model_dump(mode="json") for each in ratings]
+    write_atomically(folder / FILE, json.dumps(listed, ensure_ascii=False, indent=1))
     return rating
 
 
 def ratings_in(folder: Path) -> tuple[Rating, ...]:
     """All ratings of the run in this folder, the last one, which counts, at the end."""
-    path = folder / FILE
-    try:
-        return _RATINGS.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return ()
-    except OSError as error:
-        raise unusable(path, error) from error
-    except ValidationError as error:
-        raise StoreError(
-            f"{path} holds no ratings: {error.errors()[0]['msg']}",
-            "Remove it, and rate the run again.",
-        ) from error
+    remedy = "Remove it, and rate the run again."
+    return value_in(folder / FILE, tuple[Rating, ...], remedy) or ()
+
+
+def hash_of(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 class ReplyStore:
@@ -301,7 +495,5 @@ class ReplyStore:
 
     def forget(self, asked: Any) -> None:
         path = self.path(asked)
-        try:
+        with writable(path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise unusable(path, error) from error

@@ -9,21 +9,45 @@ What is stored says its `schema_version`; what says none is of version 1. A chan
 reader or writer would misunderstand raises the version by one and adds the function that brings
 the older fields up to it; a new field with a default needs neither.
 
-A bank's item is a reflection and what became of it: for which generations it was the bank's word
-on its question, what a person decided about it, and what came of the runs that recalled it.
+A rubric buffer is a value: the judge makes a new one of it, and its caller saves that at a step's
+end. Persistent criteria came with the question, or were made from it before any run was seen, and
+are never pruned; active ones were proposed by contrasting runs (RubricEM, arXiv:2605.10899,
+appendix C).
+
+The seams stand at the end: what the rooms ask of a model, a search tool and an embedder. A model is
+asked through one of two. `TokenPolicy` continues a list of token ids and is what training needs
+(token in, token out). `ChatModel` answers messages; a chat-only server used as the policy is
+adapted, and its segments are marked `retokenised`.
+
+It is one module, since whoever speaks of a value nearly always speaks of who makes it.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Protocol,
+    TypeVar,
+    cast,
+    runtime_checkable,
+)
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from rubricem.memory.errors import RubricemError, StoreError
+from rubricem.memory.errors import StoreError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Value(BaseModel):
@@ -150,20 +174,28 @@ class _Stamp(Value):
     schema_version: int = 1
 
 
-V = TypeVar("V", bound=Value)
+V = TypeVar("V")
 
 
 def read(text: str | bytes, kind: type[V]) -> V:
-    """A stored value as today's schema has it.
+    """A stored value, or a list or mapping of them, as today's schema has it.
 
     Raises pydantic's ValidationError for what is no such value, StoreError for one of a newer
     schema than is known.
     """
-    if not issubclass(kind, Versioned) or (
-        _Stamp.model_validate_json(text).schema_version == 1 + len(kind.upgrades)
+    if (
+        isinstance(kind, type)
+        and issubclass(kind, Versioned)
+        and _Stamp.model_validate_json(text).schema_version != 1 + len(kind.upgrades)
     ):
-        return kind.model_validate_json(text)
-    return kind.model_validate_json(json.dumps(upgraded(json.loads(text), kind)))
+        text = json.dumps(upgraded(json.loads(text), kind))
+    found: V = _form(cast(Any, kind)).validate_json(text)
+    return found
+
+
+@cache
+def _form(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def upgraded(fields: Fields, kind: type[Versioned]) -> Fields:
@@ -221,6 +253,11 @@ class Status(StrEnum):
     NO_EVIDENCE = "no_evidence"
     PARTIAL = "partial"
     FAILED = "failed"
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is left to go on with."""
+        return self in (Status.FINISHED, Status.NO_EVIDENCE)
 
 
 Ending = Literal["", "tool_calls", "tokens", "seconds", "cost", "attempts", "interrupt", "failure"]
@@ -379,13 +416,11 @@ class Criterion(Value):
         text = f"{self.title}\0{self.description}\0{self.positive}"
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-
-class StageRubric(Value):
-    """The criteria of one stage for one question."""
-
-    stage: Stage
-    criteria: tuple[Criterion, ...]
-    version: str = ""
+    @property
+    def meaning(self) -> str:
+        """What it says, without case, punctuation and sign."""
+        text = f"{self.title} {self.description}".casefold()
+        return " ".join("".join(c if c.isalnum() else " " for c in text).split())
 
 
 class Verdict(Value):
@@ -398,6 +433,10 @@ class Verdict(Value):
     justification: str = ""
     justified_by: Literal["judge", "code"] = "judge"
     """`code`: a span of the trajectory that code found for it; the judge gave no words"""
+
+
+NO_CRITERIA = "no criteria"
+"""the reason of a stage that is left out of every sum it would enter, rather than unknown"""
 
 
 class StageScore(Value):
@@ -416,6 +455,11 @@ class StageScore(Value):
     """what each rubric below a composed one gave, by its dotted name; unknown ones are left out"""
 
 
+def without_criteria(score: StageScore | None) -> bool:
+    """Whether the stage has no score because its rubric says nothing: nobody failed at it."""
+    return score is not None and score.score is None and score.unscored_reason == NO_CRITERIA
+
+
 class Judgement(Value):
     """One trajectory as one judge saw it, under one version of the rubrics."""
 
@@ -426,8 +470,13 @@ class Judgement(Value):
     """one for each stage, in order"""
     usage: Usage = NO_USAGE
 
+    def at(self, stage: Stage) -> StageScore | None:
+        """What was said of a stage; None: nothing."""
+        return next((score for score in self.stages if score.stage is stage), None)
+
     def score(self, stage: Stage) -> float | None:
-        return next(s.score for s in self.stages if s.stage is stage)
+        found = self.at(stage)
+        return found.score if found else None
 
 
 class ReflectionCandidate(Value):
@@ -449,103 +498,301 @@ class ReflectionCandidate(Value):
     """the one that went into the bank"""
 
 
-NEVER = 2**31
-"""the generation in which an item that was not replaced is replaced"""
+ChangeKind = Literal["added", "returned", "retired", "pinned"]
 
 
-class BankItem(Value):
-    """One reflection of a bank and its standing now."""
+class RubricChange(Value):
+    """One line of a buffer's history."""
 
-    reflection: Reflection
-    since: int
-    """the generation that it made by being put"""
-    until: int = NEVER
-    """the generation that replaced it"""
-    pinned: bool = False
-    """a person's word: no run's reflection replaces it"""
-    disabled: bool = False
-    removed: bool = False
-    released: bool = False
-    """a person released it from quarantine"""
-    released_by: str = ""
-    """where a person did; "" where an earlier version kept no such thing"""
-    released_at: datetime | None = None
-    edited_by: str = ""
-    """where a person wrote it, at its `written_at`"""
-    recalled: int = 0
-    """how many runs were given it"""
-    mean_score: float | None = None
-    """in [0, 1], over those of these runs that were scored; None: none was"""
+    version: int
+    """of the buffer that the change led to"""
+    step: int
+    stage: Stage
+    kind: ChangeKind
+    criterion: Criterion
+    reason: str
 
-    @property
-    def quarantined(self) -> bool:
-        return bool(self.reflection.flags) and not self.released
+
+Criteria = Mapping[Stage, tuple[Criterion, ...]]
+"""by stage; a stage without any may be left out"""
+
+
+class RubricBuffer(Value):
+    """Every criterion of one question. A version counts each set of changes made at once."""
+
+    question: str
+    version: int = 0
+    persistent: Criteria = Field(default_factory=dict)
+    active: Criteria = Field(default_factory=dict)
+    retired: Criteria = Field(default_factory=dict)
+    """those that are no longer scored, the latest last"""
+    history: tuple[RubricChange, ...] = ()
 
     @property
-    def live(self) -> bool:
-        """Whether it may be recalled."""
-        barred = self.removed or self.disabled or self.quarantined
-        return self.until == NEVER and not barred
+    def id(self) -> str:
+        """Names the question: its hash."""
+        return hashlib.sha256(self.question.encode()).hexdigest()[:24]
+
+    def at(self, version: int) -> "RubricBuffer":
+        """The buffer as it was at an earlier version, replayed from its history."""
+        buffer = RubricBuffer(question=self.question)
+        for change in self.history:
+            if change.version <= version:
+                buffer = buffer._after(change)
+        return buffer
+
+    def changed(
+        self, step: int, changes: Iterable[tuple[Stage, ChangeKind, Criterion, str]]
+    ) -> "RubricBuffer":
+        """The next version: what happened to which criterion of which stage, and why.
+
+        The same buffer if nothing changed.
+        """
+        buffer = self
+        for stage, kind, criterion, reason in changes:
+            buffer = buffer._after(
+                RubricChange(
+                    version=self.version + 1,
+                    step=step,
+                    stage=stage,
+                    kind=kind,
+                    criterion=criterion,
+                    reason=reason,
+                )
+            )
+        return buffer
+
+    def _after(self, change: RubricChange) -> "RubricBuffer":
+        """With one change made, on whichever shelves the criterion stood."""
+        shelves: dict[str, dict[Stage, tuple[Criterion, ...]]] = {
+            "persistent": dict(self.persistent),
+            "active": dict(self.active),
+            "retired": dict(self.retired),
+        }
+        stage, criterion = change.stage, change.criterion
+        for shelf in shelves.values():
+            if stage in shelf:
+                shelf[stage] = tuple(c for c in shelf[stage] if c.meaning != criterion.meaning)
+        kept = "persistent" if criterion.persistent else "active"
+        place = shelves["retired" if change.kind == "retired" else kept]
+        place[stage] = (*place.get(stage, ()), criterion)
+        history = (*self.history, change)
+        return self.model_copy(update={**shelves, "version": change.version, "history": history})
+
+    def criteria(self, stage: Stage) -> tuple[Criterion, ...]:
+        """What this stage is scored on: the persistent ones, then the active ones."""
+        return self.persistent.get(stage, ()) + self.active.get(stage, ())
+
+    @property
+    def label(self) -> str:
+        """Names what is scored now: the version, and a hash of the criteria in force."""
+        keys = [f"{stage}:{c.key}:{c.weight}" for stage in Stage for c in self.criteria(stage)]
+        return f"{self.version}-{hashlib.sha256(' '.join(keys).encode()).hexdigest()[:8]}"
+
+
+class GroupJudgement(Value):
+    """A group as the judge saw it, and the rubrics as they are afterwards."""
+
+    judgements: tuple[Judgement, ...]
+    """one for each trajectory, in their order"""
+    buffer: RubricBuffer
+    notes: tuple[str, ...] = ()
+    """what did not work, in sentences"""
+    usage: Usage = NO_USAGE
+    """of proposing alone; that of scoring stands in each judgement"""
+    version_before: int | None = None
+    """of the rubrics that the judge was handed, where whoever keeps this has noted it"""
+    seconds: float | None = None
+    """that judging took, where whoever keeps this has noted it"""
+
+
+StopPredicate = Callable[[str], int | None]
+"""Text so far -> the offset at which it ends, or None to go on. Called as text arrives."""
+
+OnText = Callable[[str], None]
+"""Called with each new piece of text, for showing it live."""
+
+StopReason = Literal["stop", "eos", "length", "repetition"]
+"""`stop`: the predicate; `eos`: the model ended; `length`: max_tokens; `repetition`: it looped."""
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
-    """A reflection found by meaning; similarity is a cosine in [-1, 1]."""
+class Message:
+    """One chat message; `role` is system, user or assistant."""
 
-    reflection: Reflection
-    similarity: float
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """What is worth knowing before a question."""
-
-    own: Reflection | None = None
-    """of this very question"""
-    similar: tuple[Match, ...] = ()
-    """of others: first the nearest, then what is near and adds to what is chosen"""
-    fault: RubricemError | None = None
-    """why nothing similar could be looked for; what is here is good all the same"""
+    role: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
-    """What became of an item that was let out of quarantine."""
+class Sampling:
+    """How to sample. `dry` and `grammar` (GBNF) are honoured by llama.cpp alone.
 
-    item: BankItem
-    instead: BankItem | None = None
-    """what stands on its question in its place; None: the item itself, or nothing"""
+    `dry`: tokens that may be repeated from anywhere before the repetition is made unlikely
+    (DRY sampling); None: no such rule. `json_schema` (as JSON) is honoured by some servers.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Imported:
-    """What became of reflections that were brought in, each counted once."""
-
-    added: int = 0
-    """on questions that the bank knew nothing of"""
-    replaced: int = 0
-    """in the place of the bank's own, which went to the history"""
-    kept: int = 0
-    """the bank's own stayed: the newcomer went to the history, or was there already"""
-    quarantined: int = 0
-    removed: int = 0
-    """passed over, as a person had removed them from the bank"""
+    max_tokens: int = 2048
+    temperature: float = 1.0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    dry: int | None = None
+    grammar: str | None = None
+    seed: int | None = None
+    json_schema: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class BankStats:
-    """A bank in numbers."""
+class Completion:
+    """What a model wrote.
 
-    generation: int
-    live: int
-    disabled: int
-    quarantined: int
-    replaced: int
-    removed: int
-    uses: int
-    """runs that were given something"""
-    embedder: str
-    """whose vectors the index holds; "": there is none yet"""
-    journal_bytes: int
-    index_bytes: int
-    """of the index on this machine; 0 where a server holds it"""
+    `token_ids`, `logprobs` and `token_ends` have one entry per token, or are all None where
+    the server does not return them. `token_ends[i]` is the offset in `text` after token i.
+    `reasoning` is thinking that the server kept apart from the text (or `<think>` was split
+    off by the client); it is never part of `text`.
+    """
+
+    text: str
+    stop_reason: StopReason
+    token_ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
+    token_ends: tuple[int, ...] | None = None
+    retokenised: bool = False
+    """the ids are a tokeniser's own: those that came with the text do not decode to it"""
+    reasoning: str = ""
+    usage: Usage = NO_USAGE
+
+    def tokens_between(
+        self, start: int, end: int
+    ) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
+        """Ids and log-probabilities of a part of the text; a token belongs where it begins."""
+        if self.token_ids is None or self.token_ends is None:
+            return None, None
+        starts = (0, *self.token_ends[:-1])
+        chosen = [i for i, at in enumerate(starts) if start <= at < end]
+        ids = tuple(self.token_ids[i] for i in chosen)
+        if self.logprobs is None:
+            return ids, None
+        return ids, tuple(self.logprobs[i] for i in chosen)
+
+
+class TokenReader(Protocol):
+    """A model that reads token ids."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def context_tokens(self) -> int: ...
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        """Ids of the messages in the model's chat template, open for the assistant's text."""
+        ...
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        """Ids of plain text; special tokens written in it stay text."""
+        ...
+
+
+class TokenPolicy(TokenReader, Protocol):
+    """A model that continues token ids."""
+
+    async def complete(
+        self,
+        prefix: Sequence[int],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion: ...
+
+
+class ChoiceReader(TokenReader, Protocol):
+    """A model whose opinion is read from its probabilities, not from what it writes."""
+
+    async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
+        """Probability of each option as the next token, over the options alone: sums to 1.
+
+        Options differ in their first token. Raises PolicyError when they have no probability.
+        """
+        ...
+
+
+@runtime_checkable
+class LocalModel(ChoiceReader, TokenPolicy, Protocol):
+    """A model in this process: it weighs options, and it continues tokens."""
+
+
+class ChatModel(Protocol):
+    """A model that answers messages. Raises PolicyError when no reply could be had."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion: ...
+
+
+class GroupJudge(Protocol):
+    """A judge of groups. What it fails on is unscored with the reason; it raises nothing."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def judge(
+        self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
+    ) -> GroupJudgement: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of a document: enough to quote it and to find it again."""
+
+    title: str
+    location: str
+    """url or path"""
+    place: str
+    """symbol, heading, page or lines inside it"""
+    text: str
+
+
+class SearchTool(Protocol):
+    """Finds passages. An empty list means that nothing matched; failure raises SourceError."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def prepare(self) -> tuple[str, ...]:
+        """Do now what the first search would have to wait for, such as reading documents.
+
+        Returns a sentence for each thing that could not be read; the rest is searched.
+        """
+        ...
+
+    async def search(self, query: str, limit: int) -> list[Passage]: ...
+
+
+class PageReader(Protocol):
+    """Reads whole pages of the web. Raises SourceError, in one sentence, where one cannot be."""
+
+    async def read(self, address: str) -> list[Passage]: ...
+
+
+class Embedder(Protocol):
+    """Turns texts into unit vectors."""
+
+    @property
+    def name(self) -> str: ...
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> "NDArray[np.float32]":
+        """(n, d) float32, each row of length 1.
+
+        `query`: the texts are what is looked for, which some models read under an instruction
+        of their own; else they are what is kept and found.
+        """
+        ...

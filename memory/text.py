@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from rubricem.memory.errors import RubricemError
 
@@ -99,7 +99,6 @@ _FIELD = re.compile(r"\{\{(\w+)\}\}")
 
 @cache
 def prompt(room: str, name: str) -> str:
-    """The text of `ROOM/prompts/NAME.md`."""
     file = files(f"rubricem.{room}") / "prompts" / f"{name}.md"
     return file.read_text(encoding="utf-8").strip()
 
@@ -125,6 +124,12 @@ def _mark(text: str) -> str:
     return next((mark for mark in marks if mark not in text), f"text {digest}")
 
 
+def seed_of(*named: object) -> int:
+    """A seed of 32 bits that follows from what is named, in its order."""
+    text = "\0".join(map(str, named))
+    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+
+
 _ESCAPE_SEQUENCE = re.compile(
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*+[ -/]*+[@-~]?"
@@ -147,6 +152,15 @@ def printable(text: str) -> str:
 def printable_json(json_text: str) -> str:
     """JSON that says the same, with an escape for whatever a terminal would act on or not show."""
     return "".join(c if c.isprintable() or c in "\n " else _escaped(c) for c in json_text)
+
+
+def with_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """A value of JSON with each text, number, truth and null in it as `change` gives it."""
+    if isinstance(value, dict):
+        return {name: with_leaves(held, change) for name, held in value.items()}
+    if isinstance(value, list | tuple):
+        return [with_leaves(held, change) for held in value]
+    return change(value)
 
 
 def _escaped(character: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER, known
-from rubricem.agent.weights.resolve import resolve_model, weights_dir
+from rubricem.agent.weights.store import WeightsStore, weights_dir
 
 ROOT = Path(__file__).parent.parent
 WEIGHTS_DIR = weights_dir()
@@ -122,7 +122,7 @@ def fetched(name: str) -> Path:
         # Another process fetches, since this one may not leave the machine.
         fetch = (*COMMAND, "models", "fetch", weights.name)
         subprocess.run(fetch, cwd=ROOT, env=ENVIRONMENT, check=True)
-    return asyncio.run(resolve_model(name, directory=WEIGHTS_DIR))
+    return asyncio.run(WeightsStore(WEIGHTS_DIR).model(name))
 
 
 @pytest.fixture

@@ -26,9 +26,9 @@ from statistics import fmean, pstdev
 import numpy as np
 
 from rubricem.judge.base import answer_text
-from rubricem.memory.interfaces import Embedder
-from rubricem.memory.schema import Trajectory
+from rubricem.memory.schema import Embedder, Stage, Trajectory
 from rubricem.training.extras import needed
+from rubricem.training.rows.row import TrainRow
 
 Numbers = dict[str, float]
 
@@ -52,6 +52,37 @@ def share_interval(name: str, flags: Iterable[bool]) -> Numbers:
     """How many of them hold, in [0, 1]; {} of none."""
     counted = list(flags)
     return {name: sum(counted) / len(counted)} if counted else {}
+
+
+def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
+    """Rows and groups, lengths in tokens, advantages by stage."""
+    lengths = [float(len(row.ids)) for row in rows]
+    return {
+        "rows": float(len(rows)),
+        "groups": float(len({row.group for row in rows})),
+        **spread("row_tokens", lengths, ("mean", "max")),
+        **spread("prompt_tokens", [float(row.prompt_tokens) for row in rows], ("mean",)),
+        **advantage_numbers(rows),
+    }
+
+
+def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
+    """Of each trained stage of each row, in the units of the rule; what is imitated has none."""
+    stages: dict[Stage, list[float]] = {stage: [] for stage in Stage}
+    for row in (row for row in rows if row.objective != "sft"):
+        trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
+        of_stage = {stage: advantage for stage, advantage, on in trained if on}
+        for number, stage in enumerate(Stage):
+            if number in of_stage:
+                stages[stage].append(of_stage[number])
+    numbers: Numbers = {}
+    for stage, values in stages.items():
+        numbers |= spread(f"advantage/{stage}", values, ("mean", "std"))
+        numbers |= spread(f"advantage/{stage}/size", list(map(abs, values)), ("max",))
+        numbers |= share_interval(
+            f"advantage/{stage}/positive_share", (value > 0 for value in values)
+        )
+    return numbers
 
 
 _TAG = re.compile(r"<[^<>]*>")
@@ -88,18 +119,15 @@ def meaning_apart(answers: Sequence[str], embedder: Embedder) -> float | None:
 
 def best_of(scores: Sequence[float]) -> list[float]:
     """The expected best score of 1, 2, ... N of N answers, in the scores' units; [] of none."""
-    descending = sorted(scores, reverse=True)
-    return [_best(descending, n) for n in range(1, len(scores) + 1)]
-
-
-def _best(descending: Sequence[float], n: int) -> float:
-    """Of n; from place to place the share falls by a factor, since the binomials are huge."""
-    total, share = 0.0, n / len(descending)
-    for place, score in enumerate(descending):
-        k = len(descending) - place
-        total += share * score
-        share *= max(k - n, 0) / max(k - 1, 1)
-    return total
+    descending, best = sorted(scores, reverse=True), []
+    for n in range(1, len(scores) + 1):
+        total, share = 0.0, n / len(scores)
+        # From place to place the share falls by a factor, since the binomials are huge.
+        for k, score in zip(range(len(scores), 0, -1), descending, strict=True):
+            total += share * score
+            share *= max(k - n, 0) / max(k - 1, 1)
+        best.append(total)
+    return best
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +146,30 @@ def mean_best_of(groups: Sequence[Sequence[float]]) -> MeanBestOf:
     curves = [best_of(scores) for scores in groups if size and len(scores) == size]
     points = zip(*curves, strict=True)
     return MeanBestOf(tuple(fmean(point) for point in points), len(curves))
+
+
+@dataclass(frozen=True, slots=True)
+class ScaffoldPlace:
+    """A place in the groups of a run under a scaffold; the first is shown the most."""
+
+    place: int
+    shown: float
+    """criteria, on average"""
+    reward: float | None
+    """mean score of the answer; None: none has one"""
+
+
+def by_place(members: Sequence[tuple[int, int, float | None]]) -> list[ScaffoldPlace]:
+    """Of members' places, criteria shown and answer scores; [] where nothing was shown to any."""
+    if not any(shown for _, shown, _ in members):
+        return []
+    found = []
+    for place in sorted({place for place, _, _ in members}):
+        own = [(shown, score) for at, shown, score in members if at == place]
+        scores = [score for _, score in own if score is not None]
+        shown = fmean(shown for shown, _ in own)
+        found.append(ScaffoldPlace(place, shown, fmean(scores) if scores else None))
+    return found
 
 
 DRAWS = 4000

@@ -12,16 +12,15 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, Talk, ask, open_thread
-from rubricem.agent.chat.session import Conversing, Terminal
+from rubricem.agent.chat.commands import COMMANDS, FAILED, Command, ask, open_thread
+from rubricem.agent.chat.session import Talk, Terminal
 from rubricem.agent.cli.ask import LATEST
 from rubricem.agent.cli.options import counted
-from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE, Interrupts
+from rubricem.agent.cli.terminal import INTERRUPTED, NOBODY_HERE
 from rubricem.agent.learning.lessons import queued
-from rubricem.agent.research.question import Budgets
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import budgets_of, setup_of, with_default_source
+from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore, writable
 from rubricem.memory.text import one_line
@@ -40,9 +39,9 @@ def open_line(talk: Talk) -> "PromptSession[str]":
     from prompt_toolkit.application import get_app
     from prompt_toolkit.history import FileHistory
 
-    path = history_file(talk.conversing.settings.data_dir)
+    path = history_file(talk.settings.data_dir)
     return PromptSession(
-        message=lambda: [("bold", f"{len(talk.conversing.runs) + 1}> ")],
+        message=lambda: [("bold", f"{len(talk.runs) + 1}> ")],
         multiline=True,
         prompt_continuation=lambda width, line, wrapped: " " * (width - 2) + "\u2026 ",
         history=FileHistory(str(path)),
@@ -50,7 +49,7 @@ def open_line(talk: Talk) -> "PromptSession[str]":
         complete_while_typing=True,
         key_bindings=_keys(),
         bottom_toolbar=lambda: [
-            ("", one_line(toolbar(talk.conversing), get_app().output.get_size().columns - 1))
+            ("", one_line(toolbar(talk), get_app().output.get_size().columns - 1))
         ],
         enable_open_in_editor=True,
     )
@@ -81,31 +80,25 @@ def completions(talk: Talk, before: str) -> Iterable[tuple[str, int, str]]:
                 yield word, -len(argument), about
 
 
-def toolbar(conversing: Conversing) -> str:
+def toolbar(talk: Talk) -> str:
     """Model, source, thread, and what was spent of what may be."""
-    choices, spent = conversing.researcher.choices, conversing.spent
-    tokens = spent.prompt_tokens + spent.completion_tokens
-    thread = conversing.title(conversing.thread) if conversing.thread else "new thread"
-    parts = [
-        one_line(conversing.researcher.policy.name, 40),
-        ", ".join(one_line(Path(name).name, 30) for name in choices.get("source", ())),
-        one_line(thread, 30),
-        f"{tokens:,} tokens",
-        f"${spent.cost:.4f}" if spent.cost is not None else "",
-        _limits(budgets_of(conversing.settings)),
-    ]
-    plan = "plans are shown" if conversing.settings.approve_plan else ""
-    return " \u00b7 ".join(filter(None, [*parts, plan]))
-
-
-def _limits(budgets: Budgets) -> str:
+    choices, spent, budgets = talk.researcher.choices, talk.spent, talk.setup.budgets
     limits = [
         f"{budgets.tokens:,} tokens" if budgets.tokens is not None else "",
         f"{budgets.seconds:,g} s" if budgets.seconds is not None else "",
         f"${budgets.cost:,g}" if budgets.cost is not None else "",
     ]
     shown = ", ".join(filter(None, limits))
-    return f"each at most {shown}" if shown else "no budget"
+    parts = [
+        one_line(talk.researcher.policy.name, 40),
+        ", ".join(one_line(Path(name).name, 30) for name in choices.get("source", ())),
+        one_line(talk.title(), 30),
+        f"{spent.prompt_tokens + spent.completion_tokens:,} tokens",
+        f"${spent.cost:.4f}" if spent.cost is not None else "",
+        f"each at most {shown}" if shown else "no budget",
+        "plans are shown" if talk.settings.approve_plan else "",
+    ]
+    return " \u00b7 ".join(filter(None, parts))
 
 
 def _completer(talk: Talk):  # type: ignore[no-untyped-def]
@@ -148,7 +141,8 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
 
     `thread`: the one to begin in, `LATEST`, or "" for a new one; `after`: a run to go on after.
     """
-    from rubricem.agent.research.setup import open_researcher, open_saver
+    from rubricem.agent.research.researcher import open_saver
+    from rubricem.agent.research.setup import open_researcher
 
     # What the event loop puts in its place would only end the chat at the second ^C.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -167,21 +161,15 @@ async def talk_with(flags: dict[str, Any], thread: str, after: str, *, quiet: bo
             if settings.checkpoints:
                 saver = open_saver(settings.checkpoints.get_secret_value())
                 researcher.saver = await stack.enter_async_context(saver)
-        talk = Talk(Conversing(researcher, settings, dict(flags), conversations), terminal)
+        talk = Talk(researcher, settings, dict(flags), conversations, terminal)
         if begin_in:
             await open_thread(talk, begin_in)
         await _talk(talk)
-        _tell_left(talk)
+        if terminal.attended and talk.thread:
+            terminal.tell(f"Go on with this thread: rubricem chat --resume {talk.thread.id}")
+        if talk.settings.memory == "on" and (waiting := len(queued(talk.store))):
+            terminal.tell(f"{counted(waiting, 'run')} can be learnt from: rubricem learn")
         return 0 if terminal.attended else talk.worst
-
-
-def _tell_left(talk: Talk) -> None:
-    """How the thread is gone on with, and what of it can be learnt from."""
-    thread, settings = talk.conversing.thread, talk.conversing.settings
-    if talk.terminal.attended and thread:
-        talk.terminal.tell(f"Go on with this thread: rubricem chat --resume {thread.id}")
-    if settings.memory == "on" and (waiting := len(queued(RunStore(settings.data_dir)))):
-        talk.terminal.tell(f"{counted(waiting, 'run')} can be learnt from: rubricem learn")
 
 
 def _begun(conversations: ConversationStore, thread: str) -> str:
@@ -198,7 +186,7 @@ def _begun(conversations: ConversationStore, thread: str) -> str:
 
 
 async def _talk(talk: Talk) -> None:
-    attended, settings = talk.terminal.attended, talk.conversing.settings
+    attended, settings = talk.terminal.attended, talk.settings
     if attended:
         talk.terminal.say("Ask a question; /help lists the commands, ^D leaves.", style="dim")
     elif settings.approve_plan or settings.clarify:
@@ -216,13 +204,12 @@ async def _talk(talk: Talk) -> None:
 async def _worked(talk: Talk, line: str) -> bool:
     """Whether what was entered was worked on to its end; what is wrong with it is told."""
 
-    async def work(interrupts: Interrupts) -> bool:
+    async def work() -> None:
         if line.lstrip().startswith("/"):
             name, argument = split(line)
-            await one_of(name).act(talk, argument, interrupts)
+            await one_of(name).act(talk, argument)
         else:
-            await ask(talk, line, interrupts)
-        return True
+            await ask(talk, line)
 
     try:
         done = await talk.terminal.interruptible(work)
@@ -232,7 +219,7 @@ async def _worked(talk: Talk, line: str) -> bool:
         return True
     if not done:
         talk.terminal.tell("Stopped. /resume goes on with the question.")
-    return bool(done)
+    return done
 
 
 def split(line: str) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """A person's place in a thread of questions, and the terminal that they sit at.
 
-`Conversing` knows nothing of a terminal. A run is written down and put into its thread before any
+A run is written down and put into its thread before any
 work is done for it, so that whatever ends the process, the question is there when the thread is
 opened again.
 
@@ -12,28 +12,30 @@ in either case.
 import asyncio
 import copy
 import sys
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.text import Text
 
-from rubricem.agent.cli.terminal import Interrupts, person_here
+from rubricem.agent.cli.runs import UNFINISHED, listed
+from rubricem.agent.cli.terminal import Interrupts, person_here, shown_doing
+from rubricem.agent.reports.cited import CitedAnswer
 from rubricem.agent.reports.display import live_view
-from rubricem.agent.research.events import Event, Listener, PersonAsked, SourceProgress, ignore
-from rubricem.agent.research.question import Ask, Person
-from rubricem.agent.research.researcher import Researcher, ask_of, new_thread, request_of
+from rubricem.agent.research.researcher import Researcher, ask_of, new_thread
+from rubricem.agent.research.setup import Setup, reserve
 from rubricem.agent.research.threads import Conversation, ConversationStore
 from rubricem.agent.settings import Settings, load_settings
-from rubricem.agent.settings.door import budgets_of, setup_of
+from rubricem.agent.settings.door import setup_of
+from rubricem.agent.transcript.events import Event, Listener, PersonAsked, Tell, hush, tell_to
+from rubricem.agent.transcript.question import Ask, Person
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
-from rubricem.memory.text import one_line, printable
-
-_OVER = (Status.FINISHED, Status.NO_EVIDENCE)
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
+from rubricem.memory.text import printable
 
 
 @dataclass
@@ -45,39 +47,159 @@ class ChatWatch:
     person: Person
 
 
+class Terminal:
+    """Standard output for what was asked for, standard error for how it comes about."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        """`attended`: a person types here, and not a program."""
+        self.quiet = quiet
+        self.console = Console(highlight=False)
+        self.attended = sys.stdin.isatty() and sys.stdout.isatty()
+        self._told: Tell = hush
+        self._interrupts = Interrupts(self.tell)
+
+    def say(self, text: str | Text = "", style: str = "") -> None:
+        """Print text of whatever origin as text."""
+        shown = text if isinstance(text, Text) else Text(printable(text), style=style)
+        self.console.print(shown, soft_wrap=not self.console.is_terminal)
+
+    def tell(self, line: str) -> None:
+        """A line beside the answers."""
+        click.echo(printable(line), err=True)
+
+    def hear(self, line: str) -> None:
+        """What the researcher's parts tell: it goes to whoever shows something now."""
+        self._told(line)
+
+    @contextmanager
+    def waiting(self, doing: str) -> Iterator[None]:
+        """Show how something that takes long comes along."""
+        with shown_doing(doing, quiet=self.quiet) as tell, self._heard_by(tell):
+            yield
+
+    @contextmanager
+    def watching(self, question: str) -> Iterator[ChatWatch]:
+        """Show a run while it is worked on; the person here is asked where it asks."""
+        person, _ = person_here(self._interrupts)
+
+        def listen(event: Event) -> None:
+            if isinstance(event, PersonAsked):
+                # They see what they type while they are asked.
+                seen(event.waiting)
+            view(event)
+
+        with (
+            _typing_unseen() as seen,
+            live_view(question, quiet=self.quiet) as view,
+            self._heard_by(tell_to(listen)),
+            self._interrupts.running() as stop,
+        ):
+            yield ChatWatch(listen, stop, person)
+
+    async def interruptible(self, work: Callable[[], Awaitable[None]]) -> bool:
+        """Whether the work came to its end; False where ^C ended it."""
+        interrupts = self._interrupts = Interrupts(self.tell)
+
+        async def done() -> None:
+            with interrupts.caught():
+                await work()
+
+        task = asyncio.create_task(done())
+        try:
+            await asyncio.wait({task})
+        finally:
+            task.cancel()
+            interrupts.survived()
+        if task.cancelled():
+            return False
+        task.result()
+        return True
+
+    @contextmanager
+    def _heard_by(self, tell: Tell) -> Iterator[None]:
+        before, self._told = self._told, tell
+        try:
+            yield
+        finally:
+            self._told = before
+
+
+@contextmanager
+def _typing_unseen() -> Iterator[Callable[[bool], None]]:
+    """Keys pressed while the view is drawn do not write into it; they wait for the prompt."""
+    if not sys.stdin.isatty():
+        yield lambda seen: None
+        return
+    import termios
+
+    before = termios.tcgetattr(sys.stdin)
+    without = copy.deepcopy(before)
+    without[3] &= ~termios.ECHO
+
+    def echo(seen: bool) -> None:
+        termios.tcsetattr(sys.stdin, termios.TCSANOW, before if seen else without)
+
+    echo(False)
+    try:
+        yield echo
+    finally:
+        echo(True)
+
+
 @dataclass
-class Conversing:
-    """One thread being talked in; None: the next question begins one."""
+class Talk:
+    """One thread being talked in, and the terminal; None: the next question begins one."""
 
     researcher: Researcher
     settings: Settings
     flags: dict[str, Any]
     """what the settings were loaded with, so that one of them can be changed"""
     conversations: ConversationStore
+    terminal: Terminal
     thread: Conversation | None = None
     last: Trajectory | None = None
     """the answer that is talked of: of the latest run here that ended"""
     spent: Usage = NO_USAGE
     """by the thread's runs"""
+    over: bool = False
+    """the person has left"""
+    worst: int = 0
+    """exit status of the worst that happened"""
     _usages: dict[str, Usage] = field(default_factory=dict)
+
+    @property
+    def setup(self) -> Setup:
+        """As the settings are now, over the sources that were settled at first."""
+        return replace(setup_of(self.settings), choices=self.researcher.choices)
+
+    @property
+    def store(self) -> RunStore:
+        return RunStore(self.settings.data_dir)
 
     @property
     def runs(self) -> tuple[str, ...]:
         """Those of the thread, the latest last."""
         return self.thread.runs if self.thread else ()
 
+    def answer(self) -> tuple[Trajectory, CitedAnswer]:
+        """The latest answer of the thread; raises SettingsError where there is none yet."""
+        from rubricem.agent.reports.cited import cited_answer
+
+        if self.last is None:
+            raise SettingsError("There is no answer in this thread yet.", "Ask a question first.")
+        return self.last, cited_answer(self.last)
+
     async def ask(self, question: str, watch: ChatWatch) -> Trajectory:
         """Ask the next question of the thread."""
-        setup = setup_of(self.settings)
-        run = new_thread()
-        ask = replace(setup.template, question=question, budgets=setup.budgets, earlier=self.runs)
-        await asyncio.to_thread(self._write_down, run, request_of(ask, self.researcher.choices))
+        run, here = new_thread(), self.thread.id if self.thread else None
+        ask = await asyncio.to_thread(reserve, self.setup, run, question, self.runs)
+        self.thread = await asyncio.to_thread(self.conversations.take_in, here, run, self.store)
         return await self._run(run, ask, watch)
 
     async def go_on(self, run: str, watch: ChatWatch) -> Trajectory:
         """Go on with a run that ended early or was broken off, under the budgets in force."""
-        request = await asyncio.to_thread(self.researcher.store.request, run)
-        ask = replace(ask_of(request), budgets=budgets_of(self.settings))
+        request = await asyncio.to_thread(self.store.request, run)
+        ask = replace(ask_of(request), budgets=self.setup.budgets)
         return await self._run(run, ask, watch)
 
     async def open(self, identifier: str) -> tuple[str, ...]:
@@ -108,10 +230,9 @@ class Conversing:
 
     def unfinished(self) -> str | None:
         """The latest run of the thread that has not come to its end."""
-        store = self.researcher.store
         for run in reversed(self.runs):
             try:
-                if not store.ended(run) or store.load(run).status not in _OVER:
+                if not self.store.whole(run):
                     return run
             except RubricemError:
                 return run
@@ -130,8 +251,11 @@ class Conversing:
         """Each question of the thread, and how its run ended."""
         return [self._told(run) for run in self.runs]
 
-    def title(self, thread: Conversation) -> str:
-        """What a thread is about: its title, or its first question."""
+    def title(self, thread: Conversation | None = None) -> str:
+        """What a thread, or this one, is about: its title, or its first question."""
+        thread = thread or self.thread
+        if thread is None:
+            return "new thread"
         if thread.title or not thread.runs:
             return thread.title or "(no question yet)"
         return self._told(thread.runs[0])[0]
@@ -142,23 +266,13 @@ class Conversing:
         self.last = ended
         return ended
 
-    def _write_down(self, run: str, request: Mapping[str, Any]) -> None:
-        self.researcher.store.create(run, request)
-        try:
-            thread = self.thread or self.conversations.create()
-            self.thread = self.conversations.add_run(thread.id, run)
-        except RubricemError:
-            # Its thread was deleted elsewhere: the question would wait and never begin.
-            self.researcher.store.discard(run)
-            raise
-
     def _read(self) -> tuple[str, ...]:
         """Take up the thread's ended runs."""
         problems = []
         for run in self.runs:
             try:
-                if self.researcher.store.ended(run):
-                    self.last = self.researcher.store.load(run)
+                if self.store.ended(run):
+                    self.last = self.store.load(run)
                     self._count(self.last)
             except RubricemError as error:
                 problems.append(error.told())
@@ -170,123 +284,5 @@ class Conversing:
         self.spent = sum(self._usages.values(), NO_USAGE)
 
     def _told(self, run: str) -> tuple[str, str]:
-        store = self.researcher.store
-        try:
-            question = str(store.request(run)["ask"]["question"])
-            if store.running(run):
-                return question, "running"
-            return question, store.load(run).status.value if store.ended(run) else "interrupted"
-        except (RubricemError, KeyError, TypeError):
-            return run, "unreadable"
-
-
-T = TypeVar("T")
-
-
-class Terminal:
-    """Standard output for what was asked for, standard error for how it comes about."""
-
-    def __init__(self, *, quiet: bool = False) -> None:
-        """`attended`: a person types here, and not a program."""
-        self.quiet = quiet
-        self.console = Console(highlight=False)
-        self.attended = sys.stdin.isatty() and sys.stdout.isatty()
-        self._listener: Listener = ignore
-
-    def say(self, text: str | Text = "", style: str = "") -> None:
-        """Print text of whatever origin as text."""
-        shown = text if isinstance(text, Text) else Text(printable(text), style=style)
-        self.console.print(shown, soft_wrap=not self.console.is_terminal)
-
-    def tell(self, line: str) -> None:
-        """A line beside the answers."""
-        click.echo(printable(line), err=True)
-
-    def hear(self, event: Event) -> None:
-        """What the researcher's parts tell: it goes to whoever shows something now."""
-        self._listener(event)
-
-    @contextmanager
-    def waiting(self, doing: str) -> Iterator[None]:
-        """Show how something that takes long comes along."""
-        console = Console(stderr=True, highlight=False)
-        if self.quiet or not console.is_terminal:
-            yield
-            return
-        with console.status(doing) as status, self._heard_by(_into(status.update, doing)):
-            yield
-
-    @contextmanager
-    def watching(self, question: str, interrupts: Interrupts) -> Iterator[ChatWatch]:
-        """Show a run while it is worked on; the person here is asked where it asks."""
-        person, _ = person_here(interrupts)
-
-        def listen(event: Event) -> None:
-            if isinstance(event, PersonAsked):
-                # They see what they type while they are asked.
-                seen(event.waiting)
-            view(event)
-
-        with (
-            _typing_unseen() as seen,
-            live_view(question, quiet=self.quiet) as view,
-            self._heard_by(listen),
-            interrupts.running() as stop,
-        ):
-            yield ChatWatch(listen, stop, person)
-
-    async def interruptible(self, work: Callable[[Interrupts], Awaitable[T]]) -> T | None:
-        """What the work comes to; None where ^C ended it."""
-        interrupts = Interrupts(self.tell)
-
-        async def done() -> T:
-            with interrupts.caught():
-                return await work(interrupts)
-
-        task = asyncio.create_task(done())
-        try:
-            await asyncio.wait({task})
-        finally:
-            task.cancel()
-            interrupts.survived()
-        return None if task.cancelled() else task.result()
-
-    @contextmanager
-    def _heard_by(self, listener: Listener) -> Iterator[Listener]:
-        before, self._listener = self._listener, listener
-        try:
-            yield listener
-        finally:
-            self._listener = before
-
-
-def _into(show: Callable[[str], None], doing: str) -> Listener:
-    from rich.markup import escape
-
-    def listen(event: Event) -> None:
-        if isinstance(event, SourceProgress):
-            show(escape(f"{doing}: {one_line(event.message)}"))
-
-    return listen
-
-
-@contextmanager
-def _typing_unseen() -> Iterator[Callable[[bool], None]]:
-    """Keys pressed while the view is drawn do not write into it; they wait for the prompt."""
-    if not sys.stdin.isatty():
-        yield lambda seen: None
-        return
-    import termios
-
-    before = termios.tcgetattr(sys.stdin)
-    without = copy.deepcopy(before)
-    without[3] &= ~termios.ECHO
-
-    def echo(seen: bool) -> None:
-        termios.tcsetattr(sys.stdin, termios.TCSANOW, before if seen else without)
-
-    echo(False)
-    try:
-        yield echo
-    finally:
-        echo(True)
+        found = listed(self.store, run)
+        return found.question or run, "interrupted" if found.status == UNFINISHED else found.status

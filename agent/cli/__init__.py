@@ -145,17 +145,16 @@ def _known_error(error: BaseException) -> RubricemError | None:
     return None
 
 
-def _remember_debug(ctx: click.Context, param: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.meta[DEBUG_VARIABLE] = True
-
-
 def _debug_option() -> click.Option:
+    def remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.meta[DEBUG_VARIABLE] = True
+
     return click.Option(
         ["--debug"],
         is_flag=True,
         expose_value=False,
-        callback=_remember_debug,
+        callback=remember,
         help="Show the traceback of an error.",
     )
 

@@ -12,21 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import (
-    ALLOW_HOST,
-    BASE_URL,
-    DECODING,
-    MEMORY,
-    MODEL,
-    ONLY_JSON,
-    RETRIEVAL,
-    SOURCE,
-    VERIFY,
-    budgets,
-)
+from rubricem.agent.cli.options import BUDGET_FLAGS, ONLY_JSON, QUIET, setting_flags
 from rubricem.agent.cli.terminal import Interrupts, person_here
-from rubricem.agent.research.question import checked
-from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.settings import BUDGETS, LIMITS, Settings, limits_of, load_settings
+from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Status, Trajectory
@@ -66,11 +55,6 @@ async def _answer(
 
 LATEST = "-"
 """in the place of a thread: the latest run that has not come to its end"""
-LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed", "approve_plan", "clarify")
-"""the settings that are part of what was asked"""
-BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
-"""budget -> its setting"""
-_OVER = (Status.FINISHED, Status.NO_EVIDENCE)
 
 
 def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Settings, str]:
@@ -100,7 +84,7 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Set
 def latest(store: RunStore) -> str:
     """The run begun last of those that failed, ended early or were killed."""
     for thread in reversed(store.threads()):
-        if not store.ended(thread) or store.load(thread).status not in _OVER:
+        if not store.whole(thread):
             return thread
     raise SettingsError(
         "There is no run to go on with: all have come to their end.",
@@ -115,9 +99,7 @@ def _kept(request: Mapping[str, Any]) -> dict[str, Any]:
     """
     choices = request["choices"]
     kept = {name: "" if value is None else value for name, value in choices.items()}
-    budgets = request.get("budgets", {})
-    limits = {BUDGETS[name]: 0 if value is None else value for name, value in budgets.items()}
-    return {**kept, "temperature": choices["temperature"], **limits}
+    return {**kept, "temperature": choices["temperature"], **limits_of(request)}
 
 
 PARTIAL, INTERRUPTED = 3, 130
@@ -126,20 +108,11 @@ PARTIAL, INTERRUPTED = 3, 130
 
 @click.command()
 @click.argument("question", nargs=-1)
-@MODEL
-@BASE_URL
-@SOURCE
-@click.option("--format", "answer_format", type=click.Choice(["long", "short", "exact"]))
-@DECODING
-@RETRIEVAL
-@MEMORY
-@ALLOW_HOST
-@budgets
+@setting_flags("model", "base_url", "source", "format", "decoding", "retrieval", "memory")
+@setting_flags("allow_host", *BUDGET_FLAGS)
 @click.option("--approve-plan", is_flag=True, default=None, help="Decide on the plan first.")
 @click.option("--clarify", is_flag=True, default=None, help="Let the model ask you one question.")
-@VERIFY
-@click.option("--temperature", type=float)
-@click.option("--seed", type=int)
+@setting_flags("verify", "temperature", "seed")
 @click.option(
     "--best-of",
     type=click.IntRange(1, 64),
@@ -151,7 +124,7 @@ PARTIAL, INTERRUPTED = 3, 130
     "--out", type=Path, metavar="FILE", help="Write the report: .md, .html, .pdf or .json."
 )
 @ONLY_JSON
-@click.option("--quiet", is_flag=True, help="Show no progress.")
+@QUIET
 @click.option("--thread", help="Name the run; the same name goes on with it.")
 @click.option(
     "--resume",

@@ -1,33 +1,80 @@
-"""`rubricem bank`: what earlier runs have taught, read, decided on and put into better words.
+"""`rubricem bank`: what earlier runs have taught, read, decided on, reworded and carried elsewhere.
 
 What reflections say comes from models that have read pages: nothing of it reaches a terminal as
 it is. A person pins, disables, releases and removes them, and edits their words between the
-policy's own tags. How the bank is carried elsewhere and back is in `bank_files`.
+policy's own tags. An export for another bank is a file of JSON lines:
+
+    {"rubricem_bank": 1, "items": 2}      the header: the version of the form, how many follow
+    {"id": ..., "question": ..., ...}     one reflection and its standing, as `show --json` has it
+
+What a person decided is not carried over, as it is about another bank: pins and releases are
+passed over, and what was disabled there is left out. All subcommands are here, beyond 600 lines,
+since all tell items and count events in the same words.
 """
 
 import asyncio
+import json
 import os
+import re
 import shlex
+import shutil
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
+from datetime import UTC
 from pathlib import Path
+from typing import Any
 
 import click
+from pydantic import ValidationError
 
-from rubricem.agent.cli.bank_files import FILE_COMMANDS, item_json, open_own, state
-from rubricem.agent.cli.options import AS_JSON, EXISTING, YES, counted, print_json, read_text
-from rubricem.agent.cli.terminal import Interrupts, confirmed, edited_in_place
-from rubricem.agent.research.events import Event, SourceProgress
-from rubricem.agent.research.setup import open_bank
+from rubricem.agent.cli.options import (
+    AS_JSON,
+    EXISTING,
+    FILE,
+    YES,
+    counted,
+    print_json,
+    read_text,
+)
+from rubricem.agent.cli.terminal import Interrupts, edited_in_place, shown_doing
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
-from rubricem.memory.bank import RubricBank
+from rubricem.agent.transcript.question import checked
+from rubricem.memory.bank import NEVER, BankItem, Imported, Released, RubricBank
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import NEVER, BankItem, Reflection, Released, Stage
+from rubricem.memory.runs import write_atomically
+from rubricem.memory.schema import Reflection, Stage, Value
+from rubricem.memory.screening import orders, screened
 from rubricem.memory.text import one_line, printable, storable
+
+
+def open_own() -> RubricBank:
+    """The bank of the data directory, for what needs no embedder."""
+    return stores_of(load_settings()).open_bank()
+
+
+def state(item: BankItem) -> str:
+    """What became of it, in a word."""
+    if item.quarantined:
+        return "quarantine"
+    if item.until != NEVER:
+        return "replaced"
+    if item.disabled:
+        return "disabled"
+    return "pinned" if item.pinned else "live"
+
+
+def item_json(item: BankItem) -> dict[str, Any]:
+    """The reflection's fields and its standing, as one object."""
+    standing = item.model_dump(mode="json", exclude={"reflection", "until", "removed"})
+    until = None if item.until == NEVER else item.until
+    return (
+        item.reflection.model_dump(mode="json") | standing | {"until": until, "state": state(item)}
+    )
+
 
 _LISTED = 5
 """ids that are named where a beginning fits several"""
@@ -36,28 +83,19 @@ _LISTED = 5
 @contextmanager
 def open_to_embed(doing: str) -> Iterator[RubricBank]:
     """The bank; on a terminal it is shown how its embedder is fetched and how far it has come."""
-    from rich.console import Console
-    from rich.markup import escape
-
-    console = Console(stderr=True)
-    with console.status(doing) if console.is_terminal else nullcontext() as status:
-
-        def heard(event: Event) -> None:
-            if status and isinstance(event, SourceProgress):
-                status.update(escape(f"{doing}: the embedding model: {event.message}"))
-
-        def counted(texts: int) -> None:
-            if status:
-                status.update(f"{doing}: {texts:,} embedded")
-
-        yield open_bank(stores_of(load_settings()), heard, counted)
+    with shown_doing(doing) as tell:
+        yield stores_of(load_settings()).open_bank(
+            lambda line: tell(f"the embedding model: {line}"),
+            lambda texts: tell(f"{texts:,} embedded"),
+        )
 
 
 async def find_one(bank: RubricBank, prefix: str) -> BankItem:
     """The one item whose id begins so, or is just that."""
+    if (exact := await bank.item(storable(prefix))) is not None:
+        return exact
     items = await bank.find(storable(prefix))
-    exact = [item for item in items if item.reflection.id == prefix]
-    if len(items) > 1 and not exact:
+    if len(items) > 1:
         ids = ", ".join(one_line(item.reflection.id, 40) for item in items[:_LISTED])
         more = ", ..." if len(items) > _LISTED else ""
         raise SettingsError(
@@ -67,11 +105,10 @@ async def find_one(bank: RubricBank, prefix: str) -> BankItem:
         raise SettingsError(
             f"No reflection begins with {prefix!r}.", "Give an id from: rubricem bank list --every"
         )
-    return (exact or items)[0]
+    return items[0]
 
 
-def heading() -> str:
-    return f"{'id':12}  score  written     recalled  mean  {'state':10}  question"
+HEADING = f"{'id':12}  score  written     recalled  mean  {'state':10}  question"
 
 
 def line(item: BankItem) -> str:
@@ -88,23 +125,24 @@ def provenance(item: BankItem) -> list[tuple[str, str]]:
     """Where a reflection comes from and what became of it; facts that are unknown are left out."""
     reflection, mean = item.reflection, item.mean_score
     released = f", {released_how(item)}" if item.released else ""
+    origin = "in another bank" if reflection.origin == "import" else "after a run"
+    if reflection.origin == "hand":
+        where = f" at the {one_line(item.edited_by, 40)}" if item.edited_by else ""
+        origin = f"by hand{where}, from {one_line(reflection.replaces, 40)}"
+    average = f", which scored {mean or 0:.2f} on average"
     stages = zip(Stage, reflection.stage_scores, strict=False)
     facts = [
         ("id", one_line(reflection.id, 80)),
         ("question", one_line(reflection.question)),
         ("state", state(item) + released),
         *(("flag", one_line(flag)) for flag in reflection.flags),
-        ("written", f"{reflection.written_at:%Y-%m-%d %H:%M} UTC {_origin(item)}"),
+        ("written", f"{reflection.written_at:%Y-%m-%d %H:%M} UTC {origin}"),
         ("run", one_line(reflection.trajectory_id, 80)),
         ("policy", _versioned(reflection.policy, reflection.policy_version)),
         ("judge", _versioned(reflection.judge, reflection.judge_version)),
         ("stages", ", ".join(f"{stage} {_score(score).strip()}" for stage, score in stages)),
         *_scores(item),
-        (
-            "recalled by",
-            counted(item.recalled, "run")
-            + ("" if mean is None else f", which scored {mean:.2f} on average"),
-        ),
+        ("recalled by", counted(item.recalled, "run") + ("" if mean is None else average)),
     ]
     return [(name, value) for name, value in facts if value]
 
@@ -129,25 +167,15 @@ def released_how(item: BankItem) -> str:
     return f"released by hand{where}{when}"
 
 
-def _origin(item: BankItem) -> str:
-    reflection = item.reflection
-    if reflection.origin == "hand":
-        where = f" at the {one_line(item.edited_by, 40)}" if item.edited_by else ""
-        return f"by hand{where}, from {one_line(reflection.replaces, 40)}"
-    return "in another bank" if reflection.origin == "import" else "after a run"
-
-
-def _scores(item: BankItem) -> Iterator[tuple[str, str]]:
-    parts = item.reflection.reflection_score
+def _scores(item: BankItem) -> list[tuple[str, str]]:
+    score, parts = f"{item.reflection.score:.2f}", item.reflection.reflection_score
     if parts is None:
-        yield "score", f"{item.reflection.score:.2f}"
-        return
-    yield (
-        "score",
-        f"{item.reflection.score:.2f}: diagnostic accuracy {parts.diagnostic_accuracy:.2f}, "
-        f"specificity {parts.specificity:.2f}, scope and balance {parts.scope_and_balance:.2f}",
+        return [("score", score)]
+    score += (
+        f": diagnostic accuracy {parts.diagnostic_accuracy:.2f}, "
+        f"specificity {parts.specificity:.2f}, scope and balance {parts.scope_and_balance:.2f}"
     )
-    yield "", one_line(parts.justification, 400)
+    return [("score", score), ("", one_line(parts.justification, 400))]
 
 
 def _versioned(name: str, version: str) -> str:
@@ -173,10 +201,6 @@ def bank() -> None:
     """
 
 
-for _command in FILE_COMMANDS:
-    bank.add_command(_command)
-
-
 @bank.command("list")
 @click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
 @click.option("--sort", type=click.Choice(list(SORTS)), help="Which comes last (written).")
@@ -189,7 +213,7 @@ def list_(every: bool, sort: str | None, as_json: bool) -> None:
         print_json({"reflections": [item_json(item) for item in items]})
         return
     if items:
-        click.echo(heading())
+        click.echo(HEADING)
     for item in items:
         click.echo(line(item))
     stats = asyncio.run(held.stats())
@@ -217,7 +241,7 @@ def show(identifier: str, as_json: bool) -> None:
         return
     print_whole(item)
     if others := [each for each in history if each.reflection.id != item.reflection.id]:
-        click.echo("\n".join(["\nof the same question:", heading(), *map(line, others)]))
+        click.echo("\n".join(["\nof the same question:", HEADING, *map(line, others)]))
 
 
 @bank.command()
@@ -253,7 +277,6 @@ def stats(as_json: bool) -> None:
     if as_json:
         print_json(asdict(held))
         return
-    on_disk = f"{_size(held.journal_bytes)} journal, {_size(held.index_bytes)} index"
     print_facts(
         [
             ("live", f"{held.live:,}"),
@@ -264,7 +287,7 @@ def stats(as_json: bool) -> None:
             ("uses", counted(held.uses, "run") + " given something"),
             ("embedder", one_line(held.embedder, 80) or "none yet: nothing was looked up"),
             ("generation", f"{held.generation:,}"),
-            ("on disk", on_disk),
+            ("on disk", f"{_size(held.journal_bytes)} journal, {_size(held.index_bytes)} index"),
         ]
     )
 
@@ -273,53 +296,44 @@ def _size(size: int) -> str:
     return f"{size / 1e6:,.1f} MB" if size >= 1e6 else f"{size / 1e3:,.1f} kB"
 
 
+def _confirmed(question: str, yes: bool) -> bool:
+    """What the person at the terminal says; SettingsError where there is none to ask."""
+    if not (yes or sys.stdin.isatty()):
+        raise SettingsError("There is no terminal to ask at.", "Say --yes, if you are sure.")
+    return yes or click.confirm(question)
+
+
 IDS = click.argument("identifiers", metavar="ID...", nargs=-1, required=True)
 BY = "terminal"
 """where a person decided"""
 
-Change = Callable[[RubricBank, str], Awaitable[None]]
+Change = Callable[[RubricBank, str, bool], Awaitable[None]]
+PIN = "Keep reflections: what later runs write on their questions goes to the history."
+DISABLE = "Keep reflections from being recalled, until they are enabled again."
+DECISIONS: tuple[tuple[str, str, Change, bool, str], ...] = (
+    ("pin", "pinned", RubricBank.pin, True, PIN),
+    ("unpin", "not pinned", RubricBank.pin, False, "Let later runs replace reflections again."),
+    ("disable", "disabled", RubricBank.disable, True, DISABLE),
+    ("enable", "enabled", RubricBank.disable, False, "Let disabled reflections be recalled again."),
+)
+"""commands that change one thing: what is said of it, the change, what it is set to, their help"""
 
 
-DECISIONS: dict[str, tuple[str, Change, str]] = {
-    "pin": (
-        "pinned",
-        lambda bank, identifier: bank.pin(identifier, True),
-        "Keep reflections: what later runs write on their questions goes to the history.",
-    ),
-    "unpin": (
-        "not pinned",
-        lambda bank, identifier: bank.pin(identifier, False),
-        "Let later runs replace reflections again.",
-    ),
-    "disable": (
-        "disabled",
-        lambda bank, identifier: bank.disable(identifier, True),
-        "Keep reflections from being recalled, until they are enabled again.",
-    ),
-    "enable": (
-        "enabled",
-        lambda bank, identifier: bank.disable(identifier, False),
-        "Let disabled reflections be recalled again.",
-    ),
-}
-"""commands that change one thing: what is said of it, the change, their help"""
-
-
-def _decision(done: str, change: Change) -> Callable[[Sequence[str]], None]:
+def _decision(done: str, change: Change, on: bool) -> Callable[[Sequence[str]], None]:
     """What such a command does to the reflections that it is given."""
 
     async def decide(identifiers: Sequence[str]) -> None:
         held = open_own()
         for item in await _all(held, identifiers):
-            await change(held, item.reflection.id)
+            await change(held, item.reflection.id, on)
             question = one_line(item.reflection.question, 80)
             click.echo(f"{done}: {item.reflection.id}  {question}")
 
     return lambda identifiers: asyncio.run(decide(identifiers))
 
 
-for _name, (_done, _change, _help) in DECISIONS.items():
-    bank.command(_name, help=_help)(IDS(_decision(_done, _change)))
+for _name, _done, _change, _on, _help in DECISIONS:
+    bank.command(_name, help=_help)(IDS(_decision(_done, _change, _on)))
 
 
 @bank.command()
@@ -336,7 +350,7 @@ def release(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         print_whole(item)
         click.echo()
-        if confirmed("Release it?", yes):
+        if _confirmed("Release it?", yes):
             click.echo(told_of(asyncio.run(open_own().release(item.reflection.id, BY))))
         else:
             click.echo(f"stays in quarantine: {item.reflection.id}")
@@ -351,7 +365,7 @@ def rm(identifiers: Sequence[str], yes: bool) -> None:
     for item in items:
         click.echo(line(item))
     these = "it" if len(items) == 1 else f"these {len(items)}"
-    if not confirmed(f"Remove {these} for good?", yes):
+    if not _confirmed(f"Remove {these} for good?", yes):
         click.echo("nothing was removed")
         return
     for item in items:
@@ -396,18 +410,16 @@ def edit(identifier: str, file: Path | None) -> None:
     The text is two blocks, <reflection_rubrics> and <reflection_takeaways>. Tags, addresses and
     hidden characters are taken out of them; of anything else that looks wrong you are only told.
     """
-    asyncio.run(_edit(identifier, file))
-
-
-async def _edit(identifier: str, file: Path | None) -> None:
-    bank = open_own()
-    item = await find_one(bank, identifier)
+    held = open_own()
+    item = asyncio.run(find_one(held, identifier))
     if item.until != NEVER:
         raise SettingsError(
             f"The reflection {item.reflection.id} was replaced.",
             f"Edit the one that counts; see: rubricem bank show {item.reflection.id}",
         )
-    new = await (_by_editor(bank, item) if file is None else _kept(bank, item, read_text(file)))
+    new = asyncio.run(
+        _by_editor(held, item) if file is None else _kept(held, item, read_text(file))
+    )
     click.echo(line(new) if new else "nothing was changed")
 
 
@@ -447,8 +459,7 @@ async def _by_editor(bank: RubricBank, item: BankItem) -> BankItem | None:
 
 async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | None:
     """The new version in the bank; None where the words are those that it has."""
-    from rubricem.agent.research.recall import parse_reflection
-    from rubricem.memory.screening import screened
+    from rubricem.agent.learning.reflect import parse_reflection
 
     parsed = parse_reflection(written)
     if parsed.fault:
@@ -469,3 +480,180 @@ async def _kept(bank: RubricBank, item: BankItem, written: str) -> BankItem | No
         kept = f"rubricem bank show {new.reflection.id}"
         click.echo(f"Some of it was taken out or cut; what is kept: {kept}", err=True)
     return new
+
+
+FOLDER = click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+
+
+@bank.command()
+@FOLDER
+def snapshot(folder: Path) -> None:
+    """Copy everything that cannot be made again into FOLDER, at one moment."""
+    generation = asyncio.run(open_own().snapshot(folder))
+    click.echo(f"{counted(generation, 'event')} copied to {folder}")
+
+
+@bank.command()
+@FOLDER
+@click.option("--foreign", is_flag=True, help="Take another bank's copy, too.")
+@YES
+def restore(folder: Path, foreign: bool, yes: bool) -> None:
+    """Go back to the copy in FOLDER. What was removed since stays removed."""
+    held = open_own()
+    now = asyncio.run(held.generation())
+    if now and not _confirmed(f"Give up the bank as it is now ({counted(now, 'event')})?", yes):
+        click.echo("the bank was left as it is")
+        return
+    generation = asyncio.run(held.restore(folder, foreign=foreign))
+    click.echo(f"the bank holds {counted(generation, 'event')} again")
+
+
+HEADER, VERSION = "rubricem_bank", 1
+RULE = (
+    "For one question the pinned one wins, else the higher score, else the later one; "
+    "the other goes to the history."
+)
+_ID = re.compile(r"[\w.-]{1,64}", re.ASCII)
+
+
+class _Standing(Value):
+    """What an exported line says of a reflection beyond it, as far as an import heeds it."""
+
+    disabled: bool = False
+
+
+@bank.command()
+@click.argument("file", type=FILE, required=False)
+@click.option("--every", is_flag=True, help="Also what is replaced, disabled or in quarantine.")
+def export(file: Path | None, every: bool) -> None:
+    """Write the reflections to FILE, or to standard output: one JSON object a line."""
+    held = open_own()
+    items = list(asyncio.run(held.export())) if every else asyncio.run(held.items())
+    lines = [{HEADER: VERSION, "items": len(items)}, *map(item_json, items)]
+    text = "".join(json.dumps(entry) + "\n" for entry in lines)
+    if file is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(file, text)
+    click.echo(f"{counted(len(items), 'reflection')} exported to {file}")
+
+
+@bank.command("import")
+@click.argument("file", type=EXISTING)
+@click.option("--dry-run", is_flag=True, help="Say what would become of them; change nothing.")
+@click.option("--removed", is_flag=True, help="Also those that were removed here, under new ids.")
+@AS_JSON
+def import_(file: Path, dry_run: bool, removed: bool, as_json: bool) -> None:
+    """Bring in the reflections of an exported FILE; of one with a damaged line, nothing.
+
+    For one question the pinned one wins, else the higher score, else the later one; the other
+    goes to the history. Whatever looks wrong stays in quarantine until it is released. What
+    was removed here is passed over.
+    """
+    read = _read_export(file)
+    reflections = [reflection for reflection, disabled in read if not disabled]
+    left_out = len(read) - len(reflections)
+    done = asyncio.run(_brought_in(reflections, dry_run, removed))
+    if as_json:
+        print_json(asdict(done) | {"left_out": left_out})
+        return
+    would = "would be " if dry_run else ""
+    parts = (
+        (done.added, f"{would}added"),
+        (done.replaced, f"{would}put in the place of the bank's own"),
+        (done.kept, f"{would}kept for the history or known already"),
+        (done.quarantined, f"{would}put in quarantine"),
+        (done.removed, f"{would}passed over, as removed here"),
+        (left_out, "left out, as disabled there"),
+    )
+    said = ", ".join(f"{count} {what}" for count, what in parts if count)
+    click.echo(f"{counted(len(read), 'reflection')} of {file}: {said or 'nothing to bring in'}")
+    if done.replaced or done.kept:
+        click.echo(RULE)
+    if done.quarantined:
+        click.echo("Read what waits in quarantine: rubricem bank list --every")
+    if done.removed:
+        again = f"rubricem bank import --removed {shlex.quote(str(file))}"
+        click.echo(f"To bring back what was removed: {again}")
+
+
+def _read_export(file: Path) -> list[tuple[Reflection, bool]]:
+    """All reflections, and whether each was disabled; SettingsError numbers the line at fault."""
+    lines = read_text(file, "Export it again.").split("\n")
+    promised = _check_header(file, lines[0])
+    entries = [(n, line) for n, line in enumerate(lines[1:], start=2) if line.strip()]
+    if len(entries) != promised:
+        raise _damaged(file, f"it has {len(entries)} reflections, and its header says {promised}")
+    return [_reflection(file, number, line) for number, line in entries]
+
+
+def _check_header(file: Path, line: str) -> int:
+    """How many reflections are said to follow."""
+    try:
+        header: Any = json.loads(line)
+        version, items = header[HEADER], header["items"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise SettingsError(
+            f"{file} does not begin with the header of an exported bank.",
+            "Name a file written by: rubricem bank export FILE",
+        ) from error
+    if version != VERSION:
+        raise SettingsError(
+            f"{file} is an export of version {version!r}; this program reads version {VERSION}.",
+            "Import it with the version of rubricem that wrote it, or a later one.",
+        )
+    return items if isinstance(items, int) else -1
+
+
+def _reflection(file: Path, number: int, line: str) -> tuple[Reflection, bool]:
+    """A line's reflection, screened as if it had been written here; whether it was disabled."""
+    try:
+        read = Reflection.model_validate_json(line)
+        disabled = _Standing.model_validate_json(line).disabled
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        what = ": ".join(part for part in (f"line {number}", where, first["msg"]) if part)
+        raise _damaged(file, what) from error
+    if not _ID.fullmatch(read.id):
+        raise _damaged(file, f"line {number}: the id must be 1 to 64 letters, digits, . _ or -")
+    return _screened(file, number, read), disabled
+
+
+def _screened(file: Path, number: int, read: Reflection) -> Reflection:
+    clean = screened(read.rubrics, read.takeaways, ())
+    if not (clean.rubrics.strip() and clean.takeaways.strip()):
+        raise _damaged(file, f"line {number}: its rubrics or takeaways say nothing")
+    try:
+        question = checked(read.question)
+    except SettingsError as error:
+        raise _damaged(file, f"line {number}: {str(error).rstrip('.')}") from error
+    written = read.written_at
+    if written.tzinfo is None or not 1970 <= written.year < 9999:
+        raise _damaged(file, f"line {number}: written_at must name its zone and a year from 1970")
+    flags = dict.fromkeys((*read.flags, *clean.flags, *orders(question, asked=True)))
+    return read.model_copy(
+        update={
+            "question": question,
+            "rubrics": clean.rubrics,
+            "takeaways": clean.takeaways,
+            "flags": tuple(flags),
+            "written_at": written.astimezone(UTC),
+        }
+    )
+
+
+async def _brought_in(reflections: Sequence[Reflection], dry_run: bool, removed: bool) -> Imported:
+    """What became of them; of a dry run in a copy of the journal, which is all that decides."""
+    if not dry_run:
+        return await open_own().bring_in(reflections, removed=removed)
+    with tempfile.TemporaryDirectory() as folder:
+        journal, copy = open_own().folder / "journal.jsonl", Path(folder, "bank")
+        if journal.exists():
+            copy.mkdir()
+            await asyncio.to_thread(shutil.copy, journal, copy)
+        return await RubricBank(Path(folder)).bring_in(reflections, removed=removed)
+
+
+def _damaged(file: Path, what: str) -> SettingsError:
+    return SettingsError(f"{file} is damaged: {what}.", "Nothing was imported. Export it again.")

@@ -13,7 +13,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from importlib import import_module
@@ -25,10 +25,8 @@ import click
 import httpx
 from pydantic import SecretStr
 
-from rubricem.agent.cli.options import AS_JSON, counted
-from rubricem.agent.mcp.tool_server import ToolServer
+from rubricem.agent.cli.options import AS_JSON, counted, setting_flags
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice
-from rubricem.agent.research.setup import web_answers
 from rubricem.agent.settings import Settings, load_settings, unknown_variables
 from rubricem.agent.settings.door import model_of, with_default_source
 from rubricem.agent.sources.choice import (
@@ -40,7 +38,9 @@ from rubricem.agent.sources.choice import (
     WEB,
     is_beyond,
     kept_name,
+    web_answers,
 )
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.weights.catalogue import Weights, known
 from rubricem.memory.errors import RubricemError, SettingsError
 
@@ -77,24 +77,20 @@ def check_source(name: str) -> Check:
     """A source on this machine."""
     if name == PYTHON:
         return Check("source", "ok", "python: the installed libraries and the standard library")
+    from rubricem.agent.sources.readers import READERS
+
     folder = Path(name).expanduser()
     try:
-        found = _first_document(folder)
+        with closing(folder.iterdir()) as listing:  # raises what rglob would pass over in silence
+            next(listing, None)
+        files = (path for path in folder.rglob("*") if path.suffix.lower() in READERS)
+        found = any(path.is_file() for path in files)
     except OSError as cause:
         wrong = f"{name} cannot be opened: {cause.strerror or cause}."
         return Check("source", "fault", wrong, ALLOWED)
-    if found is None:
+    if not found:
         return Check("source", "fault", f"{name} holds no document that can be read.", ALLOWED)
     return Check("source", "ok", f"{name}: a folder of documents")
-
-
-def _first_document(folder: Path) -> Path | None:
-    from rubricem.agent.sources.readers import READERS
-
-    with closing(folder.iterdir()) as listing:  # raises what rglob would pass over in silence
-        next(listing, None)
-    files = (path for path in folder.rglob("*") if path.suffix.lower() in READERS)
-    return next((path for path in files if path.is_file()), None)
 
 
 async def check_service(name: str, settings: Settings) -> Check:
@@ -146,7 +142,12 @@ _SPARE = 256 << 20
 
 async def run_checks(settings: Settings) -> list[Check]:
     """Everything that `ask` would need under these settings, in the order it would need it."""
-    checks = [check_python(), *check_variables(), check_data_dir(settings.data_dir)]
+    said, remedy = "names no setting and is not read.", "Correct its name, or unset it."
+    checks = [
+        check_python(),
+        *(Check("environment", "note", f"{n} {said}", remedy) for n in unknown_variables()),
+        check_data_dir(settings.data_dir),
+    ]
     try:
         choice = model_of(settings)
     except RubricemError as error:
@@ -175,12 +176,6 @@ def check_python() -> Check:
     return Check("python", "ok", f"Python {platform.python_version()} in {sys.prefix}")
 
 
-def check_variables() -> Iterator[Check]:
-    for name in unknown_variables():
-        remedy = "Correct its name, or unset it."
-        yield Check("environment", "note", f"{name} names no setting and is not read.", remedy)
-
-
 def check_data_dir(folder: Path) -> Check:
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,36 +198,23 @@ def check_llama() -> Check:
 
 async def check_weights(choice: EmbeddedChoice, folder: Path) -> Check:
     """Whether the model's weights are on disk and whole; a hash known already is not redone."""
+    from rubricem.agent.weights.store import WeightsStore
+
     name = choice.model_name
-    weights = known(name) or _fetched(name, folder)
+    repo, _, file = name.partition(":")
+    store = WeightsStore(folder)
+    weights = known(name) or store.on_hand(repo, file or None)
     if weights is not None:
         return await asyncio.to_thread(_check_published, "weights", weights, folder)
     local = name.lower().endswith(".gguf") and ":" not in name
     if local or Path(name).expanduser().is_file():
-        return await _check_file(name, folder)
+        # A file of the user's own: there is no published hash to hold it against.
+        try:
+            return Check("weights", "ok", str(await store.model(name)))
+        except RubricemError as error:
+            return fault_of("weights", error)
     found = f"{name} is not fetched; the hub may have it."
     return Check("weights", "note", found, f"ask fetches it, or now: rubricem models fetch {name}")
-
-
-def _fetched(name: str, folder: Path) -> Weights | None:
-    from rubricem.agent.weights.resolve import fetched_from_hub
-
-    repo, _, file = name.partition(":")
-    return next(
-        (w for w in fetched_from_hub(folder) if w.repo == repo and file in ("", w.files[0].path)),
-        None,
-    )
-
-
-async def _check_file(name: str, folder: Path) -> Check:
-    """A GGUF file of the user's own: there is no published hash to hold it against."""
-    from rubricem.agent.weights.resolve import resolve_model
-
-    try:
-        path = await resolve_model(name, directory=folder)
-    except RubricemError as error:
-        return fault_of("weights", error)
-    return Check("weights", "ok", str(path))
 
 
 def _check_published(what: str, weights: Weights, folder: Path) -> Check:
@@ -324,19 +306,19 @@ async def check_bank(settings: Settings) -> tuple[int, Check]:
 
 def check_embedder(settings: Settings, recallable: int = 0) -> Check:
     """Whether the embedding model is there, by which so many reflections can be recalled."""
-    from rubricem.agent.weights.resolve import held_embedder, repo_of
+    from rubricem.agent.weights.store import WeightsStore
 
     if settings.retrieval == "lexical" and (not recallable or settings.memory == "off"):
         return Check("embedder", "ok", "not needed: retrieval is lexical, and nothing is recalled")
     try:
-        held = held_embedder(settings.embedder, settings.weights_dir)
+        held = WeightsStore(settings.weights_dir).held_embedder(settings.embedder)
     except RubricemError as error:
         return fault_of("embedder", error)
     if isinstance(held, Path):
         return Check("embedder", "ok", f"the model in {held}")
     if held is not None:
         return _check_published("embedder", held, settings.weights_dir)
-    repo = repo_of(settings.embedder)
+    repo = WeightsStore.embedder_repo(settings.embedder)
     found = f"{repo} is not fetched; the hub may have it."
     remedy = f"It is fetched when first needed, or now: rubricem models fetch {repo}"
     return Check("embedder", "note", found, remedy)
@@ -347,13 +329,13 @@ _SHOWN_SECRET = 12
 
 
 @click.command()
-@click.option("--model", help="Check as if this model had been named.")
-@click.option("--base-url", help="Check as if this server had been named.")
-@click.option("--source", multiple=True, help="Check this source; may be repeated.")
+@setting_flags("model", "base_url", "source")
 @AS_JSON
 @click.pass_context
 def doctor(ctx: click.Context, /, as_json: bool, **flags: Any) -> None:
     """Say what is configured, what answers and what is missing, and how to mend it.
+
+    Flags are of what is checked, as if they had been set.
 
     Exits with 0 when `rubricem ask` would work, else with 1.
     """
@@ -405,7 +387,12 @@ def _rows(settings: Settings | None) -> dict[str, dict[str, object]]:
 def _as_text(settings: Settings | None, checks: list[Check]) -> str:
     lines = ["settings"] if settings else []
     for name, row in _rows(settings).items():
-        lines.append(f"  {name:15} {_plain(row['value'])}  [{row['origin']}]")
+        value = row["value"]
+        if isinstance(value, dict):
+            value = json.dumps(value, default=str, ensure_ascii=False)
+        elif isinstance(value, tuple):
+            value = ", ".join(map(str, value))
+        lines.append(f"  {name:15} {'-' if value is None else value}  [{row['origin']}]")
     lines.append("checks")
     for check in checks:
         lines.append(f"  {check.state:6} {check.name:15} {check.found}")
@@ -413,11 +400,3 @@ def _as_text(settings: Settings | None, checks: list[Check]) -> str:
             lines.append(f"  {'':22} -> {check.remedy}")
     lines.append("ask works" if _works(checks) else "ask would fail: mend the faults above")
     return "\n".join(lines)
-
-
-def _plain(value: object) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, dict):
-        return json.dumps(value, default=str, ensure_ascii=False)
-    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)

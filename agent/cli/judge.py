@@ -1,26 +1,45 @@
 """`rubricem judge`: score what was answered, stage by stage, with rubrics for its question.
 
 `rubricem judge eval` says how good a judge is, measured on labelled data: with a model, or from
-verdicts recorded before.
+verdicts recorded before. `rubricem judge rubrics` has the criteria of questions, made before any
+answer or changed by hand: `from-search` makes them from what a search finds, `make` a checklist
+from a good answer; both are kept for good, before any run of the question is judged.
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import click
 
-from rubricem.agent.cli.options import BASE_URL, EXISTING, FILE, ONLY_JSON, model_flag
-from rubricem.agent.cli.rubrics import rubrics
-from rubricem.agent.learning.scoring import Judgeable, chain_of, find_run, open_judge_model
+from rubricem.agent.cli.options import (
+    AS_JSON,
+    EXISTING,
+    FILE,
+    ONLY_JSON,
+    counted,
+    one_of,
+    print_json,
+    read_text,
+    setting_flags,
+)
+from rubricem.agent.learning.scoring import (
+    Judgeable,
+    find_run,
+    open_group_judge,
+)
+from rubricem.agent.learning.scoring import score as score_runs
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.settings import load_settings
-from rubricem.agent.settings.door import model_of
-from rubricem.judge.build import item_checker
-from rubricem.judge.checklist import ItemChecker
+from rubricem.agent.settings import Settings, load_settings
+from rubricem.agent.settings.door import model_of, setup_of, stores_of
+from rubricem.agent.transcript.question import checked
+from rubricem.judge.build import Kind, Wanted, checklist_judge, stage_judge
+from rubricem.judge.checklist import ItemChecker, Made, with_items
 from rubricem.judge.evaluation.data import (
     LabelledComparison,
     LabelledData,
@@ -32,10 +51,9 @@ from rubricem.judge.evaluation.data import (
 from rubricem.judge.evaluation.report import (
     CriteriaReport,
     ListedReport,
+    PairReport,
     Report,
-    criteria_report,
-    listed_report,
-    pair_report,
+    shares_of,
 )
 from rubricem.judge.evaluation.run import (
     ComparerKind,
@@ -48,23 +66,27 @@ from rubricem.judge.evaluation.run import (
     sample,
     tasks_of,
 )
-from rubricem.judge.stage import GroupJudgement
+from rubricem.judge.stage import FirstRubrics, first_rubrics
 from rubricem.memory.errors import JudgeError, SettingsError
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.runs import write_atomically
+from rubricem.memory.schema import Criterion, GroupJudgement, RubricBuffer, Stage
+from rubricem.memory.text import one_line, printable
 
-Kind = Literal["stage", "relative", "pairwise", "checklist"]
-JUDGE = model_flag("1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.")
+
+@click.group()
+def judge() -> None:
+    """Score runs stage by stage."""
 
 
-@click.command("eval")
+@judge.command("eval")
 @click.argument("data", type=EXISTING)
-@click.option("--judge", "kind", type=click.Choice(get_args(Kind)))
+@click.option("--judge", "kind", type=click.Choice(get_args(ComparerKind)))
 @click.option("--recorded", metavar="FILE", type=EXISTING, help="Count these; ask no model.")
-@click.option(
+@one_of(
     "--orders",
-    type=click.Choice(["both", "one"]),
-    default="both",
-    show_default=True,
-    help="Show each pair in both orders, or in one drawn by the seed.",
+    kinds=get_args(Orders),
+    said="Show each pair in both orders, or in one drawn by the seed.",
 )
 @click.option("--limit", type=click.IntRange(min=1), help="So many rows, drawn by the seed.")
 @click.option("--seed", type=int, help="Of the draws.  [default: 0]")
@@ -72,14 +94,13 @@ JUDGE = model_flag("1.5b, 0.5b, a .gguf file, a checkpoint, or a server's model.
     "--out", metavar="FILE", type=FILE, help="Keep verdicts here; go on from those there."
 )
 @click.option("--plot", metavar="FILE", type=FILE, help="Draw the shares into an SVG file.")
-@JUDGE
-@BASE_URL
+@setting_flags("model", "base_url")
 @ONLY_JSON
 def evaluate(
     data: Path,
-    kind: Kind | None,
+    kind: ComparerKind | None,
     recorded: Path | None,
-    orders: Literal["both", "one"],
+    orders: Orders,
     limit: int | None,
     out: Path | None,
     plot: Path | None,
@@ -97,19 +118,20 @@ def evaluate(
         report = recorded_report(data, recorded)
     elif kind is not None:
         settings = load_settings(flags)
+
+        def tell(done: int, total: int) -> None:
+            # A line that is written over, for who watches; a log would keep one for each verdict.
+            if sys.stderr.isatty():
+                click.echo(f"\r{done} of {total} verdicts", nl=done == total, err=True)
+
         asked = judged_report(
-            model_of(settings), data, kind, orders, limit, settings.seed, out, _counted
+            model_of(settings), data, kind, orders, limit, settings.seed, out, tell
         )
         report = asyncio.run(asked)
     else:
         raise SettingsError("No judge is named.", "Add --judge pairwise, or --recorded FILE.")
-    _show(report, plot, as_json)
-
-
-def _show(report: "Report", plot: Path | None, as_json: bool) -> None:
     if plot is not None:
-        from rubricem.judge.evaluation.report import figure, shares_of
-        from rubricem.memory.runs import write_atomically
+        from rubricem.agent.reports.page import figure
 
         write_atomically(plot, figure(f"{report.judge} on {report.data}", shares_of(report)))
     if as_json:
@@ -122,37 +144,17 @@ def _show(report: "Report", plot: Path | None, as_json: bool) -> None:
         click.echo(f"drawn in {plot}")
 
 
-def _counted(done: int, total: int) -> None:
-    """A line that is written over, for who watches; a log would keep one for every verdict."""
-    if sys.stderr.isatty():
-        click.echo(f"\r{done} of {total} verdicts", nl=done == total, err=True)
-
-
-JudgeKind = Literal["stage", "relative", "relative-stages", "pairwise", "checklist"]
-
-
-@click.group()
-def judge() -> None:
-    """Score runs stage by stage."""
-
-
-judge.add_command(evaluate)
-judge.add_command(rubrics)
-
-
 @judge.command()
 @click.argument("run")
-@click.option(
+@one_of(
     "--judge",
     "kind",
-    type=click.Choice(get_args(JudgeKind)),
-    default="stage",
-    show_default=True,
-    help="Stages; or runs, or their stages, against one another; or answers in pairs, or by items.",
+    kinds=get_args(Kind),
+    said="Stages; or runs, or their stages, against one another; or answers in pairs, or by items.",
 )
 @click.option(
     "--rubric",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=EXISTING,
     metavar="FILE",
     help="Standards of a relative judge, in place of the default ones.",
 )
@@ -172,12 +174,11 @@ judge.add_command(rubrics)
 )
 @click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
 @click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
-@JUDGE
-@BASE_URL
+@setting_flags("model", "base_url")
 @ONLY_JSON
 def score(
     run: str,
-    kind: JudgeKind,
+    kind: Kind,
     rubric: Path | None,
     both_orders: bool,
     repeat: int,
@@ -194,11 +195,6 @@ def score(
     in the data directory, and there in replies/ what a model replied: scoring the same again
     costs nothing.
     """
-    from rubricem.agent.learning import scoring
-    from rubricem.agent.research.setup import open_bank
-    from rubricem.agent.settings.door import stores_of
-    from rubricem.judge.build import Wanted
-
     settings = load_settings(flags)
     found = find_run(run, settings.data_dir)
     standards = kept_standards(rubric, settings.data_dir) if rubric else ""
@@ -207,38 +203,28 @@ def score(
     replies = None if no_cache else stores.data_dir / "replies"
 
     async def judge_it() -> list[GroupJudgement]:
-        bank = open_bank(stores) if kind == "stage" else None
-        async with scoring.open_group_judge(choice, wanted, replies, gate=gated) as judge:
-            return await scoring.score(judge, found, stores, bank)
+        bank = stores.open_bank() if kind == "stage" else None
+        async with open_group_judge(choice, wanted, replies, gate=gated) as judge:
+            return await score_runs(judge, found, stores, bank)
 
-    _show_judgement(found, asyncio.run(judge_it()), str(found.file), as_json)
+    _show_judgement(found, asyncio.run(judge_it()), as_json)
 
 
 def kept_standards(path: Path, data_dir: Path) -> str:
     """The text of a file of standards, of which a copy is kept under the name it is judged by."""
     from rubricem.judge.relative import version_of
-    from rubricem.memory.runs import unusable, write_atomically
 
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError):
-            raise unusable(path, error) from error
-        raise SettingsError(f"{path} is no text in UTF-8.", "Save it as UTF-8.") from error
+    text = read_text(path).strip()
     if not text:
         raise SettingsError(f"{path} is empty.", "Write down what attempts are held to.")
     write_atomically(data_dir / "standards" / f"{version_of(text)}.md", text)
     return text
 
 
-def _show_judgement(
-    found: Judgeable, judged: list[GroupJudgement], path: str, as_json: bool
-) -> None:
+def _show_judgement(found: Judgeable, judged: list[GroupJudgement], as_json: bool) -> None:
     if as_json:
-        import json
-
         groups = [group.model_dump(mode="json") for group in judged]
-        click.echo(json.dumps({"file": path, "groups": groups}, ensure_ascii=False))
+        click.echo(json.dumps({"file": str(found.file), "groups": groups}, ensure_ascii=False))
         return
     from rubricem.agent.reports.display import print_judgement
 
@@ -247,7 +233,7 @@ def _show_judgement(
             print_judgement(trajectory, judgement)
         for note in result.notes:
             click.echo(f"note: {note}", err=True)
-    click.echo(f"kept in {path}")
+    click.echo(f"kept in {found.file}")
 
 
 Told = Callable[[int, int], None]
@@ -260,7 +246,7 @@ def recorded_report(data: Path, recorded: Path) -> Report:
     if held.pairs:
         comparisons = read_comparisons(recorded, held.pairs)
         judge = next(filter(None, (c.judge for c in comparisons)), recorded.stem)
-        return pair_report(data.name, judge, held.pairs, comparisons)
+        return PairReport.of(data.name, judge, held.pairs, comparisons)
     marks = read_marks(recorded, _mark_names(held))
     judge = next(filter(None, (mark.judge for mark in marks)), recorded.stem)
     return _marked_report(data, judge, held, marks)
@@ -286,11 +272,11 @@ async def judged_report(
             f"{data} holds single answers with criteria, and the {kind} judge compares answers.",
             "Name data with pairs of answers, or use --judge checklist.",
         )
-    async with open_judge_model(choice) as model:
+    async with choice.open_judge() as model:
         if not held.pairs:
-            checker, at_once = item_checker(model), choice.at_once
+            checker, at_once = checklist_judge(model).checker, choice.at_once
             return await _check(checker, at_once, data, held, limit, seed, out, told)
-        comparer = comparer_of(kind, model, chain_of(choice))
+        comparer = comparer_of(kind, model, choice.chain)
         kept = VerdictFile(out, f"{kind}, {comparer.name}")
         chosen = sample(held.pairs, limit, seed)
         done = [c for c in kept.comparisons(held.pairs) if c.pair in {p.id for p in chosen}]
@@ -299,7 +285,7 @@ async def judged_report(
         new = await compare_all(comparer, tasks, choice.at_once, lambda c: count.add([c]))
     comparisons = [*done, *new]
     _check_any([c.winner is not None for c in comparisons], [c.reason for c in comparisons])
-    return pair_report(data.name, kept.judge, chosen, comparisons)
+    return PairReport.of(data.name, kept.judge, chosen, comparisons)
 
 
 async def _check(
@@ -346,8 +332,8 @@ def _marked_report(
     data: Path, judge: str, held: LabelledData, marks: Sequence[LabelledMark]
 ) -> CriteriaReport | ListedReport:
     if held.criteria:
-        return criteria_report(data.name, judge, held.criteria, marks)
-    return listed_report(data.name, judge, held.answers, marks)
+        return CriteriaReport.of(data.name, judge, held.criteria, marks)
+    return ListedReport.of(data.name, judge, held.answers, marks)
 
 
 def _mark_names(held: LabelledData) -> list[str]:
@@ -357,3 +343,226 @@ def _mark_names(held: LabelledData) -> list[str]:
 def _check_any(had: Sequence[bool], reasons: Sequence[str]) -> None:
     if had and not any(had):
         raise JudgeError(f"No verdict could be had. {reasons[-1]}")
+
+
+@judge.group()
+def rubrics() -> None:
+    """Look up, move and change the rubrics of questions.
+
+    A QUESTION is its text or the beginning of its id, a CRITERION the beginning of its key.
+    """
+
+
+@rubrics.command("from-search")
+@click.argument("question", nargs=-1)
+@click.option("--no-search", is_flag=True, help="Make them from the question alone.")
+@setting_flags("source", "model", "base_url")
+def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> None:
+    """Make criteria for each stage of QUESTION from what a search finds; they are kept for good."""
+    settings, asked = load_settings(flags), checked(" ".join(question))
+    store, setup = _store(settings), setup_of(settings)
+
+    async def make_them() -> FirstRubrics:
+        async with AsyncExitStack() as stack:
+            search = None
+            if not no_search:
+                search = await stack.enter_async_context(setup.open_sources())
+            model = await stack.enter_async_context(setup.model.open_judge())
+            return await first_rubrics(store.load(asked), stage_judge(model).proposer, search)
+
+    made = asyncio.run(make_them())
+    store.save(made.buffer)
+    for change in made.buffer.history:
+        click.echo(f"{change.stage:9} {one_line(change.criterion.description)}")
+    for note in made.notes:
+        click.echo(f"note: {note}", err=True)
+    click.echo(f"{len(made.buffer.history)} criteria, after {made.passages} passages")
+
+
+@rubrics.command()
+@click.argument("question")
+@click.option(
+    "--answer",
+    type=EXISTING,
+    metavar="FILE",
+    help="A good answer to go by; else the model writes one first.",
+)
+@setting_flags("model", "base_url")
+def make(question: str, answer: Path | None, **flags: Any) -> None:
+    """Write a checklist with points for the answer to QUESTION, which is never pruned."""
+    if not question.strip():
+        raise SettingsError("The question is empty.", "Name what is to be answered.")
+    good = read_text(answer) if answer else ""
+    if answer and not good.strip():
+        raise SettingsError(f"{answer} is empty.", "Leave out --answer: then one is written.")
+    settings = load_settings(flags)
+    store = _store(settings)
+    before = store.load(question)
+
+    async def make_it() -> Made:
+        async with model_of(settings).open_judge() as model:
+            return await checklist_judge(model).maker.make(question, good)
+
+    source = "the question and an answer" if good else "the question"
+    after = with_items(before, asyncio.run(make_it()).items, f"a checklist from {source}")
+    store.save(after)
+    for change in after.history[len(before.history) :]:
+        sign = "" if change.criterion.positive else "-"
+        click.echo(f"{sign}{change.criterion.weight:.2g}  {one_line(change.criterion.description)}")
+    click.echo(f"{len(after.history) - len(before.history)} new")
+
+
+@rubrics.command("list")
+@AS_JSON
+def list_(as_json: bool) -> None:
+    """List every question that has rubrics, and how many."""
+    rows = []
+    for buffer in _store().all():
+        shelves = (buffer.persistent, buffer.active, buffer.retired)
+        kept, active, retired = (sum(map(len, shelf.values())) for shelf in shelves)
+        counts = {"persistent": kept, "active": active, "retired": retired}
+        about = {"id": buffer.id, "question": buffer.question, "version": buffer.label}
+        rows.append(about | counts)
+        facts = f"version {buffer.version}: {kept} kept, {active} active, {retired} retired"
+        if not as_json:
+            click.echo(f"{buffer.id[:8]}  {facts}  {one_line(buffer.question)}")
+    print_json({"rubrics": rows}) if as_json else click.echo(counted(len(rows), "question"))
+
+
+@rubrics.command()
+@click.argument("question")
+@click.option("--version", help="As it was: a number, or the version that a judgement names.")
+@AS_JSON
+def show(question: str, version: str | None, as_json: bool) -> None:
+    """Show the rubrics of QUESTION, or the standards of a relative judge by their name."""
+    if (standards := _standards(question)) is not None:
+        print_json({"standards": standards}) if as_json else click.echo(printable(standards))
+        return
+    buffer = _at(_store().find(question), version)
+    if as_json:
+        print_json(buffer.model_dump(mode="json"))
+        return
+    click.echo(f"{buffer.id[:8]}  version {buffer.label}  {one_line(buffer.question)}")
+    shelves = {"kept": buffer.persistent, "active": buffer.active, "retired": buffer.retired}
+    for stage in Stage:
+        for name, shelf in shelves.items():
+            for criterion in shelf.get(stage, ()):
+                click.echo(f"{stage:9}{name:10} {_line(criterion)}")
+
+
+@rubrics.command()
+@click.argument("question")
+@AS_JSON
+def history(question: str, as_json: bool) -> None:
+    """Tell every change of the rubrics of QUESTION, the latest last."""
+    changes = _store().find(question).history
+    if as_json:
+        print_json({"history": [change.model_dump(mode="json") for change in changes]})
+        return
+    for change in changes:
+        what = f"version {change.version:3}  {change.stage:9}{change.kind:9}"
+        click.echo(f"{what} {_line(change.criterion)}")
+        click.echo(f"             step {change.step}: {one_line(change.reason)}")
+
+
+@rubrics.command()
+@click.argument("questions", nargs=-1)
+@click.option("--out", type=FILE, help="Else it is printed.")
+def export(questions: Sequence[str], out: Path | None) -> None:
+    """Write the rubrics of QUESTIONS, or of all, with their history: one JSON object a line."""
+    store = _store()
+    buffers = [store.find(name) for name in questions] or list(store.all())
+    text = "".join(buffer.model_dump_json() + "\n" for buffer in buffers)
+    if out is None:
+        click.echo(text, nl=False)
+        return
+    write_atomically(out, text)
+    click.echo(f"{len(buffers)} exported to {out}")
+
+
+@rubrics.command("import")
+@click.argument("file", type=EXISTING)
+def import_(file: Path) -> None:
+    """Bring in rubrics from FILE: an export, DR Tulu's rows, or HealthBench's.
+
+    Those of others become criteria of the answer that are never pruned. Nothing is imported of a
+    file with a row that cannot be read.
+    """
+    from rubricem.judge.buffers import bring_in, rubrics_of
+
+    store, count = _store(), 0
+    for found in list(rubrics_of(read_text(file))):
+        stored = store.load(found.question)
+        fresh = found.buffer if not stored.version else None
+        changed = fresh or bring_in(stored, found.criteria, f"imported from {file.name}")
+        store.save(changed)
+        count += len(changed.history) - len(stored.history)
+    click.echo(f"{counted(count, 'change')} from {file}")
+
+
+@rubrics.command()
+@click.argument("question")
+@click.argument("criterion")
+def pin(question: str, criterion: str) -> None:
+    """Keep a CRITERION of QUESTION for good; one that was retired comes back."""
+    from rubricem.judge.buffers import pin as pinned
+
+    _save(pinned(_store().find(question), criterion))
+
+
+@rubrics.command()
+@click.argument("question")
+@click.argument("criterion")
+@click.option("--reason", default="", help="Kept in the history.")
+def retire(question: str, criterion: str, reason: str) -> None:
+    """Take a CRITERION of QUESTION out of force, also one that is kept for good."""
+    from rubricem.judge.buffers import retire as retired
+
+    _save(retired(_store().find(question), criterion, reason))
+
+
+def _store(settings: Settings | None = None) -> BufferStore:
+    return BufferStore((settings or load_settings()).data_dir / "buffers")
+
+
+def _save(buffer: RubricBuffer) -> None:
+    _store().save(buffer)
+    change = buffer.history[-1]
+    click.echo(f"{change.kind}: {_line(change.criterion)}")
+
+
+def _standards(name: str) -> str | None:
+    """The text that a relative judge's version names, or None."""
+    from rubricem.judge.base import prompt
+    from rubricem.judge.relative import version_of
+
+    for built_in in ("relative_rubric", "relative_choice"):
+        if name == version_of(prompt(built_in)):
+            return prompt(built_in)
+    path = load_settings().data_dir / "standards" / f"{name}.md"
+    is_one = name.startswith("relative-") and name.replace("-", "").isalnum()
+    return path.read_text(encoding="utf-8") if is_one and path.is_file() else None
+
+
+def _at(buffer: RubricBuffer, version: str | None) -> RubricBuffer:
+    """The buffer at a version; a whole label must name the criteria that were in force then."""
+    if version is None:
+        return buffer
+    number = version.partition("-")[0]
+    if not number.isdecimal() or int(number) > buffer.version:
+        raise SettingsError(
+            f"{version!r} is no version of these rubrics.", f"The latest is {buffer.version}."
+        )
+    earlier = buffer.at(int(number))
+    if "-" in version and earlier.label != version:
+        raise SettingsError(
+            f"Version {number} of these rubrics was {earlier.label}, not {version}.",
+            "They were never saved, or belong to another question.",
+        )
+    return earlier
+
+
+def _line(criterion: Criterion) -> str:
+    sign = "" if criterion.positive else "-"
+    said = one_line(criterion.description or criterion.title)
+    return f"{criterion.key}  {sign}{criterion.weight:.2g}  {said}"

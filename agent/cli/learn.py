@@ -16,16 +16,30 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import BASE_URL, ONLY_JSON, model_flag
-from rubricem.agent.learning.lessons import enter, queued
+from rubricem.agent.cli.options import ONLY_JSON, counted, setting_flags
+from rubricem.agent.cli.terminal import Interrupts
+from rubricem.agent.learning.lessons import (
+    LearnMark,
+    Lesson,
+    enter,
+    failed,
+    models_of,
+    open_learner,
+    queued,
+    rated,
+    set_mark,
+)
+from rubricem.agent.learning.lessons import (
+    learn as learn_from,
+)
 from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import BEST, RunStore
 from rubricem.memory.schema import Trajectory
+from rubricem.memory.text import one_line
 
 if TYPE_CHECKING:
-    from rubricem.agent.learning.lessons import Lesson
-    from rubricem.agent.research.events import Event
     from rubricem.agent.research.setup import Setup
 
 
@@ -38,21 +52,13 @@ def rate(thread: str, score: str, comment: str) -> None:
 
     The last rating counts. The reflection judge is shown it; the policy never is.
     """
-    from rubricem.agent.learning.lessons import rated
-
-    store = RunStore(load_settings().data_dir)
-    given = _checked(score)
-    waits = rated(store, thread, given, comment)
-    click.echo(f"{thread}: rated {given} of {BEST}\n{waits}")
-
-
-def _checked(score: str) -> int:
     if not (score.isascii() and score.isdigit()) or not 1 <= int(score) <= BEST:
         raise SettingsError(
             f"{score!r} is no rating.",
             f"Give a whole number from 1, of no use, to {BEST}, just what was asked for.",
         )
-    return int(score)
+    waits = rated(RunStore(load_settings().data_dir), thread, int(score), comment)
+    click.echo(f"{thread}: rated {int(score)} of {BEST}\n{waits}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +69,12 @@ class Tell:
     beside: bool = False
     """standard output belongs to something else"""
 
-    def lesson(self, lesson: "Lesson") -> None:
-        from rubricem.memory.text import one_line
-
+    def lesson(self, lesson: Lesson) -> None:
         if not self.quiet:
             click.echo(f"{lesson.thread}: {one_line(lesson.said)}", err=self.beside)
 
-    def event(self, event: "Event") -> None:
-        from rubricem.agent.research.events import SourceProgress
-        from rubricem.memory.text import one_line
-
-        if isinstance(event, SourceProgress):
-            self.aside(f"  {one_line(event.message)}")
+    def doing(self, line: str) -> None:
+        self.aside(f"  {one_line(line)}")
 
     def aside(self, line: str) -> None:
         if not self.quiet:
@@ -89,8 +89,8 @@ NOTHING = "Nothing waits to be learnt from. Ask with --memory on, or name a run.
 @click.option("--all", "every", is_flag=True, help="All runs, also those asked without memory on.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Runs at most, oldest first.")
 @click.option("--skip", is_flag=True, help="Take them from the queue and learn nothing.")
-@model_flag("Who reflects and judges, in place of each run's own model.")
-@BASE_URL
+@click.option("--model", help="Who reflects and judges, in place of each run's own model.")
+@setting_flags("base_url")
 @ONLY_JSON
 def learn(
     threads: tuple[str, ...],
@@ -106,9 +106,14 @@ def learn(
     interruption is not done again.
     """
     store = RunStore(load_settings(flags).data_dir)
-    wanted = chosen(store, threads, every)[:limit]
+    for thread in threads:
+        store.load(thread)  # they must have ended
+    wanted = (list(dict.fromkeys(threads)) or queued(store, every=every))[:limit]
     tell = Tell(quiet=as_json)
-    lessons = skip_all(store, wanted, tell) if skip else learn_all(store, wanted, flags, tell)
+    if skip:
+        lessons = [_skip(store, thread, tell) for thread in wanted]
+    else:
+        lessons = learn_all(store, wanted, flags, tell)
     if as_json:
         import json
 
@@ -120,34 +125,17 @@ def learn(
         raise SystemExit(1)
 
 
-def chosen(store: RunStore, threads: Sequence[str], every: bool) -> list[str]:
-    """The named runs, which must have ended, or all that wait."""
-    from rubricem.agent.learning.lessons import queued
-
-    for thread in threads:
-        store.load(thread)
-    return list(dict.fromkeys(threads)) or queued(store, every=every)
-
-
-def skip_all(store: RunStore, threads: Sequence[str], tell: Tell) -> list["Lesson"]:
-    from rubricem.agent.learning.lessons import LearnMark as Mark
-    from rubricem.agent.learning.lessons import set_mark, skipped
-
-    lessons = []
-    for thread in threads:
-        set_mark(store.folder / thread, Mark(state="skipped", reason="a person skipped it"))
-        lessons.append(skipped(thread, "it waits no longer"))
-        tell.lesson(lessons[-1])
-    return lessons
+def _skip(store: RunStore, thread: str, tell: Tell) -> Lesson:
+    mark = LearnMark(state="skipped", reason="a person skipped it")
+    set_mark(store.folder / thread, mark)
+    tell.lesson(lesson := Lesson(thread=thread, outcome="skipped", said="it waits no longer"))
+    return lesson
 
 
 def learn_all(
     store: RunStore, threads: Sequence[str], flags: Mapping[str, Any], tell: Tell
-) -> list["Lesson"]:
+) -> list[Lesson]:
     """A lesson for each run, told as it comes; ^C raises KeyboardInterrupt and loses nothing."""
-    from rubricem.agent.learning.lessons import models_of
-    from rubricem.agent.settings.door import setup_of
-
     given = {name: value for name, value in flags.items() if value is not None}
     groups: dict[tuple[str, str], list[str]] = {}
     for thread in threads:
@@ -159,42 +147,34 @@ def learn_all(
     return lessons
 
 
-def learn_with(setup: "Setup", threads: Sequence[str], tell: Tell) -> list["Lesson"]:
-    """The same for runs of one model."""
-    from rubricem.agent.cli.terminal import Interrupts
-
-    async def run() -> "list[Lesson]":
-        with Interrupts(tell.aside).caught():
-            return await _learn_group(setup, threads, tell)
-
-    try:
-        return asyncio.run(run())
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
-
-
-async def _learn_group(setup: "Setup", threads: Sequence[str], tell: Tell) -> list["Lesson"]:
-    """The model is opened once; where it cannot be, all of the runs wait."""
-    from rubricem.agent.learning.lessons import failed, open_learner
-    from rubricem.agent.learning.lessons import learn as learn_one
-
+def learn_with(setup: "Setup", threads: Sequence[str], tell: Tell) -> list[Lesson]:
+    """The same for runs of one model, opened once; where it cannot be, all of the runs wait."""
     lessons: list[Lesson] = []
+
+    def keep(lesson: Lesson) -> None:
+        lessons.append(lesson)
+        tell.lesson(lesson)
+
+    async def run() -> None:
+        with Interrupts(tell.aside).caught():
+            async with open_learner(setup, tell.doing) as learner:
+                for thread in threads:
+                    keep(await learn_from(learner, thread))
+
     try:
-        async with open_learner(setup, tell.event) as learner:
-            for thread in threads:
-                lessons.append(await learn_one(learner, thread))
-                tell.lesson(lessons[-1])
+        asyncio.run(run())
     except RubricemError as error:
         for thread in threads[len(lessons) :]:
-            lessons.append(failed(thread, error))
-            tell.lesson(lessons[-1])
+            keep(failed(thread, error))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     return lessons
 
 
 def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
     """Learn from a run that has just been shown, or say how."""
     tell = Tell(quiet=quiet, beside=True)
-    store = RunStore(setup.stores.data_dir)
+    store = setup.stores.runs
     try:
         if why := enter(store, trajectory):
             tell.aside(why)
@@ -214,7 +194,7 @@ def learn_after(setup: "Setup", trajectory: Trajectory, *, quiet: bool) -> None:
 
 def _offer(store: RunStore, tell: Tell) -> None:
     waiting = queued(store)
-    said = f"{len(waiting)} run{'' if len(waiting) == 1 else 's'} can be learnt from"
+    said = f"{counted(len(waiting), 'run')} can be learnt from"
     if tell.quiet or not (sys.stdin.isatty() and sys.stderr.isatty()):
         click.echo(f"{said}: rubricem learn", err=True)
         return

@@ -7,19 +7,23 @@ on standard error: a bar on a terminal, a plain line at each new step elsewhere.
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-from rubricem.agent.weights.catalogue import OnProgress
+from rubricem.agent.weights.catalogue import OnProgress, unseen
+
+if TYPE_CHECKING:
+    from rubricem.agent.weights.store import WeightsStore
 
 
-def _directory() -> Path:
+def _store(on_progress: OnProgress = unseen) -> "WeightsStore":
     from rubricem.agent.settings import load_settings
+    from rubricem.agent.weights.store import WeightsStore
 
-    return load_settings().weights_dir
+    return WeightsStore(load_settings().weights_dir, on_progress)
 
 
 @click.group()
@@ -30,25 +34,21 @@ def models() -> None:
 @models.command("list")
 def list_() -> None:
     """List the weights known by name and those fetched from the hub."""
-    from rubricem.agent.weights.resolve import listed
-
-    directory = _directory()
-    for row in listed(directory):
+    store = _store()
+    for row in store.listed():
         weights = row.weights
         names = ", ".join((weights.name, *weights.aliases))
         size = f"{weights.size / 1e6:,.0f} MB"
         click.echo(f"{names:40} {size:>10}  {weights.licence:12} {row.state}")
-    click.echo(f"in {directory}")
+    click.echo(f"in {store.directory}")
 
 
 @models.command()
 @click.argument("name")
 def fetch(name: str) -> None:
     """Fetch NAME (known, or org/repo[:file.gguf] of the hub); damaged weights are replaced."""
-    from rubricem.agent.weights.resolve import fetch_named
-
     with shown_fetch(name) as on_progress:
-        folder = asyncio.run(fetch_named(name, directory=_directory(), on_progress=on_progress))
+        folder = asyncio.run(_store(on_progress).fetch_named(name))
     click.echo(f"{name} is in {folder}")
 
 
@@ -56,25 +56,20 @@ def fetch(name: str) -> None:
 @click.argument("name", required=False)
 def check(name: str | None) -> None:
     """Hash the weights again: NAME, or all that are on disk."""
-    from rubricem.agent.weights.resolve import check_stored
-
     with shown_fetch(name or "weights") as on_progress:
-        checked = check_stored(name, directory=_directory(), on_progress=on_progress)
-    for row in checked:
-        verdict = "damaged" if row.damage else f"whole (SHA-256 {row.weights.files[0].sha256})"
-        click.echo(f"{row.weights.name}: {verdict}")
-    for row in checked:
-        if row.damage:
-            raise row.damage
+        checked = _store(on_progress).check(name)
+    for weights, damage in checked:
+        verdict = "damaged" if damage else f"whole (SHA-256 {weights.files[0].sha256})"
+        click.echo(f"{weights.name}: {verdict}")
+    for damage in filter(None, (damage for _, damage in checked)):
+        raise damage
 
 
 @models.command()
 @click.argument("name")
 def remove(name: str) -> None:
     """Delete the weights of NAME from the disk."""
-    from rubricem.agent.weights.resolve import remove
-
-    freed = remove(name, _directory())
+    freed = _store().remove(name)
     click.echo(f"{name}: {freed / 1e6:,.0f} MB freed" if freed else f"{name} was not on disk")
 
 

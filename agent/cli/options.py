@@ -6,7 +6,7 @@ loads this, also for its help.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,57 +20,90 @@ FILE = click.Path(dir_okay=False, path_type=Path)
 EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
-def model_flag(said: str) -> Callable[[Command], Command]:
-    """`--model`, where it does not stand for who answers."""
-    return click.option("--model", help=said)
+def whole(
+    flag: str, metavar: str, least: int, most: int, default: int, said: str
+) -> Callable[[Command], Command]:
+    """The flag of a whole number, whose default the help tells."""
+    kind, told = click.IntRange(least, most), f"{said} ({default})."
+    return click.option(flag, type=kind, default=default, metavar=metavar, help=told)
 
 
-MODEL = model_flag("1.5b, 0.5b, a .gguf file, org/repo of the hub, or a server's model.")
-BASE_URL = click.option(
-    "--base-url", metavar="URL", help="An OpenAI-compatible server to ask instead."
+def one_of(*names: str, kinds: Sequence[str], said: str) -> Callable[[Command], Command]:
+    """The flag of a choice, of which the first is made where nobody chooses."""
+    kind = click.Choice(kinds)
+    return click.option(*names, type=kind, default=kinds[0], show_default=True, help=said)
+
+
+_NUMBER = {"type": int, "metavar": "N"}
+_FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
+    (
+        "model",
+        "1.5b, 0.5b, a .gguf file, a checkpoint, org/repo of the hub, or a server's model.",
+        {},
+    ),
+    ("base_url", "An OpenAI-compatible server to ask instead.", {"metavar": "URL"}),
+    (
+        "dialect",
+        "How the server is asked: in token ids, as it is found to take them (auto), or by chat.",
+        {"type": click.Choice(["auto", "openai", "vllm", "sglang", "llama.cpp"])},
+    ),
+    (
+        "source",
+        "`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
+        {"multiple": True},
+    ),
+    ("format", None, {"type": click.Choice(["long", "short", "exact"])}),
+    ("decoding", None, {"type": click.Choice(["auto", "forced", "free"])}),
+    ("retrieval", None, {"type": click.Choice(["lexical", "hybrid"])}),
+    (
+        "memory",
+        "Use what earlier runs taught (read-only); on: judge and learn from these runs too.",
+        {"type": click.Choice(["on", "off", "read-only"])},
+    ),
+    (
+        "allow_host",
+        "A private host whose pages may be read; repeatable.",
+        {"multiple": True, "metavar": "HOST"},
+    ),
+    ("tool_calls", "Searches at most (10).", _NUMBER),
+    ("max_total_tokens", "Budget of tokens (200000).", _NUMBER),
+    ("max_seconds", "Budget of time (900).", {"type": float, "metavar": "S"}),
+    ("max_cost", "Budget of money (1); 0: no limit.", {"type": float, "metavar": "USD"}),
+    (
+        "verify",
+        "Check each claim against its source: mark what fails, or also repair the report.",
+        {"type": click.Choice(["off", "mark", "repair"])},
+    ),
+    ("max_tokens", "Tokens of one turn at most (4096).", _NUMBER),
+    ("slots", "Runs at once on an embedded model (1).", _NUMBER),
+    ("concurrency", "Calls in flight to one server at most (64).", _NUMBER),
+    ("temperature", None, {"type": float}),
+    ("seed", None, {"type": int}),
 )
-SOURCE = click.option(
-    "--source",
-    multiple=True,
-    help="`python`, `web`, `scholar`, `searxng:URL`, `auto`, or a folder of documents; repeatable.",
-)
-DECODING = click.option("--decoding", type=click.Choice(["auto", "forced", "free"]))
-RETRIEVAL = click.option("--retrieval", type=click.Choice(["lexical", "hybrid"]))
-ALLOW_HOST = click.option(
-    "--allow-host",
-    "allow_hosts",
-    multiple=True,
-    metavar="HOST",
-    help="A private host whose pages may be read; repeatable.",
-)
-MEMORY = click.option(
-    "--memory",
-    type=click.Choice(["on", "off", "read-only"]),
-    help="Use what earlier runs taught (read-only); on: judge this run and learn from it too.",
-)
-VERIFY = click.option(
-    "--verify",
-    type=click.Choice(["off", "mark", "repair"]),
-    help="Check each claim against its source: mark what fails, or also repair the report.",
-)
+_SETTINGS = {"format": "answer_format", "allow_host": "allow_hosts"}
+"""the settings whose flags have another name"""
+BUDGET_FLAGS = ("tool_calls", "max_total_tokens", "max_seconds", "max_cost")
+"""the flags of what one question may take"""
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 ONLY_JSON = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
 )
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
-BUDGETS = (
-    click.option("--tool-calls", type=int, metavar="N", help="Searches at most (10)."),
-    click.option("--max-total-tokens", type=int, metavar="N", help="Budget of tokens (200000)."),
-    click.option("--max-seconds", type=float, metavar="S", help="Budget of time (900)."),
-    click.option("--max-cost", type=float, metavar="USD", help="Budget of money (1); 0: no limit."),
-)
+QUIET = click.option("--quiet", is_flag=True, help="Show no progress.")
 
 
-def budgets(command: Command) -> Command:
-    """The command with a flag for each budget."""
-    for option in reversed(BUDGETS):
-        command = option(command)
-    return command
+def setting_flags(*names: str) -> Callable[[Command], Command]:
+    """Flags of settings, in this order."""
+    known = {name: (said, kind) for name, said, kind in _FLAGS}
+
+    def flagged(command: Command) -> Command:
+        for name in reversed(names):
+            said, kind = known[name]
+            spelt, setting = "--" + name.replace("_", "-"), _SETTINGS.get(name, name)
+            command = click.option(spelt, setting, help=said, **kind)(command)
+        return command
+
+    return flagged
 
 
 def read_text(file: Path, remedy: str = "Save it as UTF-8.") -> str:

@@ -30,7 +30,8 @@ class ListedRun:
     thread: str
     question: str
     status: str
-    asked_at: datetime
+    asked_at: datetime | None
+    """None for one whose folder is gone"""
     trajectory: Trajectory | None
 
     def as_json(self) -> dict[str, Any]:
@@ -40,7 +41,7 @@ class ListedRun:
             "question": self.question,
             "status": self.status,
             "ended_by": ended.ended_by if ended else "",
-            "asked_at": self.asked_at.isoformat(timespec="seconds"),
+            "asked_at": self.asked_at and self.asked_at.isoformat(timespec="seconds"),
             "seconds": round(ended.seconds, 1) if ended else None,
             "usage": ended.usage.model_dump(mode="json") if ended else None,
         }
@@ -56,11 +57,11 @@ def runs(context: click.Context, count: int, as_json: bool) -> None:
         return
     store = _store()
     threads = store.threads()
-    listed = [_listed(store, thread) for thread in threads[-count:]]
+    shown = [listed(store, thread) for thread in threads[-count:]]
     if as_json:
-        print_json({"runs": [run.as_json() for run in listed]})
+        print_json({"runs": [run.as_json() for run in shown]})
         return
-    for run in listed:
+    for run in shown:
         click.echo(_line(run))
     click.echo(counted(len(threads), "run"))
 
@@ -102,7 +103,7 @@ def show(
         )
     store = _store()
     store.request(thread)
-    run = _listed(store, thread)
+    run = listed(store, thread)
     if run.trajectory is None:
         print_json(run.as_json()) if as_json else click.echo(
             f"{_line(run)}\nGo on with it: rubricem ask --resume {thread}"
@@ -121,19 +122,20 @@ def _store() -> RunStore:
     return RunStore(load_settings().data_dir)
 
 
-def _listed(store: RunStore, thread: str) -> ListedRun:
+def listed(store: RunStore, thread: str) -> ListedRun:
     """One run; what of it cannot be read is left out, so that the others are listed."""
-    question, trajectory, status = "", None, UNFINISHED
+    question, trajectory, status, asked_at = "", None, UNFINISHED, None
     try:
+        asked_at = store.asked_at(thread)
         question = store.request(thread)["ask"]["question"]
         if store.running(thread):
             status = RUNNING
         elif store.ended(thread):
             trajectory = store.load(thread)
             status = trajectory.status.value
-    except (RubricemError, KeyError, TypeError):
+    except (RubricemError, OSError, KeyError, TypeError):
         status = UNREADABLE
-    return ListedRun(thread, question, status, store.asked_at(thread), trajectory)
+    return ListedRun(thread, question, status, asked_at, trajectory)
 
 
 def _line(run: ListedRun) -> str:
@@ -144,6 +146,6 @@ def _line(run: ListedRun) -> str:
         tokens = usage.prompt_tokens + usage.completion_tokens
         spent = f"${usage.cost:.4f}" if usage.cost is not None else f"{tokens:,} tokens"
         cost = f"{spent}, {run.trajectory.seconds:,.0f} s"
-    when = run.asked_at.astimezone().strftime("%Y-%m-%d %H:%M")
+    when = f"{run.asked_at.astimezone():%Y-%m-%d %H:%M}" if run.asked_at else ""
     question = one_line(run.question, 80)
     return f"{run.thread:<14}{when}  {run.status:<12}{cost:>22}  {question}"

@@ -8,18 +8,7 @@ from typing import Any
 
 import click
 
-from rubricem.agent.cli.options import (
-    ALLOW_HOST,
-    BASE_URL,
-    DECODING,
-    MEMORY,
-    MODEL,
-    RETRIEVAL,
-    SOURCE,
-    VERIFY,
-    Command,
-    budgets,
-)
+from rubricem.agent.cli.options import BUDGET_FLAGS, Command, setting_flags
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 
@@ -35,13 +24,7 @@ def port(default: int) -> Callable[[Command], Command]:
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help="Listen here (127.0.0.1).")
 @port(PORT)
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-@MODEL
-@BASE_URL
-@SOURCE
-@DECODING
-@RETRIEVAL
-@MEMORY
-@ALLOW_HOST
+@setting_flags("model", "base_url", "source", "decoding", "retrieval", "memory", "allow_host")
 @click.option(
     "--results",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -49,8 +32,7 @@ def port(default: int) -> Callable[[Command], Command]:
     metavar="FOLDER",
     help="Show the collected and trained runs in it, too; repeatable.",
 )
-@budgets
-@VERIFY
+@setting_flags(*BUDGET_FLAGS, "verify")
 def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **flags: Any) -> None:
     """Serve the web page, and the same to programs.
 
@@ -67,10 +49,7 @@ def serve(host: str, port: int, open_page: bool, results: tuple[Path, ...], **fl
 @click.command("mcp")
 @click.option("--http", is_flag=True, help="Serve HTTP on this machine, not standard input.")
 @port(MCP_PORT)
-@MODEL
-@BASE_URL
-@SOURCE
-@ALLOW_HOST
+@setting_flags("model", "base_url", "source", "allow_host")
 def mcp(http: bool, port: int, **flags: Any) -> None:
     """Serve the tools research, search, open_page, judge, bank_search and bank_show."""
     if find_spec("mcp") is None:

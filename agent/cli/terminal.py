@@ -25,9 +25,8 @@ from typing import Any
 
 import click
 
-from rubricem.agent.research.graph import RUBRIC, ShownPlan, as_text, from_text
-from rubricem.agent.research.question import Nobody, Person
-from rubricem.memory.errors import SettingsError
+from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.question import RUBRIC, Nobody, Person, ShownPlan
 from rubricem.memory.text import one_line, printable
 
 INTERRUPTED = 130
@@ -87,10 +86,6 @@ class Interrupts:
         if self._last_resort:
             self._last_resort.cancel()
 
-    def _leave(self) -> None:
-        self.tell("Stopped at once; what had finished is kept.")
-        os._exit(INTERRUPTED)
-
     def _hear(self, task: "asyncio.Task[object]") -> None:
         if self._ignored:
             return
@@ -98,8 +93,13 @@ class Interrupts:
             self.tell(f"{self.ending}; ^C again stops at once.")
             self.stop.set()
             return
+
+        def leave() -> None:
+            self.tell("Stopped at once; what had finished is kept.")
+            os._exit(INTERRUPTED)
+
         if self._last_resort is None:
-            self._last_resort = threading.Timer(GRACE, self._leave)
+            self._last_resort = threading.Timer(GRACE, leave)
             self._last_resort.daemon = True
             self._last_resort.start()
         task.cancel()
@@ -121,13 +121,18 @@ async def edited_in_place(path: Path) -> str:
     return f"{command[0]} ended with status {status}." if status else ""
 
 
-def confirmed(question: str, yes: bool) -> bool:
-    """What the person at the terminal says; SettingsError where there is none to ask."""
-    if yes:
-        return True
-    if not sys.stdin.isatty():
-        raise SettingsError("There is no terminal to ask at.", "Say --yes, if you are sure.")
-    return click.confirm(question)
+@contextmanager
+def shown_doing(doing: str, *, quiet: bool = False) -> Iterator[Tell]:
+    """Show on a terminal what is being done, and behind it the sentence that was told last."""
+    from rich.console import Console
+    from rich.markup import escape
+
+    console = Console(stderr=True, highlight=False)
+    if quiet or not console.is_terminal:
+        yield hush
+        return
+    with console.status(doing) as status:
+        yield lambda line: status.update(escape(f"{doing}: {one_line(line)}"))
 
 
 NOBODY_HERE = "There is no terminal to ask at: the plan is approved, and nothing is asked."
@@ -153,7 +158,7 @@ class TerminalPerson:
             return await self._plan(ShownPlan.model_validate(asked))
 
     async def _plan(self, plan: ShownPlan) -> dict[str, Any]:
-        click.echo(f"\n{printable(as_text(plan))}", err=True)
+        click.echo(f"\n{printable(plan.text())}", err=True)
         while True:
             said = (await self._line("Plan: [a]pprove, [e]dit, [r]eject? ")).strip().casefold()
             if said in ("a", "approve", "y", "yes"):
@@ -182,11 +187,11 @@ class TerminalPerson:
         """The plan as the editor left it; None where it cannot be used, which is said."""
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "plan.md")
-            path.write_text(as_text(plan), encoding="utf-8")
+            path.write_text(plan.text(), encoding="utf-8")
             with self._interrupts.left_to(cancelled=False):
                 failed = await edited_in_place(path)
             text = path.read_text(encoding="utf-8", errors="replace")
-        edited = from_text(text)
+        edited = ShownPlan.read(text)
         if failed or not edited.rubric:
             why = failed or f"The rubric is empty; keep the line {RUBRIC!r} and an item below it."
             click.echo(why, err=True)

@@ -10,15 +10,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rubricem.agent.learning.lessons import LearnMark, set_mark
-from rubricem.agent.learning.scoring import find_run, open_judge_model
-from rubricem.agent.research.events import Listener, SourceProgress, ignore
+from rubricem.agent.learning.scoring import Judgeable, open_group_judge
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
-from rubricem.judge.build import Wanted, group_judge
+from rubricem.agent.transcript.events import Listener, Tell, ignore, tell_to
+from rubricem.judge.build import Wanted
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.interfaces import LocalModel
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Judgement, Stage, Status, Trajectory, TrajectoryGroup
+from rubricem.memory.schema import (
+    Judgement,
+    LocalModel,
+    RubricBuffer,
+    Stage,
+    Status,
+    Trajectory,
+    TrajectoryGroup,
+)
 
 
 async def ask_best(
@@ -26,7 +31,8 @@ async def ask_best(
 ) -> Trajectory:
     """The best of `count` runs, which are the threads THREAD-1, THREAD-2, ..."""
     names = [f"{thread}-{number}" for number in range(1, count + 1)]
-    setup = await settle(setup, thread, listener)
+    tell = tell_to(listener)
+    setup = await settle(setup, thread, tell)
     first = setup.template
     seeded = [replace(first, seed=(first.seed + number) % 2**32) for number in range(count)]
     wanted = [
@@ -34,16 +40,17 @@ async def ask_best(
         for name, template in zip(names, seeded, strict=True)
     ]
     passed_over = LearnMark(state="skipped", reason="another run of its question was chosen")
-    store = RunStore(setup.stores.data_dir)
-    async with open_researcher(setup, listener) as researcher:
+    async with open_researcher(setup, tell) as researcher:
         runs = []
         for number, (ask, name) in enumerate(zip(wanted, names, strict=True), start=1):
-            listener(SourceProgress(f"run {number} of {count}"))
+            tell(f"run {number} of {count}")
             runs.append(await researcher.ask(ask, name, listener))
-        best = await _best(setup, runs, researcher.policy.reader, listener)
+        best = await _best(setup, runs, researcher.policy.reader, tell)
         for run in runs:
             if run is not best:
-                await asyncio.to_thread(set_mark, store.folder / run.thread, passed_over)
+                await asyncio.to_thread(
+                    set_mark, setup.stores.runs.folder / run.thread, passed_over
+                )
         return best
 
 
@@ -63,17 +70,15 @@ def choose(runs: Sequence[Trajectory], judgements: Sequence[Judgement]) -> tuple
 
 
 async def _best(
-    setup: Setup, runs: Sequence[Trajectory], own: LocalModel | None, listener: Listener
+    setup: Setup, runs: Sequence[Trajectory], own: LocalModel | None, tell: Tell
 ) -> Trajectory:
-    listener(SourceProgress("judging the runs against one another"))
+    tell("judging the runs against one another")
     try:
-        judgements = await _judge(setup, runs, own)
+        best, said = choose(runs, await _judge(setup, runs, own))
     except RubricemError as error:
         best, said = choose(runs, ())
-        listener(SourceProgress(f"{said}: {error}"))
-        return best
-    best, said = choose(runs, judgements)
-    listener(SourceProgress(said))
+        said = f"{said}: {error}"
+    tell(said)
     return best
 
 
@@ -83,10 +88,9 @@ async def _judge(
     question = runs[0].question
     group = TrajectoryGroup(question=question, trajectories=tuple(runs))
     wanted = Wanted(kind="relative", both_orders=True, seed=setup.template.seed)
-    async with open_judge_model(setup.model, own) as model:
-        result = await group_judge(model, wanted).judge(group, RubricBuffer(question=question))
+    async with open_group_judge(setup.model, wanted, shared=own) as judge:
+        result = await judge.judge(group, RubricBuffer(question=question))
     for run, judgement in zip(runs, result.judgements, strict=True):
-        data_dir = setup.stores.data_dir
-        found = await asyncio.to_thread(find_run, str(data_dir / "runs" / run.thread), data_dir)
-        await asyncio.to_thread(found.save, [judgement])
+        folder = setup.stores.runs.folder / run.thread
+        await asyncio.to_thread(Judgeable((), folder, collected=False).save, [judgement])
     return result.judgements

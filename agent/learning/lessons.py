@@ -28,26 +28,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
-from rubricem.agent.learning.reflect import CANDIDATES, accepted, mark_best, write_candidates
-from rubricem.agent.learning.scoring import find_run, open_judge_model
+from rubricem.agent.learning.reflect import CANDIDATES, Reflected, Reflector
+from rubricem.agent.learning.scoring import find_run, judge_groups, note_scores
 from rubricem.agent.models.policy import (
     JournaledCalls,
-    JournaledPolicy,
     Policy,
+    call_scope,
     journaled,
 )
-from rubricem.agent.research.events import Listener, SourceProgress, ignore
-from rubricem.agent.research.recall import note_scores
-from rubricem.agent.research.setup import Setup, open_bank, telling
+from rubricem.agent.research.setup import Setup
 from rubricem.agent.research.threads import Background, background_in, in_thread, standalone
+from rubricem.agent.transcript.events import Tell, hush
 from rubricem.judge.build import JudgeModel, reflection_judge, stage_judge
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import JudgeError, RubricemError, StoreError
-from rubricem.memory.journal import Journal
-from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import Rating, RunStore, rate, ratings_in, unusable, write_atomically
+from rubricem.memory.errors import JudgeError, RubricemError
+from rubricem.memory.runs import (
+    Journal,
+    Rating,
+    RunStore,
+    rate,
+    ratings_in,
+    value_in,
+    writable,
+    write_atomically,
+)
 from rubricem.memory.schema import (
     Judgement,
     Reflection,
@@ -60,7 +66,6 @@ from rubricem.memory.schema import (
 MARK, WRITTEN = "learn.json", "reflections.json"
 JOURNAL = "learning.jsonl"
 """the calls of a learning that has not come to its end"""
-_CANDIDATES = TypeAdapter(list[ReflectionCandidate])
 
 
 class LearnMark(Value):
@@ -86,41 +91,19 @@ def set_mark(folder: Path, mark: LearnMark) -> None:
 
 def clear_mark(folder: Path) -> None:
     path = folder / MARK
-    try:
+    with writable(path):
         path.unlink(missing_ok=True)
-    except OSError as error:
-        raise unusable(path, error) from error
 
 
 def candidates_in(folder: Path) -> list[ReflectionCandidate]:
     """What was written on the run in this folder; none where it was not learnt from."""
-    path = folder / WRITTEN
-    try:
-        return _CANDIDATES.validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise unusable(path, error) from error
-    except ValidationError as error:
-        raise StoreError(
-            f"{path} holds no reflections: {error.errors()[0]['msg']}",
-            "Remove it, and learn from the run again.",
-        ) from error
+    remedy = "Remove it, and learn from the run again."
+    return value_in(folder / WRITTEN, list[ReflectionCandidate], remedy) or []
 
 
 def save_candidates(folder: Path, candidates: Sequence[ReflectionCandidate]) -> None:
-    write_atomically(folder / WRITTEN, _CANDIDATES.dump_json(list(candidates)).decode())
-
-
-def learnt_candidates(data_dir: Path) -> Iterator[list[ReflectionCandidate]]:
-    """The scored candidates of every run learnt from, run by run, the latest run last.
-
-    Those of one run are what a training row's baseline is taken over.
-    """
-    store = RunStore(data_dir)
-    for thread in store.threads():
-        if found := candidates_in(store.folder / thread):
-            yield found
+    listed = ",".join(candidate.model_dump_json() for candidate in candidates)
+    write_atomically(folder / WRITTEN, f"[{listed}]")
 
 
 def was_learnt(folder: Path, trajectory: Trajectory) -> bool:
@@ -188,8 +171,6 @@ aside`: in the history alone. `nothing`: none was good enough. `queued`: learnin
 
 
 class Lesson(Value):
-    """What came of learning from a run."""
-
     thread: str
     outcome: Outcome
     said: str
@@ -199,12 +180,7 @@ class Lesson(Value):
     score: float | None = None
 
 
-def skipped(thread: str, why: str) -> Lesson:
-    return Lesson(thread=thread, outcome="skipped", said=why)
-
-
 def failed(thread: str, error: RubricemError) -> Lesson:
-    """Of a run that could not be learnt from, and waits."""
     said = f"nothing was learnt from this run: {error.told()}"
     return Lesson(thread=thread, outcome="queued", said=said)
 
@@ -216,7 +192,10 @@ def lesson_of(
     standing: Reflection | None,
 ) -> Lesson:
     """`best` was put into the bank, whose word on the question is now `standing`."""
-    outcome, said = _put(best, standing) if best else _none(trajectory, candidates, standing)
+    if best is not None:
+        outcome, said = _put(best, standing)
+    else:
+        outcome, said = "nothing", _why_none(trajectory, candidates, standing)
     return Lesson(
         thread=trajectory.thread,
         outcome=outcome,
@@ -236,22 +215,18 @@ def _put(best: Reflection, standing: Reflection | None) -> tuple[Outcome, str]:
     return "kept", f"kept reflection {best.id}, which scored {best.score:.2f}"
 
 
-def _none(
+def _why_none(
     trajectory: Trajectory,
     candidates: Sequence[ReflectionCandidate],
     standing: Reflection | None,
-) -> tuple[Outcome, str]:
+) -> str:
     scores = [c.score.total for c in candidates if c.score and not c.fault]
-    below = ", below least_reflection_score"
-    why = f"the best scored {max(scores):.2f}{below}" if scores else _why_unscored(candidates)
+    why = next((c.unscored_reason or c.fault for c in candidates), "none was written")
+    if scores:
+        why = f"the best scored {max(scores):.2f}, below least_reflection_score"
     mine = standing is not None and standing.trajectory_id == trajectory.id
     stays = f"; {standing.id}, which it taught before, stands" if standing and mine else ""
-    return "nothing", f"no reflection on this run was good enough to be kept: {why}{stays}"
-
-
-def _why_unscored(candidates: Sequence[ReflectionCandidate]) -> str:
-    reasons = [c.unscored_reason or c.fault for c in candidates]
-    return reasons[0] if reasons else "none was written"
+    return f"no reflection on this run was good enough to be kept: {why}{stays}"
 
 
 EMBEDDED_CANDIDATES = 2
@@ -267,33 +242,29 @@ class RunLearner:
     policy: Policy
     model: JudgeModel
     bank: RubricBank
-    tell: Listener = ignore
-
-    @property
-    def data_dir(self) -> Path:
-        return self.setup.stores.data_dir
+    tell: Tell = hush
 
 
 @asynccontextmanager
 async def open_learner(
-    setup: Setup, tell: Listener = ignore, policy: Policy | None = None
+    setup: Setup, tell: Tell = hush, policy: Policy | None = None
 ) -> AsyncIterator[RunLearner]:
     """The policy, unless one is open already, and the judge; what was opened is freed then."""
     async with AsyncExitStack() as stack:
         if policy is None:
-            policy = await stack.enter_async_context(setup.model.open_policy(telling(tell)))
-        opening = open_judge_model(setup.model, policy.reader, tell)
+            policy = await stack.enter_async_context(setup.model.open_policy(tell))
+        opening = setup.model.open_judge(tell, policy.reader)
         model = await stack.enter_async_context(opening)
-        yield RunLearner(setup, policy, model, open_bank(setup.stores, tell), tell)
+        yield RunLearner(setup, policy, model, setup.stores.open_bank(tell), tell)
 
 
 async def learn(learner: RunLearner, thread: str) -> Lesson:
     """Judge, reflect and keep. What fails is said in the lesson, and the run stays queued."""
-    store = RunStore(learner.data_dir)
+    store = learner.setup.stores.runs
     try:
         trajectory = await asyncio.to_thread(store.load, thread)
         if trajectory.status is Status.FAILED:
-            return skipped(thread, why_not(trajectory))
+            return Lesson(thread=thread, outcome="skipped", said=why_not(trajectory))
         folder = store.folder / thread
         journal = await asyncio.to_thread(Journal, folder / JOURNAL)
         with closing(journal):
@@ -316,7 +287,7 @@ async def _learnt(
     if why:
         # Another process may have learnt from it and removed the file while this one opened it.
         await asyncio.to_thread(journal.path.unlink, missing_ok=True)
-        return skipped(trajectory.thread, why)
+        return Lesson(thread=trajectory.thread, outcome="skipped", said=why)
     mark = await asyncio.to_thread(mark_in, folder) or LearnMark()
     work = _LearningWork(learner, trajectory, background, folder, JournaledCalls(journal), mark)
     try:
@@ -360,20 +331,34 @@ class _LearningWork:
         return standalone(self.ended.question, self.background.questions)
 
     async def done(self) -> Lesson:
-        written = await asyncio.to_thread(self._written_before)
+        learner = self.learner
+        # What was written on this very run before is scored anew.
+        written = [
+            candidate.model_copy(update={"score": None, "accepted": False})
+            for candidate in await asyncio.to_thread(candidates_in, self.folder)
+            if candidate.trajectory_id == self.ended.id
+        ]
         judgement = await self._judgement(again=bool(written))
         if self.ended.recalled:
-            await note_scores(self.learner.bank, [judgement])
-        candidates = await self._scored(judgement, written or await self._write())
-        lesson = await self._kept(judgement, candidates)
-        await asyncio.to_thread(save_candidates, self.folder, candidates)
-        return lesson
+            await note_scores(learner.bank, [judgement])
+        reflector = Reflector(
+            journaled(learner.policy, self.calls),
+            reflection_judge(self._model()),
+            EMBEDDED_CANDIDATES if learner.policy.reader else CANDIDATES,
+            learner.setup.least_reflection_score,
+        )
+        found = await self._chosen(reflector, judgement, written or await self._write(reflector))
+        if found.reflection is not None:
+            await learner.bank.put(found.reflection)
+        standing = await learner.bank.within(self.question)
+        await asyncio.to_thread(save_candidates, self.folder, found.candidates)
+        return lesson_of(self.ended, found.reflection, found.candidates, standing)
 
     @contextmanager
     def _step(self, name: str, doing: str) -> Iterator[None]:
         """A judge's step: where it gives nothing of use, the next time it is asked anew."""
-        self.learner.tell(SourceProgress(doing))
-        with self.calls.scope(f"{name} {self.mark.failed.count(name)}"):
+        self.learner.tell(doing)
+        with call_scope(f"{name} {self.mark.failed.count(name)}"):
             try:
                 yield
             except JudgeError:
@@ -382,16 +367,13 @@ class _LearningWork:
 
     async def _judgement(self, *, again: bool) -> Judgement:
         """The run's judgement; it and the question's rubrics are saved."""
-        data_dir = self.learner.data_dir
+        data_dir = self.learner.setup.stores.data_dir
         found = await asyncio.to_thread(find_run, str(self.folder), data_dir)
         if again and (before := await asyncio.to_thread(found.judgement)):
             return before
-        store = BufferStore(data_dir / "buffers")
         with self._step("stages", "judging this run"):
-            buffer = await asyncio.to_thread(store.load, found.groups[0].question)
-            judged = await stage_judge(self._model()).judge(found.groups[0], buffer)
-            # Also where nothing was scored: its criteria are not to be asked for again.
-            await asyncio.to_thread(store.save, judged.buffer)
+            judge = stage_judge(self._model())
+            [judged] = await judge_groups(judge, found, self.learner.setup.stores)
             [judgement] = judged.judgements
             if all(stage.score is None for stage in judgement.stages):
                 reasons = [*judged.notes, judgement.stages[-1].unscored_reason]
@@ -399,56 +381,29 @@ class _LearningWork:
         await asyncio.to_thread(found.save, [judgement])
         return judgement
 
-    def _written_before(self) -> list[ReflectionCandidate]:
-        """What was written on this very run, without its scores."""
-        return [
-            candidate.model_copy(update={"score": None, "accepted": False})
-            for candidate in candidates_in(self.folder)
-            if candidate.trajectory_id == self.ended.id
-        ]
-
-    async def _write(self) -> list[ReflectionCandidate]:
-        self.learner.tell(SourceProgress("reflecting on this run"))
-        count = EMBEDDED_CANDIDATES if self.learner.policy.reader else CANDIDATES
-        policy = JournaledPolicy(self.learner.policy, self.calls)
-        with self.calls.scope("reflections"):
-            written = await write_candidates(
-                policy, self.trajectory, count, self.learner.setup.template.seed
-            )
+    async def _write(self, reflector: Reflector) -> list[ReflectionCandidate]:
+        self.learner.tell("reflecting on this run")
+        with call_scope("reflections"):
+            written = await reflector.write(self.trajectory, self.learner.setup.template.seed)
         return [each.model_copy(update={"question": self.question}) for each in written]
 
-    async def _scored(
-        self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
-    ) -> list[ReflectionCandidate]:
-        setup, judge = self.learner.setup, reflection_judge(self._model())
+    async def _chosen(
+        self, reflector: Reflector, judgement: Judgement, written: Sequence[ReflectionCandidate]
+    ) -> Reflected:
         self.ratings = await asyncio.to_thread(ratings_in, self.folder)
         with self._step("scores", "scoring what was written"):
-            scored = await judge.score(
+            found = await reflector.choose(
                 self.trajectory,
                 judgement,
-                candidates,
-                setup.template.seed,
+                written,
+                self.learner.setup.template.seed,
                 rating=self.ratings[-1] if self.ratings else None,
+                earlier=self.background.sources,
             )
-            for before, after in zip(candidates, scored, strict=True):
+            for before, after in zip(written, found.candidates, strict=True):
                 if after.unscored_reason != before.unscored_reason:
                     raise JudgeError(after.unscored_reason)
-        least = setup.least_reflection_score
-        return mark_best(scored, judge.minimum if least is None else least)
-
-    async def _kept(
-        self, judgement: Judgement, candidates: Sequence[ReflectionCandidate]
-    ) -> Lesson:
-        policy, bank = self.learner.policy, self.learner.bank
-        read = (*self.ended.sources, *self.background.sources)
-        texts = list(dict.fromkeys(source.text for source in read))
-        best = accepted(
-            candidates, policy.name, policy.version, judgement=judgement, source_texts=texts
-        )
-        if best is not None:
-            await bank.put(best)
-        standing = await bank.within(self.question)
-        return lesson_of(self.ended, best, candidates, standing)
+        return found
 
     def _model(self) -> Any:
         return journaled(self.learner.model, self.calls)
@@ -475,7 +430,6 @@ class LearningQueue:
 
     @property
     def waiting(self) -> int:
-        """Runs whose turn has not come."""
         return len(self._waiting)
 
     @property

@@ -1,33 +1,42 @@
 """Reflections on a finished run: candidates by the policy, scored, the best one accepted.
 
-The policy reads the question and the run as it was written, no score; a judge that also knows
-the scores says how good each candidate is as guidance. Every candidate can train the policy
-(GRPO over the m candidates); only the best of valid form, from a minimum score on, may enter
-the bank. Source: RubricEM, arXiv:2605.10899, section 3.4 and appendix D.
+The policy reads the question and the run as it was written, no score; where that does not fit,
+tool output is shortened first, each piece from its middle, then what the policy wrote, and the
+answer last. A judge that also knows the scores says how good each candidate is as guidance. Every
+candidate can train the policy (GRPO over the m candidates); only the best of valid form, from a
+minimum score on, may enter the bank. Source: RubricEM, arXiv:2605.10899, section 3.4, appendix D.
 """
 
-import asyncio
 import hashlib
+import re
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
 
 from rubricem.agent.models.policy import Policy
-from rubricem.agent.research.recall import END, form_grammar, message, parse_reflection, system
+from rubricem.agent.research.recall import RUBRICS, TAKEAWAYS, harmless
+from rubricem.agent.transcript.scaffold import template
+from rubricem.judge.reflection import ReflectionJudge
+from rubricem.judge.rubrics.core import together
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.interfaces import Completion, Sampling
+from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
+    NO_USAGE,
     Author,
     Judgement,
     Reflection,
     ReflectionCandidate,
-    ReflectionScore,
+    Sampling,
     Segment,
+    Source,
+    Stage,
     Trajectory,
+    Usage,
+    Value,
 )
 from rubricem.memory.screening import screened
-from rubricem.memory.text import fit, storable
+from rubricem.memory.text import fit, seed_of, storable
 
 CANDIDATES = 8
 TEMPERATURE = 0.7
@@ -35,74 +44,137 @@ MAX_TOKENS = 700
 CUT_OFF = f"it was cut off at the limit of {MAX_TOKENS} tokens"
 HELD_DRY = 5
 """tokens that a candidate written under a grammar may repeat"""
+HEADINGS = (
+    "Critical Requirement",
+    "Analytical Approach",
+    "Communication & Structure",
+    "Pitfalls",
+)
+_END = f"</{TAKEAWAYS}>"
 _SERVER_CHARACTERS = 60_000
 """of a run shown to a model whose context nobody knows"""
 _CHARACTERS_A_TOKEN = 4
 _SPARE_TOKENS = 16
+_SHARES = (4000, 1600, 800, 400, 200, 100, 40)
+"""characters left of a shortened piece, tried in turn"""
+_SHORTENED: tuple[Callable[[Author, Stage | None], bool], ...] = (
+    lambda author, stage: author is Author.TOOL,
+    lambda author, stage: stage is not Stage.ANSWER,
+    lambda author, stage: True,
+)
+"""which pieces are shortened: these first, then more, at last all"""
+_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.S | re.I)
 
 
-class CandidateJudge(Protocol):
-    """Scores candidates of one trajectory; one that it cannot score says why."""
+class Reflected(Value):
+    """What was written on one run."""
 
-    @property
-    def minimum(self) -> float:
-        """Total score from which a candidate may enter the bank."""
-        ...
+    trajectory_id: str
+    candidates: tuple[ReflectionCandidate, ...] = ()
+    reflection: Reflection | None = None
+    """the one for the bank"""
+    notes: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE
+    """of writing and judging them"""
 
-    async def score(
+
+@dataclass(frozen=True, slots=True)
+class Reflector:
+    """A policy that reflects on judged runs, and the judge that chooses among what it wrote."""
+
+    policy: Policy
+    judge: ReflectionJudge
+    m: int = CANDIDATES
+    """candidates"""
+    minimum: float | None = None
+    """total score from which the best enters the bank; None: the judge's own"""
+
+    async def __call__(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int = 0
+    ) -> Reflected:
+        """M candidates in order, at most one accepted. Raises PolicyError where the policy fails.
+
+        The policy is shown the question and the run, no more.
+        """
+        written = await self.write(trajectory, seed)
+        return await self.choose(trajectory, judgement, written, seed)
+
+    async def write(self, trajectory: Trajectory, seed: int = 0) -> list[ReflectionCandidate]:
+        """So many candidates, not scored.
+
+        Where a model that continues tokens gives none of valid form, one more is written under a
+        grammar, for the bank: it is marked, since it was not the policy's own choice alone.
+        """
+        prompt = await _prompt(self.policy, trajectory)
+
+        async def write(number: int, grammar: str | None = None) -> ReflectionCandidate:
+            sampling = Sampling(
+                max_tokens=MAX_TOKENS,
+                temperature=TEMPERATURE,
+                grammar=grammar,
+                # What is held to a form soon says the same under every heading.
+                dry=None if grammar is None else HELD_DRY,
+                seed=seed_of(trajectory.question, trajectory.transcript(), seed, number),
+            )
+            return await self._candidate(trajectory, prompt, sampling)
+
+        candidates = await together(write(number) for number in range(self.m))
+        if not self.policy.retokenised and all(candidate.fault for candidate in candidates):
+            candidates.append(await write(self.m, form_grammar()))
+        return candidates
+
+    async def choose(
         self,
         trajectory: Trajectory,
         judgement: Judgement | None,
-        candidates: Sequence[ReflectionCandidate],
+        written: Sequence[ReflectionCandidate],
         seed: int = 0,
-    ) -> tuple[ReflectionCandidate, ...]: ...
+        *,
+        rating: Rating | None = None,
+        earlier: Sequence[Source] = (),
+    ) -> Reflected:
+        """The candidates scored, and the best of them as an item for the bank.
 
-
-async def reflect(
-    policy: Policy,
-    trajectory: Trajectory,
-    judgement: Judgement | None,
-    reflection_judge: CandidateJudge,
-    m: int = CANDIDATES,
-    seed: int = 0,
-    *,
-    minimum: float | None = None,
-) -> list[ReflectionCandidate]:
-    """Write m candidates, scored, in order; at most one of them is marked accepted.
-
-    `minimum` None: the judge's own. Raises PolicyError where the policy fails.
-    """
-    candidates = await write_candidates(policy, trajectory, m, seed)
-    scored = await reflection_judge.score(trajectory, judgement, candidates, seed)
-    return mark_best(scored, reflection_judge.minimum if minimum is None else minimum)
-
-
-async def write_candidates(
-    policy: Policy, trajectory: Trajectory, m: int = CANDIDATES, seed: int = 0
-) -> list[ReflectionCandidate]:
-    """So many candidates, not scored. The policy is shown the question and the run, no more.
-
-    Where a model that continues tokens gives none of valid form, one more is written under a
-    grammar, for the bank: it is marked, since it was not the policy's own choice alone.
-    """
-    prompt = await _prompt(policy, trajectory)
-
-    async def write(number: int, grammar: str | None = None) -> ReflectionCandidate:
-        sampling = Sampling(
-            max_tokens=MAX_TOKENS,
-            temperature=TEMPERATURE,
-            grammar=grammar,
-            # What is held to a form soon says the same under every heading.
-            dry=None if grammar is None else HELD_DRY,
-            seed=_seed(trajectory, seed, number),
+        `rating` is a person's of the run; `earlier` was read in its thread before it.
+        """
+        scored = await self.judge.score(trajectory, judgement, written, seed, rating=rating)
+        least = self.judge.minimum if self.minimum is None else self.minimum
+        marked = mark_best(scored, least)
+        read = dict.fromkeys(source.text for source in (*trajectory.sources, *earlier))
+        best = accepted(
+            marked,
+            self.policy.name,
+            self.policy.version,
+            judgement=judgement,
+            source_texts=tuple(read),
         )
-        written = await policy.write(system(), [prompt], sampling, _end, None)
-        return _candidate(policy, trajectory, prompt, written, held=grammar is not None)
+        return Reflected(trajectory_id=trajectory.id, candidates=tuple(marked), reflection=best)
 
-    candidates = await _all([write(number) for number in range(m)])
-    if not policy.retokenised and all(candidate.fault for candidate in candidates):
-        candidates.append(await write(m, form_grammar()))
-    return candidates
+    async def _candidate(
+        self, trajectory: Trajectory, prompt: Segment, sampling: Sampling
+    ) -> ReflectionCandidate:
+        held = sampling.grammar is not None
+        written = await self.policy.write(template("reflect"), [prompt], sampling, _end, None)
+        text = storable(written.text)
+        parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
+        answer = Segment(
+            author=Author.POLICY,
+            turn=1,
+            text=text,
+            token_ids=written.token_ids,
+            logprobs=written.logprobs,
+            retokenised=self.policy.retokenised or written.retokenised or held,
+        )
+        return ReflectionCandidate(
+            trajectory_id=trajectory.id,
+            question=trajectory.question,
+            segments=(prompt, answer),
+            rubrics=parsed.rubrics,
+            takeaways=parsed.takeaways,
+            fault=parsed.fault,
+            held=held,
+            unscored_reason=CUT_OFF if written.stop_reason == "length" else "",
+        )
 
 
 def mark_best(
@@ -136,6 +208,8 @@ def accepted(
     total = f"{best.score.total:.6f}"
     text = "\0".join((best.trajectory_id, best.question, best.rubrics, best.takeaways, total))
     safe = screened(best.rubrics, best.takeaways, source_texts)
+    suspicion = " ".join(best.score.suspicion.split())
+    doubts = (f'The judge doubts it: "{suspicion}".',) if suspicion else ()
     return Reflection(
         id=hashlib.sha256(text.encode()).hexdigest()[:12],
         question=best.question,
@@ -149,38 +223,14 @@ def accepted(
         judge_version=judgement.rubric_version if judgement else "",
         stage_scores=tuple(stage.score for stage in judgement.stages) if judgement else (),
         reflection_score=best.score,
-        flags=(*safe.flags, *_doubted(best.score)),
+        flags=(*safe.flags, *doubts),
         written_at=datetime.now(UTC),
     )
 
 
-def _doubted(score: ReflectionScore) -> Iterator[str]:
-    """The judge's second opinion on whether it would order its reader about."""
-    if words := " ".join(score.suspicion.split()):
-        yield f'The judge doubts it: "{words}".'
-
-
-async def _all(
-    calls: Sequence[Coroutine[Any, Any, ReflectionCandidate]],
-) -> list[ReflectionCandidate]:
-    """What all calls give; where one call fails none is left running."""
-    tasks = [asyncio.ensure_future(call) for call in calls]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
 def _end(text: str) -> int | None:
-    at = text.rfind(END)
-    return None if at < 0 else at + len(END)
-
-
-def _seed(trajectory: Trajectory, seed: int, number: int) -> int:
-    text = f"{trajectory.question}\0{trajectory.transcript()}\0{seed}\0{number}"
-    return int(hashlib.sha256(text.encode()).hexdigest()[:8], 16)
+    at = text.rfind(_END)
+    return None if at < 0 else at + len(_END)
 
 
 async def _prompt(policy: Policy, trajectory: Trajectory) -> Segment:
@@ -189,7 +239,7 @@ async def _prompt(policy: Policy, trajectory: Trajectory) -> Segment:
     room = sys.maxsize if context is None else context - MAX_TOKENS - _SPARE_TOKENS
     characters = _SERVER_CHARACTERS if context is None else room * _CHARACTERS_A_TOKEN
     characters, ids = await fit(
-        lambda characters: policy.open(system(), message(trajectory, characters)),
+        lambda characters: policy.open(template("reflect"), message(trajectory, characters)),
         room,
         characters,
         RubricemError(
@@ -203,31 +253,82 @@ async def _prompt(policy: Policy, trajectory: Trajectory) -> Segment:
     return Segment(author=Author.PROMPT, text=text, token_ids=ids)
 
 
-def _candidate(
-    policy: Policy,
-    trajectory: Trajectory,
-    prompt: Segment,
-    written: Completion,
-    *,
-    held: bool,
-) -> ReflectionCandidate:
-    text = storable(written.text)
-    parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
-    answer = Segment(
-        author=Author.POLICY,
-        turn=1,
-        text=text,
-        token_ids=written.token_ids,
-        logprobs=written.logprobs,
-        retokenised=policy.retokenised or written.retokenised or held,
+def message(trajectory: Trajectory, characters: int) -> str:
+    """The question and the run, the run cut to about so many characters."""
+    run = harmless(shortened(trajectory, characters))
+    question = harmless(trajectory.question)
+    form = template("reflect_form")
+    return f"<question>\n{question}\n</question>\n<run>\n{run}\n</run>\n\n{form}"
+
+
+def shortened(trajectory: Trajectory, characters: int) -> str:
+    """What was written after the question, in at most `characters` where that can be."""
+    pieces = [(s.author, s.stage, s.text) for s in trajectory.segments if s.kept and s.stage]
+    text = "".join(text for *_, text in pieces)
+    for which in _SHORTENED:
+        whole = pieces
+        for share in _SHARES:
+            if len(text) <= characters:
+                return text
+            pieces = [
+                (author, stage, _middle_cut(text, share) if which(author, stage) else text)
+                for author, stage, text in whole
+            ]
+            text = "".join(text for *_, text in pieces)
+    return _middle_cut(text, max(characters, _SHARES[-1]))
+
+
+def _middle_cut(text: str, characters: int) -> str:
+    if len(text) <= characters:
+        return text
+    half = characters // 2
+    return f"{text[:half]} [...] {text[-half:]}"
+
+
+def form_grammar() -> str:
+    """GBNF that holds a small model to the form: a line for each heading, one or two lessons."""
+    lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
+    return (
+        f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n- " line "\\n" '
+        f'("- " line "\\n")? "</{TAKEAWAYS}>"\n'
+        'line ::= [A-Za-z`] word? (" " word){4,35}\n'
+        "word ::= [^ <\\n]+\n"
     )
-    return ReflectionCandidate(
-        trajectory_id=trajectory.id,
-        question=trajectory.question,
-        segments=(prompt, answer),
-        rubrics=parsed.rubrics,
-        takeaways=parsed.takeaways,
-        fault=parsed.fault,
-        held=held,
-        unscored_reason=CUT_OFF if written.stop_reason == "length" else "",
-    )
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """The two blocks; `fault` says in a sentence why the text is not exactly them."""
+
+    rubrics: str = ""
+    takeaways: str = ""
+    fault: str = ""
+
+
+def parse_reflection(text: str, *, cut_off: bool = False) -> Parsed:
+    """The blocks of a reflection, or what is wrong with its form.
+
+    Thinking before the first block is no part of it. Anything else around the blocks is a fault.
+    """
+    body = _THOUGHT.sub("", text).strip()
+    found = {tag: re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S) for tag in (RUBRICS, TAKEAWAYS)}
+    blocks = {tag: block[1].strip() for tag, block in found.items() if block}
+    fault = "It was cut off before its end." if cut_off else _fault(body, blocks)
+    return Parsed(blocks.get(RUBRICS, ""), blocks.get(TAKEAWAYS, ""), fault)
+
+
+def _fault(body: str, blocks: Mapping[str, str]) -> str:
+    for tag in (RUBRICS, TAKEAWAYS):
+        if tag not in blocks:
+            return f"There is no whole {tag} block."
+        if body.count(f"<{tag}>") > 1 or body.count(f"</{tag}>") > 1:
+            return f"There is more than one {tag} block."
+        if not blocks[tag]:
+            return f"The {tag} block is empty."
+        if not re.search(r"\w", re.sub("|".join(HEADINGS), "", blocks[tag])):
+            return f"The {tag} block has headings and nothing under them."
+    if re.sub(rf"<({RUBRICS}|{TAKEAWAYS})>.*?</\1>", "", body, flags=re.S).strip():
+        return "There is text outside the two blocks."
+    if body.index(f"<{RUBRICS}>") > body.index(f"<{TAKEAWAYS}>"):
+        return "The blocks are in the wrong order."
+    return ""

@@ -22,24 +22,36 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.models.policy import KeptCalls, journaled
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
-from rubricem.agent.research.events import Listener, ignore
-from rubricem.agent.research.recall import note_scores
-from rubricem.agent.research.scaffold import CHILDREN, ScaffoldDocument, rounds
-from rubricem.agent.research.setup import Stores, telling
+from rubricem.agent.research.setup import Setup
+from rubricem.agent.research.stores import Stores
 from rubricem.agent.research.threads import background_in, in_thread
-from rubricem.agent.weights.checkpoints import note_of
-from rubricem.judge.build import JudgeModel, Wanted, group_judge, kept
-from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge, Judged, StageView
-from rubricem.judge.pairwise import ChainForm
+from rubricem.agent.transcript.scaffold import CHILDREN, ScaffoldDocument, rounds
+from rubricem.judge.build import Wanted, group_judge
+from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.rubrics import Gate, Rubric, Sequential
-from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import JudgeError, SettingsError, StoreError
-from rubricem.memory.interfaces import LocalModel
+from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import ReplyStore, RunStore, unusable, write_atomically
-from rubricem.memory.schema import Judgement, Stage, Trajectory, TrajectoryGroup, Value, read
+from rubricem.memory.runs import (
+    ReplyStore,
+    RunStore,
+    value_in,
+    value_of,
+    writable,
+    write_atomically,
+)
+from rubricem.memory.schema import (
+    GroupJudge,
+    GroupJudgement,
+    Judgement,
+    LocalModel,
+    Stage,
+    Trajectory,
+    TrajectoryGroup,
+    Value,
+)
 
 NEEDED = {
     Stage.PLAN: ("structured_plan", *CHILDREN["structured_plan"]),
@@ -79,12 +91,10 @@ class Supported(Rubric):
 
 def gated() -> Compositions:
     """The judge's score for a stage of whole form, and for an answer whose citations hold."""
-    formed = dict.fromkeys(Stage, lambda: Sequential(Gate(Valid()), Judged()))
-    return {**formed, Stage.ANSWER: _gated_answer}
-
-
-def _gated_answer() -> Rubric:
-    return Sequential(Gate(Valid()), Gate(Supported(), LEAST_SUPPORT), Judged())
+    return {
+        **dict.fromkeys(Stage, lambda: Sequential(Gate(Valid()), Judged())),
+        Stage.ANSWER: lambda: Sequential(Gate(Valid()), Gate(Supported(), LEAST_SUPPORT), Judged()),
+    }
 
 
 def _whole(document: ScaffoldDocument, tag: str) -> bool:
@@ -92,26 +102,6 @@ def _whole(document: ScaffoldDocument, tag: str) -> bool:
     return all(block.closed for block in blocks) and any(
         document.inner(block).strip() for block in blocks
     )
-
-
-def chain_of(choice: PolicyChoice) -> ChainForm | None:
-    """The form of reasoning that the model was trained to judge in; None: in none.
-
-    Raises WeightsError for a checkpoint whose note cannot be read.
-    """
-    return note_of(choice.checkpoint).judge if choice.checkpoint else None
-
-
-@asynccontextmanager
-async def open_judge_model(
-    choice: PolicyChoice, shared: LocalModel | None = None, listener: Listener = ignore
-) -> AsyncIterator[JudgeModel]:
-    """The model that judges; `shared`, which is open already, where the choice is embedded."""
-    if choice.embedded and shared is not None:
-        yield shared
-        return
-    async with choice.open_judge(telling(listener)) as model:
-        yield model
 
 
 @asynccontextmanager
@@ -122,19 +112,21 @@ async def open_group_judge(
     *,
     gate: bool = False,
     shared: LocalModel | None = None,
-) -> AsyncIterator[InnerJudge]:
+) -> AsyncIterator[GroupJudge]:
     """The wanted judge; with a folder for its replies, the same call is paid for once.
 
     `gate`: it is asked only about what code finds whole in form and held by its citations.
     `shared`, which is open already, is used where the choice is embedded.
     """
-    wanted = replace(wanted, chain=chain_of(choice))
-    async with open_judge_model(choice, shared) as model:
-        judge = group_judge(kept(model, ReplyStore(replies)) if replies else model, wanted)
+    async with choice.open_judge(shared=shared) as model:
+        if replies:
+            model = journaled(model, KeptCalls(ReplyStore(replies)))
+        judge = group_judge(model, replace(wanted, chain=choice.chain))
         yield ComposedJudge(judge, gated()) if gate else judge
 
 
 FILE = "judgement.json"
+_REMEDY = "Name a trajectory.json, a thread, or the folder of a collected run."
 V = TypeVar("V", bound=Value)
 
 
@@ -155,11 +147,9 @@ class Judgeable:
 
     @property
     def file(self) -> Path:
-        """Where its judgement lies."""
         return self.folder / FILE
 
     def save(self, judgements: Sequence[Judgement]) -> None:
-        """Write the judgements down."""
         listed = [judgement.model_dump(mode="json") for judgement in judgements]
         text = json.dumps(listed if self.collected else listed[0], ensure_ascii=False, indent=1)
         write_atomically(self.file, text)
@@ -181,8 +171,11 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
     Raises SettingsError where there is no such thing, StoreError where it cannot be read.
     """
     path = Path(name).expanduser()
+    store = RunStore(data_dir)
     if path.is_file():
-        return _alone(_parsed(_text(path), Trajectory, path), path.parent, RunStore(data_dir))
+        found = value_in(path, Trajectory, _REMEDY)
+        assert found is not None, "there is such a file"
+        return _alone(found, path.parent, store)
     if (path / "trajectories.jsonl").is_file():
         return Judgeable(tuple(_groups(path)), path, collected=True)
     if (path / "trajectory.json").is_file():
@@ -192,7 +185,6 @@ def find_run(name: str, data_dir: Path) -> Judgeable:
             f"{path} holds neither trajectory.json nor trajectories.jsonl.",
             "Name a thread, a trajectory's file, or the --out folder of rubricem collect.",
         )
-    store = RunStore(data_dir)
     return _alone(store.load(name), store.folder / name, store)
 
 
@@ -219,44 +211,36 @@ def _groups(folder: Path) -> Iterator[TrajectoryGroup]:
 
 def _lines(path: Path, kind: type[V]) -> list[V]:
     """Whole lines alone: a last one without its end is still being written."""
-    whole = _text(path).rpartition("\n")[0]
-    return [_parsed(line, kind, path) for line in whole.split("\n") if line]
+    with writable(path):
+        whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [value_of(line, kind, _REMEDY, str(path)) for line in whole.split("\n") if line]
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise unusable(path, error) from error
-
-
-def _parsed(text: str, kind: type[V], path: Path) -> V:
-    try:
-        return read(text, kind)
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise StoreError(
-            f"{path} cannot be read as {kind.__name__.strip('_').lower()}: {first['msg']}",
-            "Name a trajectory.json, a thread, or the folder of a collected run.",
-        ) from error
-
-
-async def score(
-    judge: InnerJudge, found: Judgeable, stores: Stores, bank: RubricBank | None
-) -> list[GroupJudgement]:
-    """Judge what has ended, group by group, and keep the verdicts and the questions' rubrics.
-
-    The bank, where it is given, is told how well the runs that it helped came out. Raises
-    JudgeError where a judge that did not work left everything unscored.
-    """
+async def judge_groups(judge: GroupJudge, found: Judgeable, stores: Stores) -> list[GroupJudgement]:
+    """What the judge says of each group; the questions' rubrics are saved, scored or not."""
     buffers = BufferStore(stores.data_dir / "buffers")
     judged = []
     for step, group in enumerate(found.groups):
         buffer = await asyncio.to_thread(buffers.load, group.question)
         judged.append(await judge.judge(group, buffer, step))
         await asyncio.to_thread(buffers.save, judged[-1].buffer)
+    return judged
+
+
+async def score(
+    judge: GroupJudge, found: Judgeable, stores: Stores, bank: RubricBank | None
+) -> list[GroupJudgement]:
+    """Judge what has ended, group by group, and keep the verdicts and the questions' rubrics.
+
+    The bank, where it is given, is told how well the runs that it helped came out. Raises
+    JudgeError where a judge that did not work left everything unscored.
+    """
+    judged = await judge_groups(judge, found, stores)
     judgements = [judgement for group in judged for judgement in group.judgements]
-    _check_scored(judgements, [note for group in judged for note in group.notes])
+    notes = [note for group in judged for note in group.notes]
+    scored = any(stage.score is not None for each in judgements for stage in each.stages)
+    if notes and not scored:
+        raise JudgeError(f"Nothing could be scored. {notes[0]}")
     await asyncio.to_thread(found.save, judgements)
     recalling = {t.id for group in found.groups for t in group.trajectories if t.recalled}
     helped = [judgement for judgement in judgements if judgement.trajectory_id in recalling]
@@ -265,7 +249,19 @@ async def score(
     return judged
 
 
-def _check_scored(judgements: Sequence[Judgement], notes: Sequence[str]) -> None:
-    scored = any(stage.score is not None for each in judgements for stage in each.stages)
-    if notes and not scored:
-        raise JudgeError(f"Nothing could be scored. {notes[0]}")
+async def note_scores(bank: RubricBank, judgements: Sequence[Judgement]) -> None:
+    """Tell the bank how well the runs that it helped came out: each one's mean stage score."""
+    for judgement in judgements:
+        known = [stage.score for stage in judgement.stages if stage.score is not None]
+        if known:
+            await bank.scored(judgement.trajectory_id, sum(known) / len(known))
+
+
+async def score_run(setup: Setup, thread: str, shared: LocalModel | None = None) -> Judgement:
+    """Judge one ended run stage by stage, as `score` does; `shared` as of `open_group_judge`."""
+    stores, folder = setup.stores, setup.stores.runs.folder / thread
+    found = await asyncio.to_thread(find_run, str(folder), stores.data_dir)
+    replies = stores.data_dir / "replies"
+    async with open_group_judge(setup.model, Wanted("stage"), replies, shared=shared) as judge:
+        [judged] = await score(judge, found, stores, stores.open_bank())
+    return judged.judgements[0]

@@ -9,6 +9,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import asdict
 from typing import Annotated, Literal
 
 import click
@@ -17,22 +18,15 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.transport_security import TransportSecuritySettings
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
-from rubricem.agent.mcp.workbench import (
-    FoundPassage,
-    FoundPassages,
-    JudgedStages,
-    KeptReflection,
-    NearReflection,
-    NearReflections,
-    Researched,
-    Tell,
-    Workbench,
-)
+from rubricem.agent.mcp.workbench import Workbench
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.report import markdown
 from rubricem.agent.research.setup import Setup, settle
+from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.schema import AnswerFormat
+from rubricem.memory.schema import AnswerFormat, CitationSupport
 from rubricem.memory.text import one_line
 
 INSTRUCTIONS = (
@@ -41,6 +35,90 @@ INSTRUCTIONS = (
     "progress; search and open_page only look things up."
 )
 READS = ToolAnnotations(read_only_hint=True)
+
+
+class ToolResult(BaseModel):
+    """What a client is told, with a schema; it is read off our own objects."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+
+class FoundPassage(ToolResult):
+    """A passage of a document or page."""
+
+    title: str
+    location: str = Field(description="address or path")
+    place: str = Field(description="symbol, heading, page or lines inside it")
+    text: str
+
+
+class FoundPassages(BaseModel):
+    passages: list[FoundPassage]
+
+
+class CitedSource(BaseModel):
+    """A source that the answer cites."""
+
+    number: int = Field(description="of its marks in the answer")
+    title: str
+    location: str
+    text: str = Field(description="the passage as it was fetched")
+
+
+class CheckedCitation(BaseModel):
+    """One claim on one source, and whether the source holds it."""
+
+    number: int
+    claim: str
+    verdict: CitationSupport
+    why: str
+    quote: str = Field(description="the sentence of the source nearest to the claim")
+
+
+class Researched(BaseModel):
+    """A report and what it stands on."""
+
+    answer: str = Field(description="with marks like [1]")
+    report: str = Field(description="the whole report in Markdown")
+    status: Literal["finished", "no_evidence", "partial"]
+    reason: str = Field(description="why it is not finished")
+    citations: list[CheckedCitation]
+    sources: list[CitedSource]
+    run: str = Field(description="its name, for judging it")
+
+
+class JudgedStage(BaseModel):
+    stage: str
+    score: float | None = Field(description="from 0 to 1; null: it could not be scored")
+    reason: str
+
+
+class JudgedStages(BaseModel):
+    """A run's scores, stage by stage."""
+
+    judge: str
+    stages: list[JudgedStage]
+
+
+class KeptReflection(ToolResult):
+    """What an earlier run taught."""
+
+    id: str
+    question: str = Field(description="of the run that taught it")
+    score: float
+    rubrics: str
+    takeaways: str
+
+
+class NearReflection(BaseModel):
+    id: str
+    question: str
+    score: float
+    similarity: float = Field(description="cosine of the question and what was looked for")
+
+
+class NearReflections(BaseModel):
+    matches: list[NearReflection]
 
 
 def server_of(bench: Workbench) -> MCPServer:
@@ -76,11 +154,23 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
         async with _progress(context.report_progress) as tell:
             with told():
                 trajectory = await bench.research(question, AnswerFormat(format), tell)
-        found = Researched.of(trajectory)
-        return CallToolResult(
-            content=[TextContent(text=found.report)],
-            structured_content=found.model_dump(mode="json"),
+        answer, report = cited_answer(trajectory), markdown(trajectory)
+        found = Researched.model_validate(
+            {
+                "answer": answer.text(),
+                "report": report,
+                "status": trajectory.status.value,
+                "reason": trajectory.reason,
+                "citations": [{**asdict(c), "why": c.reason} for c in answer.citations],
+                "sources": [
+                    {"number": number, **source.model_dump(include={"title", "location", "text"})}
+                    for number, source in enumerate(answer.sources, start=1)
+                ],
+                "run": trajectory.thread,
+            }
         )
+        structured = found.model_dump(mode="json")
+        return CallToolResult(content=[TextContent(text=report)], structured_content=structured)
 
     @server.tool()
     async def judge(
@@ -88,7 +178,16 @@ def _add_research(server: MCPServer, bench: Workbench) -> None:
     ) -> JudgedStages:
         """Score a run stage by stage - plan, research, review, answer - by rubrics."""
         with told():
-            return JudgedStages.of(await bench.judge(run))
+            judgement = await bench.judge(run)
+        stages = [
+            JudgedStage(
+                stage=each.stage.value,
+                score=each.score,
+                reason=each.unscored_reason if each.score is None else each.justification,
+            )
+            for each in judgement.stages
+        ]
+        return JudgedStages(judge=judgement.judge, stages=stages)
 
 
 def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
@@ -97,7 +196,7 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
         """Search the sources of this server for passages."""
         with told():
             found = await bench.search(query, limit)
-        return FoundPassages(passages=[FoundPassage.of(passage) for passage in found])
+        return FoundPassages.model_validate({"passages": found})
 
     @server.tool(annotations=READS)
     async def open_page(
@@ -107,7 +206,7 @@ def _add_looking_up(server: MCPServer, bench: Workbench) -> None:
         """Read a page of the web: the passages nearest to the words, in the page's order."""
         with told():
             found = await bench.open_page(address, words)
-        return FoundPassages(passages=[FoundPassage.of(passage) for passage in found])
+        return FoundPassages.model_validate({"passages": found})
 
 
 def _add_memory(server: MCPServer, bench: Workbench) -> None:
@@ -117,23 +216,15 @@ def _add_memory(server: MCPServer, bench: Workbench) -> None:
     ) -> NearReflections:
         """Find what earlier runs taught on questions like this one."""
         with told():
-            matches = await bench.bank_search(text, count)
-        near = [
-            NearReflection(
-                id=m.reflection.id,
-                question=m.reflection.question,
-                score=m.reflection.score,
-                similarity=m.similarity,
-            )
-            for m in matches
-        ]
-        return NearReflections(matches=near)
+            matches = await bench.bank.search(text, count)
+        near = [{**m.reflection.model_dump(), "similarity": m.similarity} for m in matches]
+        return NearReflections.model_validate({"matches": near})
 
     @server.tool(annotations=READS)
     async def bank_show(id: str) -> KeptReflection:
         """Show one reflection: the rubrics and takeaways that a run left."""
         with told():
-            return KeptReflection.of(await bench.bank_show(id))
+            return KeptReflection.model_validate((await bench.bank_show(id)).reflection)
 
 
 Report = Callable[[float, float | None, str | None], Awaitable[None]]
@@ -170,53 +261,37 @@ GRACE = 3
 _NAMES = ("127.0.0.1", "localhost", "[::1]")
 
 
-async def run_stdio(setup: Setup) -> None:
-    """Serve until standard input ends; nothing but the protocol goes to standard output."""
-    async with Workbench(await settle(setup), _tell) as bench:
-        server = server_of(bench)
-        _quiet()
-        await server.run_stdio_async()
+def run(setup: Setup, listening: socket.socket | None) -> None:
+    """Serve until standard input ends, or at /mcp on a socket bound to `HOST` until ^C.
 
-
-async def run_http(setup: Setup, listening: socket.socket) -> None:
-    """Serve at /mcp, on a socket of this machine alone, until ^C.
-
-    Requests under another host's name, and those of a page of another site, are refused.
+    Nothing but the protocol goes to standard output. By HTTP, requests under the name of another
+    host, and those of a page of another site, are refused.
     """
-    async with Workbench(await settle(setup), _tell) as bench:
-        app = server_of(bench).streamable_http_app(
-            streamable_http_path=PATH, transport_security=security()
+    asyncio.run(_serve(setup, listening))
+
+
+async def _serve(setup: Setup, listening: socket.socket | None) -> None:
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    async with Workbench(await settle(setup), tell) as bench:
+        server = server_of(bench)
+        # Libraries of sources log what concerns nobody, and the SDK shows it all.
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(logging.ERROR)
+        if listening is None:
+            await server.run_stdio_async()
+            return
+        security = TransportSecuritySettings(
+            allowed_hosts=[f"{name}:*" for name in _NAMES],
+            allowed_origins=[f"http://{name}:*" for name in _NAMES],
         )
-        _quiet()
         config = uvicorn.Config(
-            app,
+            server.streamable_http_app(streamable_http_path=PATH, transport_security=security),
             log_level="warning",
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE,
         )
-        _tell(f"Serving on http://{HOST}:{listening.getsockname()[1]}{PATH} (^C ends it)")
+        tell(f"Serving on http://{HOST}:{listening.getsockname()[1]}{PATH} (^C ends it)")
         await uvicorn.Server(config).serve([listening])
-
-
-def security() -> TransportSecuritySettings:
-    """Only names of this machine, and no page but its own."""
-    return TransportSecuritySettings(
-        allowed_hosts=[f"{name}:*" for name in _NAMES],
-        allowed_origins=[f"http://{name}:*" for name in _NAMES],
-    )
-
-
-def _quiet() -> None:
-    """Libraries of sources log what concerns nobody, and the SDK shows it all."""
-    for handler in logging.getLogger().handlers:
-        handler.setLevel(logging.ERROR)
-
-
-def _tell(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def run(setup: Setup, listening: socket.socket | None) -> None:
-    """Serve by HTTP on a socket that is bound to `HOST`, or by standard input and output."""
-    asyncio.run(run_stdio(setup) if listening is None else run_http(setup, listening))

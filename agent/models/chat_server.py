@@ -11,18 +11,26 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import httpx2
 from openai import APIStatusError
 
-from rubricem.agent.models.limits import AttemptError, Endpoint, Limiter, Retry, Server, Tries
+from rubricem.agent.models.limits import (
+    AttemptError,
+    Endpoint,
+    Limiter,
+    OwnPrices,
+    Retry,
+    Server,
+    Tries,
+    cost,
+    price_of,
+)
 from rubricem.agent.models.openai_client import ModelServer, complaint_of
-from rubricem.agent.models.prices import Prices, cost
 from rubricem.agent.models.reading import Delta, ReplyReading
-from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.schema import Usage
+from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
 log = logging.getLogger(__name__)
 
@@ -53,8 +61,17 @@ class Dialect:
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            # Hosted servers know none of these, so that they are named only where they are set.
+            "seed": sampling.seed,
+            "min_p": sampling.min_p or None,
+            "grammar": sampling.grammar,
         }
-        wished |= _sampling_extras(sampling)
+        if sampling.json_schema is not None:
+            form = {"name": "reply", "schema": json.loads(sampling.json_schema)}
+            wished["response_format"] = {"type": "json_schema", "json_schema": form}
+        if sampling.dry:
+            wished |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 4}
+        wished = {name: value for name, value in wished.items() if value is not None}
         for name in self.refused & wished.keys():
             value = wished.pop(name)
             if name in RENAMED:
@@ -74,23 +91,6 @@ class Dialect:
         for name in (body.keys() & named) - NEEDED - self.refused:
             log.info("the server of %s does not accept %s", self.model, name)
             self.refused.add(name)
-
-
-def _sampling_extras(sampling: Sampling) -> dict[str, Any]:
-    """What is asked for only when it is set, since hosted servers know none of it."""
-    extras: dict[str, Any] = {}
-    if sampling.seed is not None:
-        extras["seed"] = sampling.seed
-    if sampling.min_p > 0:
-        extras["min_p"] = sampling.min_p
-    if sampling.json_schema is not None:
-        form = {"name": "reply", "schema": json.loads(sampling.json_schema)}
-        extras["response_format"] = {"type": "json_schema", "json_schema": form}
-    if sampling.grammar is not None:
-        extras["grammar"] = sampling.grammar
-    if sampling.dry:
-        extras |= {"dry_multiplier": 0.8, "dry_base": 1.75, "dry_allowed_length": 4}
-    return extras
 
 
 def delta_of(event: Any) -> Delta:
@@ -154,7 +154,7 @@ class OpenAIChat:
         api_key: str | None,
         *,
         limiter: Limiter,
-        prices: Prices,
+        prices: OwnPrices = MappingProxyType({}),
         timeout: float = 120.0,
         retry: Retry | None = None,
         think_is_reasoning: bool = False,
@@ -164,7 +164,7 @@ class OpenAIChat:
         self.model = model
         self.name = f"{model}@{endpoint.host}"
         self._server = Server(endpoint, model, key_variable, api_key or "")
-        self.price = prices.of(model, endpoint.host)
+        self.price = price_of(model, endpoint.host, prices)
         self._timeout = timeout
         self._tries = Tries(limiter, retry)
         self._http = ModelServer(self._server)
@@ -194,7 +194,7 @@ class OpenAIChat:
             reading = ReplyReading(stop, on_text, think_is_reasoning=self._think_is_reasoning)
             try:
                 stream = self._stream(messages, sampling)
-                await self._http.hear(reading, stream, self._delta, self._timeout)
+                await self._http.hear(reading, stream, delta_of, self._timeout)
                 self._check(reading, sampling)
             except AttemptError as failed:
                 if reading.begun:
@@ -213,23 +213,15 @@ class OpenAIChat:
                 return await self._http.stream("/chat/completions", body)
             except APIStatusError as refused:
                 if refused.status_code == 404:
-                    raise self._server.no_model(await self._known_models()) from None
+                    try:
+                        known = await self._http.model_names()
+                    except AttemptError:
+                        known = []
+                    raise self._server.no_model(known) from None
                 if refused.status_code in (400, 422):
                     self._dialect.learn(body, complaint_of(refused.body))
                 if self._dialect.body(messages, sampling) == body:
-                    raise self._http.refused(refused) from None
-
-    async def _known_models(self) -> list[str]:
-        try:
-            return [str(model["id"]) for model in await self._http.models()]
-        except AttemptError:
-            return []
-
-    def _delta(self, event: Any) -> Delta:
-        try:
-            return delta_of(event)
-        except ValueError:
-            raise self._server.garbled() from None
+                    raise
 
     def _check(self, reading: ReplyReading, sampling: Sampling) -> None:
         """Raises AttemptError unless there is something in the reply."""
@@ -252,24 +244,3 @@ class OpenAIChat:
                 return used
             used = reckoned((m.content for m in messages), reading.reasoning + reading.raw)
         return used.model_copy(update={"cost": cost(used, self.price)})
-
-
-async def only_model(base_url: str, api_key: str | None) -> str:
-    """The id of the one model that a server lists.
-
-    Raises SettingsError if it lists another number of them, PolicyError if it does not answer.
-    """
-    server = Server(Endpoint.parse(base_url), "", "OPENAI_API_KEY", api_key or "")
-    http = ModelServer(server)
-    try:
-        known = [str(model["id"]) for model in await http.models()]
-    except AttemptError as failed:
-        raise PolicyError(str(failed), failed.remedy) from None
-    finally:
-        await http.aclose()
-    if len(known) == 1:
-        return known[0]
-    listed = f": {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else ""
-    raise SettingsError(
-        f"{server.endpoint.url} lists {len(known)} models{listed}", "Name one of them (--model)."
-    )

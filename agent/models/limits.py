@@ -1,4 +1,4 @@
-"""What a model server is, how many calls it gets at a time, and what its failures mean.
+"""What a model server is: calls at a time, what its failures mean, what its tokens cost.
 
 All clients of a server share its `Limiter`, so that a server which asks for a pause gets it from
 every caller: of many questions in flight only the first runs into the limit. How many calls a
@@ -10,6 +10,12 @@ Calls are tried again here and nowhere else: exponential back-off with jitter, a
 word on it, Retry-After in seconds or as an HTTP date (RFC 9110, section 10.2.3) or the
 `retry-after-ms` that some servers send. A server's own words are quoted only where they help, cut
 short and without the API key, which some servers repeat in their refusals.
+
+Prices are in US dollars per million tokens. The published ones are OpenAI's for its standard tier
+as of March 2026; prices change, so the user's own table goes first. They hold for OpenAI's own
+address alone: the same model name on another server says nothing about that server's price, and a
+server of one's own costs electricity that nobody counted. No price is None, never 0. Models whose
+price depends on the hour or on the length of the prompt are left out.
 """
 
 import asyncio
@@ -24,10 +30,11 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 from urllib.parse import unquote, urlsplit
 from weakref import WeakKeyDictionary
 
@@ -100,34 +107,27 @@ class Retry:
         return full * (1 + chance) / 2
 
 
+@dataclass(eq=False)
 class AttemptError(Exception):
-    """One failed try: what a person is told if it was the last, and whether to try again."""
+    """One failed try: what a person is told if it was the last, and whether to try `again`."""
 
-    def __init__(
-        self,
-        message: str,
-        remedy: str,
-        *,
-        again: bool,
-        asked: float | None = None,
-        crowded: bool = False,
-        silent: bool = False,
-        away: bool = False,
-        usage: Usage = NO_USAGE,
-    ) -> None:
-        super().__init__(message)
-        self.remedy = remedy
-        self.again = again
-        self.asked = asked
-        """seconds that the server wants to be left alone"""
-        self.crowded = crowded
-        """the server limits its callers, so all of them should wait"""
-        self.silent = silent
-        """the server took the call and never answered it"""
-        self.away = away
-        """the server serves nobody now, whatever it is asked"""
-        self.usage = usage
-        """what the try cost all the same"""
+    message: str
+    remedy: str
+    _: KW_ONLY
+    again: bool = False
+    asked: float | None = None
+    """seconds that the server wants to be left alone"""
+    crowded: bool = False
+    """the server limits its callers, so all of them should wait"""
+    silent: bool = False
+    """the server took the call and never answered it"""
+    away: bool = False
+    """the server serves nobody now, whatever it is asked"""
+    usage: Usage = NO_USAGE
+    """what the try cost all the same"""
+
+    def __str__(self) -> str:
+        return self.message
 
 
 def is_transient(status: int) -> bool:
@@ -254,27 +254,17 @@ class Limiter:
                 place.set_result(None)
 
 
-class Limiters:
-    """One limiter per server, for whoever builds the clients."""
-
-    def __init__(self) -> None:
-        self._by_server: dict[str, Limiter] = {}
-
-    def of(self, base_url: str, limit: int = 64) -> Limiter:
-        """The limiter of this server; spelling, credentials and a last slash do not matter.
-
-        The first who asks for it sets its limit.
-        """
-        server = Endpoint.parse(base_url).url
-        return self._by_server.setdefault(server, Limiter(limit))
+_OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Limiter]] = WeakKeyDictionary()
 
 
-_OF_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Limiters] = WeakKeyDictionary()
+def shared_limiter(base_url: str, limit: int = 64) -> Limiter:
+    """A server's, for the running event loop: policy and judge of one process share its places.
 
-
-def shared_limiters() -> Limiters:
-    """Those of the running event loop: policy and judge of one process share a server's places."""
-    return _OF_LOOP.setdefault(asyncio.get_running_loop(), Limiters())
+    The first who asks for it sets its limit; spelling, credentials and a last slash of the address
+    do not matter.
+    """
+    limiters = _OF_LOOP.setdefault(asyncio.get_running_loop(), {})
+    return limiters.setdefault(Endpoint.parse(base_url).url, Limiter(limit))
 
 
 log = logging.getLogger(__name__)
@@ -398,7 +388,6 @@ class Server:
             return AttemptError(
                 f"the account at {self.endpoint.url} has no quota left (429)",
                 "Add credit there, use another key, or use another model.",
-                again=False,
             )
         if is_transient(status):
             return self._busy(status, complaint, asked_wait(headers))
@@ -406,14 +395,12 @@ class Server:
             f"the model server at {self.endpoint.url} rejected the request ({status}): "
             f"{self.quote(complaint)}",
             "Correct what it names, or use another model or server.",
-            again=False,
         )
 
     def filtered(self) -> AttemptError:
         return AttemptError(
             f"the content filter of {self.endpoint.url} withheld the reply",
             "Word the question differently, or use another model.",
-            again=False,
         )
 
     def wordless(self) -> AttemptError:
@@ -427,7 +414,6 @@ class Server:
         return AttemptError(
             f"{self.model} spent all its {tokens} tokens on thinking and wrote no reply",
             "Allow it more tokens (max_tokens), or use a model that thinks less.",
-            again=False,
         )
 
     def no_model(self, known: list[str]) -> AttemptError:
@@ -440,14 +426,12 @@ class Server:
         return AttemptError(
             f"the model server at {self.endpoint.url} has no model {self.model!r} (404)",
             remedy,
-            again=False,
         )
 
     def too_long(self) -> AttemptError:
         return AttemptError(
             f"the conversation no longer fits the context length of {self.model}",
             "Allow fewer tool calls or shorter passages, or use a model with a longer context.",
-            again=False,
         )
 
     def _locked(self, status: int) -> AttemptError:
@@ -457,9 +441,7 @@ class Server:
         else:
             what = "wants an API key and none is set"
             remedy = f"Set {self.key_variable} to a key of this server."
-        return AttemptError(
-            f"the model server at {self.endpoint.url} {what} ({status})", remedy, again=False
-        )
+        return AttemptError(f"the model server at {self.endpoint.url} {what} ({status})", remedy)
 
     def _busy(self, status: int, complaint: str, asked: float | None) -> AttemptError:
         if crowded := status == 429 or (status == 503 and asked is not None):
@@ -474,3 +456,53 @@ class Server:
             crowded=crowded,
             away=True,
         )
+
+
+class Price(NamedTuple):
+    """US dollars per million tokens; `cached` is for prompt tokens read from a cache."""
+
+    prompt: float
+    cached: float
+    completion: float
+
+
+PUBLISHED: Mapping[str, Mapping[str, Price]] = MappingProxyType(
+    {
+        "api.openai.com": {
+            "gpt-5": Price(1.25, 0.125, 10.0),
+            "gpt-5-mini": Price(0.25, 0.025, 2.0),
+            "gpt-5-nano": Price(0.05, 0.005, 0.4),
+            "gpt-4.1": Price(2.0, 0.5, 8.0),
+            "gpt-4.1-mini": Price(0.4, 0.1, 1.6),
+            "gpt-4.1-nano": Price(0.1, 0.025, 0.4),
+            "gpt-4o": Price(2.5, 1.25, 10.0),
+            "gpt-4o-mini": Price(0.15, 0.075, 0.6),
+        }
+    }
+)
+
+OwnPrices = Mapping[str, tuple[float, float, float]]
+"""what the user says, by model name: a `Price` each"""
+
+_SNAPSHOT_DATE = re.compile(r"-\d{4}-\d{2}-\d{2}$")
+
+
+def price_of(model: str, host: str, own: OwnPrices) -> Price | None:
+    """The price of a model on a host; a dated name falls back on the name without date."""
+    published = PUBLISHED.get(host, {})
+    for name in (model, _SNAPSHOT_DATE.sub("", model)):
+        if price := own.get(name) or published.get(name):
+            return Price(*price)
+    return None
+
+
+def cost(usage: Usage, price: Price | None) -> float | None:
+    """Dollars that the usage's tokens cost; None without a price."""
+    if price is None:
+        return None
+    fresh = usage.prompt_tokens - usage.cached_tokens
+    return (
+        fresh * price.prompt
+        + usage.cached_tokens * price.cached
+        + usage.completion_tokens * price.completion
+    ) / 1e6

@@ -15,7 +15,7 @@ import os
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,49 +23,75 @@ import httpx
 
 from rubricem.agent.models.reading import Piece, TokenReading
 from rubricem.memory.errors import PolicyError, boundary
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.schema import Usage
+from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 
 
-@dataclass
-class TokenStream:
-    """What arrives from the callback thread while llama.cpp writes."""
+@dataclass(kw_only=True)
+class Arriving:
+    """What arrives from the callback thread while llama.cpp answers one request."""
 
-    reading: TokenReading
     error: str = ""
     """what llama.cpp refused the request with"""
     fault: Exception | None = None
     """what our own reading raised"""
+    cancelled: bool = False
+
+    def take(self, chunk: dict[str, Any]) -> bool:
+        """Called by llama.cpp for each chunk; True ends the request.
+
+        xllamacpp drops what a callback raises, so a failure is kept and raised by `check`.
+        """
+        try:
+            if "error" in chunk:
+                self.error = str(chunk["error"].get("message", chunk["error"]))
+            elif not self.cancelled:
+                return self.read(chunk)
+        except Exception as fault:
+            self.fault = fault
+        return True
+
+    def read(self, chunk: dict[str, Any]) -> bool:
+        """Whether nothing more is wanted."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raises PolicyError where something failed."""
+        if self.fault:
+            told = f"{type(self.fault).__name__}: {self.fault}"
+            raise PolicyError(
+                f"the embedded model's text could not be read: {told}"
+            ) from self.fault
+        if self.error:
+            raise PolicyError(
+                f"the embedded model refused the request: {self.error}",
+                "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
+            )
+
+
+def _tokens_in(choice: dict[str, Any]) -> list[dict[str, Any]]:
+    return (choice.get("logprobs") or {}).get("content") or []
+
+
+@dataclass
+class TokenStream(Arriving):
+    """A text that is being written."""
+
+    reading: TokenReading
     sampled: int = 0
     """tokens that llama.cpp says it has sampled"""
     unnamed: list[int] = field(default_factory=list)
     """places in `reading.ids` of tokens before which others were sampled whose ids did not come"""
-    cancelled: bool = False
 
     def __post_init__(self) -> None:
         # A token may end inside a character; the decoder holds its bytes back until it is whole.
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Called by llama.cpp for each chunk; True ends the request.
-
-        xllamacpp drops what a callback raises, so a failure is kept and raised afterwards.
-        """
-        try:
-            if "error" in chunk:
-                self.error = str(chunk["error"].get("message", chunk["error"]))
-                return True
-            if not self.reading.ended and not self.cancelled:
-                self._read(chunk)
-        except Exception as fault:
-            self.fault = fault
+    def read(self, chunk: dict[str, Any]) -> bool:
+        if self.reading.ended:
             return True
-        return self.reading.ended is not None or self.cancelled
-
-    def _read(self, chunk: dict[str, Any]) -> None:
         choice = (chunk.get("choices") or [{}])[0]
         named = len(self.reading.ids)
-        for token in ((choice.get("logprobs") or {}).get("content")) or []:
+        for token in _tokens_in(choice):
             # The end-of-turn token is an action without text, told by `finish`.
             if token["bytes"] or token["token"]:
                 text = self._decoder.decode(bytes(token["bytes"]))
@@ -78,71 +104,26 @@ class TokenStream:
         before, self.sampled = self.sampled, timings.get("predicted_n", self.sampled)
         if named and self.sampled - before > named:
             self.unnamed.append(len(self.reading.ids) - 1)
-
-    def completion(self, prompt_tokens: int) -> Completion:
-        """The finished text; tokens that begin at or after its end are left out."""
-        if self.fault:
-            told = f"{type(self.fault).__name__}: {self.fault}"
-            raise PolicyError(
-                f"the embedded model's text could not be read: {told}"
-            ) from self.fault
-        if self.error:
-            raise refused(self.error)
-        usage = Usage(
-            prompt_tokens=prompt_tokens,
-            cached_tokens=self.reading.cached,
-            completion_tokens=len(self.reading.ids),
-            cost=0.0,
-            calls=1,
-        )
-        return self.reading.completion(usage)
+        return self.reading.ended is not None
 
 
-def refused(error: str) -> PolicyError:
-    return PolicyError(
-        f"the embedded model refused the request: {error}",
-        "Ask a shorter question, allow fewer tool calls, or raise context_tokens.",
-    )
+@dataclass
+class Weighing(Arriving):
+    """One token: its id and those of the likeliest others, with their log-probabilities."""
+
+    logprobs: dict[int, float] = field(default_factory=dict)
+
+    def read(self, chunk: dict[str, Any]) -> bool:
+        for choice in chunk.get("choices") or ():
+            for token in _tokens_in(choice):
+                self.logprobs |= {t["id"]: t["logprob"] for t in token["top_logprobs"]}
+        return False
 
 
 SHOWN = 256
 """likeliest tokens looked at first; the whole vocabulary costs seconds a call"""
 VOCABULARY = 1_000_000
 """more than any model has: all of its tokens"""
-
-
-def weighing_request(prefix: Sequence[int], shown: int) -> dict[str, Any]:
-    """One token after the prefix, with the log-probabilities of the `shown` likeliest."""
-    return {
-        "prompt": list(prefix),
-        "stream": False,
-        "n_predict": 1,
-        "temperature": 0.0,
-        "n_probs": shown,
-        "ignore_eos": True,
-        "cache_prompt": True,
-    }
-
-
-@dataclass
-class Weighing:
-    """What comes back for one token: its id and those of the likeliest others."""
-
-    logprobs: dict[int, float] = field(default_factory=dict)
-    error: str = ""
-    cancelled: bool = False
-
-    def take(self, chunk: dict[str, Any]) -> bool:
-        """Called by llama.cpp; a fault is kept, since what a callback raises is dropped."""
-        try:
-            if "error" in chunk:
-                self.error = str(chunk["error"].get("message", chunk["error"]))
-            for choice in chunk.get("choices") or ():
-                for token in ((choice.get("logprobs") or {}).get("content")) or ():
-                    self.logprobs |= {t["id"]: t["logprob"] for t in token["top_logprobs"]}
-        except Exception as error:
-            self.error = f"{type(error).__name__}: {error}"
-        return bool(self.error) or self.cancelled
 
 
 def shares(logprobs: Sequence[float | None]) -> tuple[float, ...]:
@@ -170,7 +151,8 @@ class LlamaConfig:
     """How the embedded model is run."""
 
     context_tokens: int = 8192
-    threads: int = 2
+    threads: int | None = None
+    """None: the physical cores that nothing else keeps busy"""
     slots: int = 1
     """questions answered at the same time, each with its own cached prefix"""
     adapter: Path | None = None
@@ -190,6 +172,8 @@ class LlamaPolicy:
             headers={"authorization": f"Bearer {key}"},
             trust_env=False,
             timeout=60,
+            # llama.cpp closes an idle connection after five seconds, maybe just as it is used.
+            limits=httpx.Limits(keepalive_expiry=2),
         )
         self._slots = asyncio.Semaphore(config.slots)
 
@@ -211,8 +195,8 @@ class LlamaPolicy:
         del server
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        listed = [{"role": m.role, "content": m.content} for m in messages]
-        rendered = await self._post("/apply-template", {"messages": listed})
+        listed = {"messages": [asdict(message) for message in messages]}
+        rendered = await self._post("/apply-template", listed)
         return await self._tokenize(rendered["prompt"], parse_special=True)
 
     async def encode(self, text: str) -> tuple[int, ...]:
@@ -233,7 +217,14 @@ class LlamaPolicy:
 
         stream = TokenStream(TokenReading(stop, emit))
         await self._ask(completion_request(prefix, sampling), stream)
-        return await self._mend(stream.completion(len(prefix)), stream.unnamed)
+        usage = Usage(
+            prompt_tokens=len(prefix),
+            cached_tokens=stream.reading.cached,
+            completion_tokens=len(stream.reading.ids),
+            cost=0.0,
+            calls=1,
+        )
+        return await self._mend(stream.reading.completion(usage), stream.unnamed)
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
         """Probability of each option as the next text, over the options alone: sums to 1.
@@ -244,27 +235,37 @@ class LlamaPolicy:
         if len(set(firsts)) < len(firsts):
             raise PolicyError(f"the options {', '.join(options)} begin with the same token")
         for shown in (SHOWN, VOCABULARY):
-            weighing = Weighing()
-            await self._ask(weighing_request(prefix, shown), weighing)
-            if weighing.error:
-                raise refused(weighing.error)
+            weighing, request = (
+                Weighing(),
+                {
+                    "prompt": list(prefix),
+                    "stream": False,
+                    "n_predict": 1,
+                    "temperature": 0.0,
+                    "n_probs": shown,
+                    "ignore_eos": True,
+                    "cache_prompt": True,
+                },
+            )
+            await self._ask(request, weighing)
             if all(first in weighing.logprobs for first in firsts):
                 break
         return shares([weighing.logprobs.get(first) for first in firsts])
 
-    async def _ask(self, request: dict[str, Any], reading: TokenStream | Weighing) -> None:
+    async def _ask(self, request: dict[str, Any], heard: Arriving) -> None:
         """Have a request answered in a slot of its own, on a worker thread."""
         async with self._slots:
-            call = asyncio.to_thread(self._server.handle_completions, request, reading.take)
+            call = asyncio.to_thread(self._server.handle_completions, request, heard.take)
             task = asyncio.ensure_future(call)
             try:
                 await asyncio.shield(task)
             except asyncio.CancelledError:
                 # The worker thread cannot be interrupted: ask it to stop and wait for it, so
                 # that the slot is free when the next caller gets it.
-                reading.cancelled = True
+                heard.cancelled = True
                 await asyncio.wait([task])
                 raise
+        heard.check()
 
     async def _mend(self, completion: Completion, unnamed: Sequence[int]) -> Completion:
         """The completion with the ids that were not named, and then without log-probabilities.
@@ -307,8 +308,9 @@ def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     params.verbosity = -1
     params.warmup = False
     params.cache_ram_mib = EARLIER_PROMPTS_MIB
+    threads = config.threads or free_cores()
     for pool in (params.cpuparams, params.cpuparams_batch):
-        pool.n_threads = config.threads
+        pool.n_threads = threads
     if config.adapter is not None:
         params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(config.adapter), 1.0)]
     return xllamacpp.Server(params)

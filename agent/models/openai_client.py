@@ -12,8 +12,8 @@ Import this module only where a server is used: the package takes a second.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from typing import Any
 
 import aiohttp
@@ -65,24 +65,23 @@ class ModelServer:
         if self._opened is not None:
             await self._opened.close()
 
-    async def get(self, path: str) -> Any:
-        """The JSON value at a path."""
-        with self._telling():
-            reply = await self._client.get(
-                path, cast_to=httpx2.Response, options=self._options(ASIDE_SECONDS)
-            )
+    async def get(self, path: str, body: Json | None = None) -> Any:
+        """The JSON value at a path; with a body, the reply to a call which writes nothing."""
+        limits = self._options(ASIDE_SECONDS)
+        try:
+            if body is None:
+                reply = await self._client.get(path, cast_to=httpx2.Response, options=limits)
+            else:
+                reply = await self._client.post(
+                    path, cast_to=httpx2.Response, body=body, options=limits
+                )
             return json.loads(reply.content)
+        except _FAILURES as error:
+            raise self._failure(error) from None
 
     async def beside(self, path: str, body: Json) -> Json:
         """The reply to a call under the root that writes nothing."""
-        with self._telling():
-            reply = await self._client.post(
-                f"{self.root}{path}",
-                cast_to=httpx2.Response,
-                body=body,
-                options=self._options(ASIDE_SECONDS),
-            )
-            value = json.loads(reply.content)
+        value = await self.get(f"{self.root}{path}", body)
         if not isinstance(value, dict):
             raise self.server.garbled()
         return value
@@ -95,11 +94,14 @@ class ModelServer:
         except UNREADABLE:
             raise self.server.garbled() from None
 
+    async def model_names(self) -> list[str]:
+        return [str(model["id"]) for model in await self.models()]
+
     async def stream(self, path: str, body: Json) -> httpx2.Response:
         """A reply that is being written.
 
         What the server refuses is raised as it is, an APIStatusError, since some refusals can be
-        answered; `refused` tells the others.
+        answered; `hear` tells the others.
         """
         try:
             opened: Any = await self._client.post(
@@ -116,11 +118,6 @@ class ModelServer:
         except _BROKEN as error:
             raise self._failure(error) from None
 
-    def refused(self, error: APIStatusError) -> AttemptError:
-        return self.server.refused(
-            error.status_code, complaint_of(error.body), error.response.headers
-        )
-
     async def hear(
         self,
         reading: Reading,
@@ -131,7 +128,8 @@ class ModelServer:
         """Fill a reading with one reply; `timeout`, in seconds, is for each silence.
 
         `read` makes of an event's JSON value what the reading takes, and raises AttemptError
-        where it cannot. A text that has ended needs no more than its end.
+        where it cannot. A text that has ended needs no more than its end. A refusal to begin is
+        an AttemptError as well.
         """
         try:
             async with asyncio.timeout(timeout) as deadline:
@@ -141,6 +139,8 @@ class ModelServer:
                     await self._listen(events_of(response), reading, read, patience)
             if not reading.complete:
                 raise self.server.cut("")
+        except APIStatusError as refused:
+            raise self._failure(refused) from None
         except TimeoutError:
             if not reading.complete:
                 raise self.server.silent(timeout) from None
@@ -157,7 +157,7 @@ class ModelServer:
             ended = reading.ended
             try:
                 event = await anext(events)
-                if isinstance(event, Mapping) and event.get("error"):
+                if isinstance(event, dict) and event.get("error"):
                     raise self._broken_by(event)
                 event = read(event)
             except StopAsyncIteration:
@@ -171,17 +171,12 @@ class ModelServer:
             if not ended:
                 patience.renew(late=reading.ended is not None)
 
-    @contextmanager
-    def _telling(self) -> Iterator[None]:
-        try:
-            yield
-        except _FAILURES as error:
-            raise self._failure(error) from None
-
     def _failure(self, error: Exception, broke_off: str = "no response") -> AttemptError:
         """What one of `_FAILURES` stands for; `broke_off` says where a connection broke."""
         if isinstance(error, APIStatusError):
-            return self.refused(error)
+            return self.server.refused(
+                error.status_code, complaint_of(error.body), error.response.headers
+            )
         if isinstance(error, _BROKEN):
             # The transport's own error says what openai's does not: whether anybody listens.
             causes = (error, error.__cause__, error.__cause__ and error.__cause__.__cause__)

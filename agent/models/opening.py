@@ -5,27 +5,29 @@ what judges, or as what continues token ids; whoever opens it asks the choice, a
 this folder asks which of the two kinds it is. Heavy parts are imported where they are chosen.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from rubricem.agent.models.limits import Endpoint
+from rubricem.agent.models.limits import (
+    AttemptError,
+    Endpoint,
+    Server,
+    price_of,
+    shared_limiter,
+)
 from rubricem.agent.models.policy import ChatWriter, Policy, TokenWriter
-from rubricem.agent.tracing import traced_model
+from rubricem.agent.models.tracing import traced_model
+from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
-from rubricem.agent.weights.checkpoints import is_checkpoint
-from rubricem.memory.errors import SettingsError
-from rubricem.memory.interfaces import Embedder
+from rubricem.agent.weights.checkpoints import is_checkpoint, note_of
+from rubricem.memory.errors import PolicyError, SettingsError
+from rubricem.memory.schema import Embedder, LocalModel
 
-Tell = Callable[[str], None]
-"""hears a sentence on what is being done"""
-
-
-def hush(line: str) -> None:
-    """Nobody listens."""
+OpenPolicy = Callable[[], Awaitable[Policy]]
+"""gives a model that is open already"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,14 @@ class EmbeddedChoice:
         """The folder of a trained policy, where that is what was named."""
         return Path(self.model_name).expanduser() if is_checkpoint(self.model_name) else None
 
+    @property
+    def chain(self) -> Literal["full", "no-types", "no-rubric"] | None:
+        """The form of reasoning that the model was trained to judge in; None: in none.
+
+        Raises WeightsError for a checkpoint whose note cannot be read.
+        """
+        return note_of(self.checkpoint).judge if self.checkpoint else None
+
     def anywhere(self) -> "EmbeddedChoice":
         """The same for a process that starts in another folder."""
         return replace(self, model_name=whole_name(self.model_name))
@@ -63,22 +73,29 @@ class EmbeddedChoice:
     @asynccontextmanager
     async def open_tokens(self, tell: Tell = hush) -> AsyncIterator[Any]:
         """The `LlamaPolicy`, its weights fetched if need be; freed at the end."""
-        from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy, free_cores
-        from rubricem.agent.weights.resolve import resolve_files
+        from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
+        from rubricem.agent.weights.store import WeightsStore
 
-        files = await resolve_files(
-            self.model_name, directory=self.weights_dir, on_progress=shares_told(tell)
-        )
+        store = WeightsStore(self.weights_dir, shares_told(tell))
+        files = await store.model_files(self.model_name)
         tell(f"loading {files.path.name}")
-        free = await asyncio.to_thread(free_cores)
-        config = LlamaConfig(self.context_tokens, self.threads or free, self.slots, files.adapter)
+        config = LlamaConfig(self.context_tokens, self.threads, self.slots, files.adapter)
         model = await LlamaPolicy.load(files.path, files.name, files.version, config)
         try:
             yield traced_model(model, self.tracing)
         finally:
             await model.aclose()
 
-    open_judge = open_tokens
+    @asynccontextmanager
+    async def open_judge(
+        self, tell: Tell = hush, shared: LocalModel | None = None
+    ) -> AsyncIterator[Any]:
+        """The model as it judges; `shared` is open already, and its weights are in memory once."""
+        if shared is not None:
+            yield shared
+            return
+        async with self.open_tokens(tell) as model:
+            yield model
 
     @asynccontextmanager
     async def open_policy(self, tell: Tell = hush) -> AsyncIterator[Policy]:
@@ -93,6 +110,7 @@ class ServerChoice:
 
     embedded: ClassVar[bool] = False
     checkpoint: ClassVar[None] = None
+    chain: ClassVar[None] = None
     model: str | None
     base_url: str
     api_key: str | None = field(default=None, repr=False)
@@ -122,16 +140,14 @@ class ServerChoice:
     @asynccontextmanager
     async def open_chat(self, *, think_is_reasoning: bool = False) -> AsyncIterator[Any]:
         """The `OpenAIChat`, closed at the end."""
-        from rubricem.agent.models.chat_server import OpenAIChat, only_model
-        from rubricem.agent.models.limits import shared_limiters
-        from rubricem.agent.models.prices import Prices
+        from rubricem.agent.models.chat_server import OpenAIChat
 
         chat = OpenAIChat(
-            self.model or await only_model(self.base_url, self.api_key),
+            await self._named(),
             self.base_url,
             self.api_key,
-            limiter=shared_limiters().of(self.base_url, self.concurrency),
-            prices=Prices(self.prices),
+            limiter=shared_limiter(self.base_url, self.concurrency),
+            prices=self.prices,
             timeout=self.timeout,
             think_is_reasoning=think_is_reasoning,
         )
@@ -141,8 +157,10 @@ class ServerChoice:
             await chat.aclose()
 
     @asynccontextmanager
-    async def open_judge(self, tell: Tell = hush) -> AsyncIterator[Any]:
-        """The model as it judges: by messages, what it thinks kept apart."""
+    async def open_judge(
+        self, tell: Tell = hush, shared: LocalModel | None = None
+    ) -> AsyncIterator[Any]:
+        """The model as it judges: by messages, what it thinks kept apart; never a shared one."""
         async with self.open_chat(think_is_reasoning=True) as chat:
             yield chat
 
@@ -173,28 +191,52 @@ class ServerChoice:
         if self.dialect in (None, "openai"):
             yield None
             return
-        from rubricem.agent.models.chat_server import only_model
-        from rubricem.agent.models.limits import Server, shared_limiters
-        from rubricem.agent.models.openai_client import ModelServer
-        from rubricem.agent.models.prices import Prices
         from rubricem.agent.models.tokens import KINDS, open_tokens
 
-        model = self.model or await only_model(self.base_url, self.api_key)
-        endpoint = Endpoint.parse(self.base_url)
-        http = ModelServer(Server(endpoint, model, "OPENAI_API_KEY", self.api_key or ""))
+        model = await self._named()
+        http, host = self._http(model), Endpoint.parse(self.base_url).host
         try:
             served = await open_tokens(
                 http,
                 next((kind for kind in KINDS if kind == self.dialect), None),
                 context_tokens=self.context_tokens,
-                limiter=shared_limiters().of(self.base_url, self.concurrency),
-                price=Prices(self.prices).of(model, endpoint.host),
+                limiter=shared_limiter(self.base_url, self.concurrency),
+                price=price_of(model, host, self.prices),
                 timeout=self.timeout,
                 tell=tell,
             )
             yield None if served is None else traced_model(served, self.tracing)
         finally:
             await http.aclose()
+
+    async def _named(self) -> str:
+        """The model, or the only one that the server lists.
+
+        Raises SettingsError if it lists another number of them, PolicyError if it does not answer.
+        """
+        if self.model:
+            return self.model
+        http = self._http("")
+        try:
+            known: list[str] = await http.model_names()
+        except AttemptError as failed:
+            raise PolicyError(str(failed), failed.remedy) from None
+        finally:
+            await http.aclose()
+        if len(known) == 1:
+            return known[0]
+        listed = f": {', '.join(known[:5])}{', ...' if len(known) > 5 else ''}" if known else ""
+        raise SettingsError(
+            f"{http.server.endpoint.url} lists {len(known)} models{listed}",
+            "Name one of them (--model).",
+        )
+
+    def _http(self, model: str) -> Any:
+        """The open `ModelServer`."""
+        from rubricem.agent.models.openai_client import ModelServer
+
+        key = self.api_key or ""
+        return ModelServer(Server(Endpoint.parse(self.base_url), model, "OPENAI_API_KEY", key))
 
 
 PolicyChoice = EmbeddedChoice | ServerChoice
@@ -204,9 +246,9 @@ async def embedder_in(
     weights_dir: Path, tell: Tell = hush, name: str = DEFAULT_EMBEDDER
 ) -> Embedder:
     """The embedder of a name, fetched where it is not on disk and loaded when first used."""
-    from rubricem.agent.weights.resolve import open_embedder
+    from rubricem.agent.weights.store import WeightsStore
 
-    return await open_embedder(name, directory=weights_dir, on_progress=shares_told(tell))
+    return await WeightsStore(weights_dir, shares_told(tell)).embedder(name)
 
 
 def shares_told(tell: Tell) -> Callable[[int, int, str], None]:

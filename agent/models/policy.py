@@ -7,35 +7,38 @@ their segments are marked `retokenised`, whatever ids the server returns, becaus
 they were sampled under is the server's own rendering.
 
 Runs journal what they write and search. What verifies, judges and reflects does not know of a
-run: its models are wrapped here, so that a killed run never asks again. A call is named by the
-scope it is made in, by what is asked, and by how often the same was asked there before, since
-whoever got an unusable reply asks again.
+run: its models are wrapped here, so that a killed run never asks again. In a journal a call is
+named by the scope it is made in, by what is asked, and by how often the same was asked there
+before, since whoever got an unusable reply asks again. Outside of runs it is named by what is
+asked alone; a reply of no use is then forgotten, so that a judge that failed once does not fail
+for good.
 """
 
+import asyncio
 import hashlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from itertools import groupby
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from pydantic import TypeAdapter
 
-from rubricem.memory.interfaces import (
+from rubricem.memory.runs import CallJournal, CallKey, ReplyStore, identity
+from rubricem.memory.schema import (
+    Author,
     ChatModel,
-    ChoiceReader,
     Completion,
     LocalModel,
     Message,
     OnText,
     Sampling,
+    Segment,
     StopPredicate,
     TokenPolicy,
 )
-from rubricem.memory.journal import CallJournal, CallKey, identity
-from rubricem.memory.schema import Author, Segment
 from rubricem.memory.text import storable
 
 Ids = tuple[int, ...] | None
@@ -86,28 +89,12 @@ class TokenWriter:
 
     def __init__(self, model: TokenPolicy) -> None:
         self.model = model
-
-    @property
-    def reader(self) -> LocalModel | None:
-        return self.model if isinstance(self.model, LocalModel) else None
-
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def version(self) -> str:
-        return self.model.version
-
-    @property
-    def context_tokens(self) -> int:
-        return self.model.context_tokens
+        self.name, self.version = model.name, model.version
+        self.context_tokens, self.encode = model.context_tokens, model.encode
+        self.reader = model if isinstance(model, LocalModel) else None
 
     async def open(self, system: str, question: str) -> tuple[int, ...]:
         return await self.model.render([Message("system", system), Message("user", question)])
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return await self.model.encode(text)
 
     async def write(
         self,
@@ -129,16 +116,11 @@ class BesidePolicy:
         self.name, self.version = policy.name, policy.version
         self.retokenised, self.context_tokens = policy.retokenised, policy.context_tokens
         self.reader, self.chat = policy.reader, policy.chat
-
-    async def open(self, system: str, question: str) -> Ids:
-        return await self._policy.open(system, question)
-
-    async def encode(self, text: str) -> Ids:
-        return await self._policy.encode(text)
+        self.open, self.encode = policy.open, policy.encode
 
 
 class ChatWriter:
-    """A `Policy` over a `ChatModel`."""
+    """A `Policy` over a `ChatModel`; neighbouring segments of one side are one message."""
 
     retokenised = True
     version = ""
@@ -146,11 +128,8 @@ class ChatWriter:
     reader = None
 
     def __init__(self, model: ChatModel) -> None:
+        self.name = model.name
         self.model = self.chat = model
-
-    @property
-    def name(self) -> str:
-        return self.model.name
 
     async def open(self, system: str, question: str) -> None:
         return None
@@ -166,40 +145,64 @@ class ChatWriter:
         stop: StopPredicate | None,
         on_text: OnText | None,
     ) -> Completion:
-        messages = [Message("system", system), *as_messages(transcript)]
+        sides = groupby(transcript, key=lambda segment: segment.author is Author.POLICY)
+        messages = [Message("system", system)]
+        for policy, side in sides:
+            said = "".join(segment.text for segment in side)
+            messages.append(Message("assistant" if policy else "user", said))
         completion = await self.model.chat(messages, sampling, stop, on_text)
         # Reasoning that a server keeps apart is its own; it is not part of the transcript.
         return replace(completion, token_ids=None, logprobs=None, token_ends=None)
-
-
-def as_messages(transcript: Sequence[Segment]) -> list[Message]:
-    """Neighbouring segments of one side of the conversation joined into one message each."""
-    sides = groupby(transcript, key=lambda s: s.author is Author.POLICY)
-    return [
-        Message("assistant" if policy else "user", "".join(s.text for s in side))
-        for policy, side in sides
-    ]
-
-
-def tokens_between(
-    completion: Completion, start: int, end: int
-) -> tuple[tuple[int, ...] | None, tuple[float, ...] | None]:
-    """Ids and log-probabilities of a part of the text; a token belongs where it begins."""
-    if completion.token_ids is None or completion.token_ends is None:
-        return None, None
-    starts = (0, *completion.token_ends[:-1])
-    chosen = [i for i, at in enumerate(starts) if start <= at < end]
-    ids = tuple(completion.token_ids[i] for i in chosen)
-    if completion.logprobs is None:
-        return ids, None
-    return ids, tuple(completion.logprobs[i] for i in chosen)
 
 
 _COMPLETION = TypeAdapter(Completion)
 _scope: ContextVar[tuple[str, Counter[str]]] = ContextVar("scope")
 """its name, and how often each call was asked in it"""
 
+
+@contextmanager
+def call_scope(name: str) -> Iterator[None]:
+    """Journaled calls made inside belong to `name`, whoever makes them.
+
+    A scope that is entered again begins anew: its first call is found as the first one was.
+    """
+    token = _scope.set((name, Counter()))
+    try:
+        yield
+    finally:
+        _scope.reset(token)
+
+
 MakeCall = Callable[[], Awaitable[dict[str, Any]]]
+Ask = Callable[[], Awaitable[Completion]]
+Read = Callable[[], Awaitable[tuple[float, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCall:
+    """What a model is asked."""
+
+    kind: Literal["write", "chat", "complete", "weigh"]
+    model: str
+    asked: tuple[Any, ...]
+    """its version, if it has one, then the arguments"""
+    heard: bool = False
+    """somebody listens to the reply while it comes, or ends it"""
+
+    def __str__(self) -> str:
+        """As journals name it, wherever its server has moved to."""
+        return "\0".join([self.kind, identity(self.model), *map(str, self.asked)])
+
+
+class ModelCalls(Protocol):
+    """Where the calls of models are kept."""
+
+    async def completion(self, call: ModelCall, ask: Ask) -> Completion: ...
+    async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]: ...
+
+    async def drop(self, call: ModelCall) -> None:
+        """Its reply was of no use."""
+        ...
 
 
 async def at_once(call: MakeCall) -> dict[str, Any]:
@@ -219,19 +222,6 @@ class JournaledCalls:
         self._journal = journal
         self._gate = gate
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """Calls made inside belong to `name`; a scope that is entered again begins anew."""
-        token = _scope.set((name, Counter()))
-        try:
-            yield
-        finally:
-            _scope.reset(token)
-
-    def forget(self, name: str) -> None:
-        """Drop a finished scope's replies from memory."""
-        self._journal.forget(name)
-
     async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
         """The journal's reply to a call, or a new one, which is on disk when this returns."""
         scope, asked = _scope.get()
@@ -248,20 +238,81 @@ class JournaledCalls:
             return reply
         return await self._gate(kept)
 
-    async def completion(self, call: str, ask: Callable[[], Awaitable[Completion]]) -> Completion:
+    async def completion(self, call: ModelCall, ask: Ask) -> Completion:
         async def asked() -> dict[str, Any]:
             dumped: dict[str, Any] = _COMPLETION.dump_python(await ask(), mode="json")
             return dumped
 
-        return _COMPLETION.validate_python(await self.once(call, asked))
+        return _COMPLETION.validate_python(await self.once(str(call), asked))
+
+    async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
+        async def asked() -> dict[str, Any]:
+            return {"weights": await read()}
+
+        return tuple((await self.once(str(call), asked))["weights"])
+
+    async def drop(self, call: ModelCall) -> None:
+        """It stays: who asks the same again makes another call."""
+
+
+class KeptCalls:
+    """Calls of chats and choices whose replies are kept on disk; what is kept costs nothing.
+
+    Any other call passes through, and one that is listened to.
+    """
+
+    def __init__(self, store: ReplyStore) -> None:
+        self._store = store
+
+    async def completion(self, call: ModelCall, ask: Ask) -> Completion:
+        if call.kind != "chat" or call.heard:
+            return await ask()
+        asked = self._named(call)
+        kept = await asyncio.to_thread(self._store.load, asked)
+        if kept and isinstance(kept.get("text"), str):
+            return Completion(kept["text"], "eos", reasoning=str(kept.get("reasoning", "")))
+        reply = await ask()
+        # One that its length cut off would read as whole when it is taken from disk.
+        if reply.stop_reason != "length":
+            saved = {"text": reply.text, "reasoning": reply.reasoning}
+            await asyncio.to_thread(self._store.save, asked, saved)
+        return reply
+
+    async def weights(self, call: ModelCall, read: Read) -> tuple[float, ...]:
+        asked = self._named(call)
+        kept = await asyncio.to_thread(self._store.load, asked)
+        if kept and _are_chances(kept.get("chances"), len(asked["options"])):
+            return tuple(kept["chances"])
+        given = await read()
+        await asyncio.to_thread(self._store.save, asked, {"chances": list(given)})
+        return given
+
+    async def drop(self, call: ModelCall) -> None:
+        await asyncio.to_thread(self._store.forget, self._named(call))
+
+    def _named(self, call: ModelCall) -> dict[str, Any]:
+        if call.kind == "chat":
+            sampling, messages = call.asked
+            said = [asdict(message) for message in messages]
+            return {"model": call.model, "messages": said, "sampling": asdict(sampling)}
+        version, options, prefix = call.asked
+        return {"model": [call.model, version], "prefix": prefix, "options": options}
+
+
+def _are_chances(found: Any, count: int) -> bool:
+    listed = found if isinstance(found, list) else []
+    good = [isinstance(one, float | int) and 0 <= one <= 1.0001 for one in listed]
+    return len(good) == count and all(good)
 
 
 class JournaledPolicy(BesidePolicy):
     """A `Policy` that writes beside a transcript: a reflection, or a claim anew."""
 
-    def __init__(self, policy: Policy, calls: JournaledCalls) -> None:
+    def __init__(self, policy: Policy, calls: ModelCalls) -> None:
         super().__init__(policy)
         self._calls = calls
+        self.reader = policy.reader and JournaledReader(policy.reader, calls)
+        self.chat = policy.chat and JournaledChat(policy.chat, calls)
 
     async def write(
         self,
@@ -273,7 +324,7 @@ class JournaledPolicy(BesidePolicy):
     ) -> Completion:
         said = "\0".join(segment.text for segment in transcript)
         return await self._calls.completion(
-            f"write\0{identity(self.name)}\0{self.version}\0{sampling}\0{system}\0{said}",
+            ModelCall("write", self.name, (self.version, sampling, system, said)),
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),
         )
 
@@ -281,7 +332,7 @@ class JournaledPolicy(BesidePolicy):
 class JournaledChat:
     """A `ChatModel` that verifies or judges."""
 
-    def __init__(self, model: ChatModel, calls: JournaledCalls) -> None:
+    def __init__(self, model: ChatModel, calls: ModelCalls) -> None:
         self._model = model
         self._calls = calls
         self.name = model.name
@@ -294,33 +345,37 @@ class JournaledChat:
         on_text: OnText | None = None,
     ) -> Completion:
         return await self._calls.completion(
-            f"chat\0{identity(self.name)}\0{sampling}\0{list(messages)}",
+            self._call(messages, sampling, heard=bool(stop or on_text)),
             lambda: self._model.chat(messages, sampling, stop, on_text),
         )
 
+    async def forget(self, messages: Sequence[Message], sampling: Sampling) -> None:
+        await self._calls.drop(self._call(messages, sampling))
+
+    def _call(
+        self, messages: Sequence[Message], sampling: Sampling, *, heard: bool = False
+    ) -> ModelCall:
+        return ModelCall("chat", self.name, (sampling, list(messages)), heard)
+
 
 class JournaledReader:
-    """A `ChoiceReader`, and a `TokenPolicy` where the model is both, that verifies or judges."""
+    """A model in this process that verifies or judges."""
 
-    def __init__(self, reader: ChoiceReader, policy: TokenPolicy, calls: JournaledCalls) -> None:
-        self._reader = reader
-        self._policy = policy
+    def __init__(self, model: LocalModel, calls: ModelCalls) -> None:
+        self._model = model
         self._calls = calls
-        self.name, self.version = reader.name, reader.version
-        self.context_tokens = reader.context_tokens
+        self.name, self.context_tokens = model.name, model.context_tokens
+        self.render, self.encode = model.render, model.encode
 
-    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        return await self._reader.render(messages)
-
-    async def encode(self, text: str) -> tuple[int, ...]:
-        return await self._reader.encode(text)
+    @property
+    def version(self) -> str:
+        return self._model.version
 
     async def weigh(self, prefix: Sequence[int], options: Sequence[str]) -> tuple[float, ...]:
-        async def ask() -> dict[str, Any]:
-            return {"weights": await self._reader.weigh(prefix, options)}
-
-        call = f"weigh\0{identity(self.name)}\0{self.version}\0{list(options)}\0{list(prefix)}"
-        return tuple((await self._calls.once(call, ask))["weights"])
+        return await self._calls.weights(
+            ModelCall("weigh", self.name, (self.version, list(options), list(prefix))),
+            lambda: self._model.weigh(prefix, options),
+        )
 
     async def complete(
         self,
@@ -330,12 +385,13 @@ class JournaledReader:
         on_text: OnText | None = None,
     ) -> Completion:
         return await self._calls.completion(
-            f"complete\0{identity(self.name)}\0{self.version}\0{sampling}\0{list(prefix)}",
-            lambda: self._policy.complete(prefix, sampling, stop, on_text),
+            ModelCall("complete", self.name, (self.version, sampling, list(prefix))),
+            lambda: self._model.complete(prefix, sampling, stop, on_text),
         )
 
 
-def journaled(model: Any, calls: JournaledCalls) -> Any:
-    """The same model, its calls journaled; one in token ids stays one."""
-    in_ids = hasattr(model, "complete")
-    return JournaledReader(model, model, calls) if in_ids else JournaledChat(model, calls)
+def journaled(model: Any, calls: ModelCalls) -> Any:
+    """The same policy, chat model or model in this process, its calls kept."""
+    if hasattr(model, "write"):
+        return JournaledPolicy(model, calls)
+    return (JournaledReader if hasattr(model, "complete") else JournaledChat)(model, calls)

@@ -7,12 +7,11 @@ but not kept. Thinking that a server leaves in the reply's text is told apart fr
 the caller asks for that: the scaffold's own turns begin with a `<think>` that is part of them.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from rubricem.memory.interfaces import Completion, OnText, StopPredicate, StopReason
-from rubricem.memory.schema import Usage
+from rubricem.memory.schema import Completion, OnText, StopPredicate, StopReason, Usage
 
 # A model that ends its turn by itself sends its usage at once, and a stream read to its end
 # leaves the connection fit for the next turn. One that goes on writing is cut off.
@@ -67,7 +66,7 @@ class Reading:
         if not piece:
             return
         self.raw += piece
-        self.text = self._text()
+        self.text = self.said()
         # Text that was shown may turn out to be thinking.
         self._shown = min(self._shown, len(self.text))
         if self.stop and (end := self.stop(self.text)) is not None:
@@ -76,7 +75,7 @@ class Reading:
             self.on_text(self.text[self._shown :])
         self._shown = len(self.text)
 
-    def _text(self) -> str:
+    def said(self) -> str:
         """What of `raw` is the reply."""
         return self.raw
 
@@ -88,8 +87,7 @@ class Reading:
             self.ended = "repetition" if looping(written) else None
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
+class Delta(NamedTuple):
     """What one event adds to a reply in messages."""
 
     content: str = ""
@@ -117,7 +115,7 @@ class ReplyReading(Reading):
         self._write(delta.content)
         self._watch(self.raw or self.reasoning, len(delta.content) + len(delta.reasoning))
 
-    def _text(self) -> str:
+    def said(self) -> str:
         if not self.think_is_reasoning:
             return self.raw
         self._thought, text = split_thinking(self.raw)
@@ -152,8 +150,7 @@ def split_thinking(raw: str) -> tuple[str, str]:
     return thought.strip(), text.lstrip()
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What one event adds to a reply in tokens."""
 
     text: str = ""
@@ -199,17 +196,17 @@ class TokenReading(Reading):
             self.parts = _more(self.parts, piece.parts, count)
         self._watch(self.raw, len(piece.text))
 
-    def ends(self) -> list[int]:
-        """The offset in `raw` after each token."""
-        told = aligned(self.parts, self.raw) if self.parts is not None else None
-        return self.arrived if told is None else told
+    def told_ends(self) -> list[int] | None:
+        """The offset in `raw` after each token, by what the server said that each of them wrote."""
+        return None if self.parts is None else aligned(self.parts, self.raw)
 
     def completion(self, usage: Usage) -> Completion:
         """The text, and the tokens that begin before it ends.
 
         The id of the end of the turn is none of them: it has no text.
         """
-        ends, length = self.ends(), len(self.text)
+        told, length = self.told_ends(), len(self.text)
+        ends = self.arrived if told is None else told
         kept = sum(start < length for start in [0, *ends][: len(ends)])
         return Completion(
             text=self.text,
@@ -279,19 +276,13 @@ def looping(text: str) -> bool:
         return True
     if len(tail) < SHORTEST_TAIL:
         return False
-    return any(_repeats(tail, block) for block in _possible_blocks(tail))
-
-
-def _possible_blocks(tail: str) -> Iterator[int]:
-    """The distances at which the last characters of the tail stood before: mostly none."""
-    end = len(tail) - KEY
-    start = end
+    end = start = len(tail) - KEY
+    # Where the last characters of the tail stood before: mostly nowhere.
     while (start := tail.rfind(tail[end:], max(0, end - LONGEST_BLOCK), start + KEY - 1)) >= 0:
-        if end - start >= SHORTEST_BLOCK:
-            yield end - start
-
-
-def _repeats(tail: str, block: int) -> bool:
-    """Whether a whole span at the end has the period `block`."""
-    span = max(SHORTEST_TAIL, block * REPEATS)
-    return len(tail) >= span and tail[-span:-block] == tail[block - span :]
+        block = end - start
+        span = max(SHORTEST_TAIL, block * REPEATS)
+        if block < SHORTEST_BLOCK or len(tail) < span:
+            continue
+        if tail[-span:-block] == tail[block - span :]:
+            return True
+    return False

@@ -1,9 +1,24 @@
 """A `TokenPolicy` over a server that takes token ids and gives them back, and opening one.
 
+Token ids go in and come out, so that what a policy wrote is trained on exactly as it was sampled.
 What comes is checked before it is believed: the ids must decode to the text that came with them.
 Where they do not, or none came, the text is encoded anew and its segments are marked
 `retokenised`, so that no ratio is formed of them; where log-probabilities are missing, the ids
 stand without. Both are counted and logged.
+
+Each kind of server has a dialect, which knows its paths, bodies and events:
+
+- vLLM, `/v1/completions` with `return_token_ids`: sampling parameters that it would otherwise take
+  from the model's `generation_config.json` are all named, as what is not sampled from the model's
+  own distribution forms no ratio. The last id is that of the end of the turn, without text.
+- SGLang, `/generate`: each event repeats the whole reply so far, or with
+  `--incremental-streaming-output` brings what is new alone; the number of tokens that every event
+  tells says which. The text lags behind the ids, so what each token wrote is asked for as well. In
+  its deterministic mode (`--enable-deterministic-inference`) it writes each reply to one prompt
+  alike unless each has a seed, so there one is sent; others heed none, and old ones refuse it.
+- llama.cpp, `/completion`: log-probabilities are of the raw model. Of a character that takes
+  several tokens the last one's id alone is streamed, which the check of the ids against the text
+  finds. `stop` is never sent: its tokens come without probabilities.
 
 A server says what it is in `/v1/models` (`owned_by`), or by answering at a path of its own. One
 that is none of these kinds, or does not tokenise, is asked as a chat server.
@@ -13,30 +28,300 @@ import asyncio
 import logging
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Literal, TypeVar, get_args
+from dataclasses import asdict, replace
+from typing import Any, Literal, Protocol, TypeVar, get_args
 
-import httpx2
-from openai import APIStatusError
-
-from rubricem.agent.models.dialects import (
-    VLLM,
-    LlamaServer,
-    MakeDialect,
-    Reader,
-    ServedModel,
-    SGLang,
-    TokenDialect,
-)
-from rubricem.agent.models.limits import AttemptError, Limiter, Retry, Tries
+from rubricem.agent.models.limits import AttemptError, Limiter, Price, Retry, Tries, cost
+from rubricem.agent.models.llama import completion_request
 from rubricem.agent.models.openai_client import UNREADABLE, Json, ModelServer
-from rubricem.agent.models.prices import Price, cost
-from rubricem.agent.models.reading import PART, Piece, TokenReading, aligned
+from rubricem.agent.models.reading import PART, Piece, TokenReading
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.schema import Usage
+from rubricem.memory.schema import (
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    StopPredicate,
+    StopReason,
+    Usage,
+)
 
 log = logging.getLogger(__name__)
+
+Reader = Callable[[Any], Piece]
+"""An event's JSON value -> what it adds. Raises LookupError, TypeError, ValueError or
+AttributeError where the event is not what the dialect says."""
+
+
+class TokenDialect(Protocol):
+    """One kind of server. Methods raise AttemptError where a call fails."""
+
+    @property
+    def path(self) -> str:
+        """Where completions are asked for."""
+        ...
+
+    def body(self, prefix: Sequence[int], sampling: Sampling) -> Json: ...
+
+    def reader(self) -> Reader:
+        """What reads the events of one reply, in their order."""
+        ...
+
+    async def facts(self) -> tuple[str, int | None]:
+        """Which weights are served, as far as the server says, and its context length."""
+        ...
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
+    async def encode(self, text: str) -> tuple[int, ...]: ...
+    async def decode(self, ids: Sequence[int]) -> str: ...
+
+
+def text_in(value: Any) -> str:
+    """Raises ValueError if it is none."""
+    if not isinstance(value, str):
+        raise ValueError("not a text")
+    return value
+
+
+def ids_in(value: Any) -> tuple[int, ...]:
+    """Token ids of a reply. Raises ValueError if it is no list of them."""
+    if not isinstance(value, list) or not all(type(one) is int and one >= 0 for one in value):
+        raise ValueError("not a list of token ids")
+    return tuple(value)
+
+
+def numbers_in(value: Any) -> tuple[float, ...] | None:
+    """Log-probabilities; None where one of them is missing or none."""
+    if not isinstance(value, list):
+        return None
+    known = [float(one) for one in value if isinstance(one, int | float)]
+    return tuple(known) if len(known) == len(value) else None
+
+
+def context_in(model: Mapping[str, Any]) -> int | None:
+    """The context length of an entry of `/v1/models`, where the server tells it there."""
+    length = model.get("max_model_len")
+    return length if isinstance(length, int) and length > 0 else None
+
+
+class _Tokenising:
+    """What vLLM and SGLang have in common: `/tokenize`."""
+
+    def __init__(self, http: ModelServer, model: str) -> None:
+        self._http, self._model = http, model
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._tokens({"prompt": text, "add_special_tokens": False})
+
+    async def _tokens(self, asked: Json) -> tuple[int, ...]:
+        reply = await self._http.beside("/tokenize", {"model": self._model, **asked})
+        return ids_in(reply["tokens"])
+
+
+VLLM_FINISHED: dict[Any, StopReason | None] = {None: None, "stop": "eos", "length": "length"}
+
+
+class VLLM(_Tokenising):
+    """The `TokenDialect` of a vLLM server."""
+
+    path = "/completions"
+
+    def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
+        body: Json = {
+            "model": self._model,
+            "prompt": list(prefix),
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "top_k": -1,
+            "min_p": sampling.min_p,
+            "repetition_penalty": 1.0,
+            "logprobs": 1,
+            "return_token_ids": True,
+            "skip_special_tokens": False,
+            "spaces_between_special_tokens": False,
+        }
+        return body if sampling.seed is None else body | {"seed": sampling.seed}
+
+    def reader(self) -> Reader:
+        return _piece
+
+    async def facts(self) -> tuple[str, int | None]:
+        found = next((m for m in await self._http.models() if m["id"] == self._model), {})
+        return str(found.get("root") or self._model), context_in(found)
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return await self._tokens(
+            {"messages": [asdict(m) for m in messages], "add_generation_prompt": True}
+        )
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        asked = {"model": self._model, "tokens": list(ids)}
+        return str((await self._http.beside("/detokenize", asked))["prompt"])
+
+
+def _piece(event: Any) -> Piece:
+    details = (event.get("usage") or {}).get("prompt_tokens_details") or {}
+    cached = int(details.get("cached_tokens") or 0)
+    if not event["choices"]:
+        return Piece(cached=cached)
+    choice = event["choices"][0]
+    told = choice.get("logprobs") or {}
+    parts = told.get("tokens")
+    return Piece(
+        text=text_in(choice["text"]),
+        ids=ids_in(choice.get("token_ids") or []),
+        logprobs=numbers_in(told.get("token_logprobs")),
+        parts=tuple(map(str, parts)) if parts else None,
+        finish=VLLM_FINISHED[choice.get("finish_reason")],
+        cached=cached,
+    )
+
+
+SGLANG_FINISHED: dict[str, StopReason] = {"stop": "eos", "length": "length"}
+
+
+class SGLang(_Tokenising):
+    """The `TokenDialect` of an SGLang server."""
+
+    def __init__(self, http: ModelServer, model: str) -> None:
+        super().__init__(http, model)
+        self._seeded = False
+        self.path = f"{http.root}/generate"
+
+    def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
+        seeded = self._seeded and sampling.seed is not None
+        return {
+            "input_ids": list(prefix),
+            "stream": True,
+            "return_logprob": True,
+            "return_text_in_logprobs": True,
+            "sampling_params": {
+                "max_new_tokens": sampling.max_tokens,
+                "temperature": sampling.temperature,
+                "top_p": sampling.top_p,
+                "top_k": -1,
+                "min_p": sampling.min_p,
+                "repetition_penalty": 1.0,
+                "skip_special_tokens": False,
+                "spaces_between_special_tokens": False,
+                **({"sampling_seed": sampling.seed} if seeded else {}),
+            },
+        }
+
+    def reader(self) -> Reader:
+        return WholeReply().new
+
+    async def facts(self) -> tuple[str, int | None]:
+        """The model's path, with the version of its weights where they were updated."""
+        info = await self._http.get(f"{self._http.root}/get_model_info")
+        self._seeded = await self._deterministic()
+        parts = (info.get("model_path") or self._model, info.get("weight_version"))
+        listed = [context_in(model) for model in await self._http.models()]
+        return "@".join(map(str, filter(None, parts))), next(iter(listed), None)
+
+    async def _deterministic(self) -> bool:
+        try:
+            told = await self._http.get(f"{self._http.root}/get_server_info")
+        except AttemptError as failed:
+            if failed.away:
+                raise
+            return False  # it does not tell its settings
+        return told.get("enable_deterministic_inference") is True
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        return await self._tokens({"messages": [asdict(m) for m in messages]})
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        asked = {"model": self._model, "tokens": list(ids), "skip_special_tokens": False}
+        return str((await self._http.beside("/detokenize", asked))["text"])
+
+
+class WholeReply:
+    """What has come of one reply, so that what is new in an event can be told."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._tokens = 0
+
+    def new(self, event: Any) -> Piece:
+        """Raises ValueError where an event takes back what an earlier one said."""
+        told = event["meta_info"]
+        reason = told.get("finish_reason")
+        ids, entries = event.get("output_ids"), told.get("output_token_logprobs") or []
+        ids = ids_in([entry[1] for entry in entries] if ids is None else ids)
+        text, known = text_in(event["text"]), 0
+        if len(ids) == told["completion_tokens"]:
+            if not text.startswith(self._text):
+                raise ValueError("an event contradicts an earlier one")
+            text, known = text[len(self._text) :], self._tokens
+        elif self._tokens + len(ids) != told["completion_tokens"]:
+            raise ValueError("tokens are missing between two events")
+        self._text += text
+        self._tokens = told["completion_tokens"]
+        parts = [entry[2] for entry in entries[known:] if isinstance(entry[2], str)]
+        return Piece(
+            text=text,
+            ids=ids[known:],
+            logprobs=numbers_in([entry[0] for entry in entries[known:]]),
+            parts=tuple(parts),
+            finish=None if reason is None else SGLANG_FINISHED[reason["type"]],
+            cached=int(told.get("cached_tokens") or 0),
+        )
+
+
+LLAMA_FINISHED: dict[str, StopReason] = {"eos": "eos", "limit": "length"}
+
+
+class LlamaServer:
+    """The `TokenDialect` of llama-server."""
+
+    def __init__(self, http: ModelServer, model: str) -> None:
+        self._http, self._model = http, model
+        self.path = f"{http.root}/completion"
+
+    def body(self, prefix: Sequence[int], sampling: Sampling) -> Json:
+        return completion_request(prefix, sampling) | {"return_tokens": True, "model": self._model}
+
+    def reader(self) -> Reader:
+        return _llama_piece
+
+    async def facts(self) -> tuple[str, int | None]:
+        props = await self._http.get(f"{self._http.root}/props")
+        context = (props.get("default_generation_settings") or {}).get("n_ctx")
+        return str(props.get("model_path") or self._model), context
+
+    async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        asked: Json = {"messages": [asdict(m) for m in messages]}
+        rendered = await self._http.beside("/apply-template", asked)
+        return await self._tokens(rendered["prompt"], special=True)
+
+    async def encode(self, text: str) -> tuple[int, ...]:
+        return await self._tokens(text, special=False)
+
+    async def decode(self, ids: Sequence[int]) -> str:
+        return str((await self._http.beside("/detokenize", {"tokens": list(ids)}))["content"])
+
+    async def _tokens(self, text: str, *, special: bool) -> tuple[int, ...]:
+        asked = {"content": text, "parse_special": special, "add_special": special}
+        return ids_in((await self._http.beside("/tokenize", asked))["tokens"])
+
+
+def _llama_piece(event: Any) -> Piece:
+    entries = event.get("completion_probabilities") or []
+    parts = [bytes(entry["bytes"]).decode("utf-8", "replace") for entry in entries]
+    finish = LLAMA_FINISHED[event["stop_type"]] if event["stop"] else None
+    return Piece(
+        text=text_in(event["content"]),
+        ids=ids_in(event["tokens"]),
+        logprobs=numbers_in([entry["logprob"] for entry in entries]),
+        parts=tuple(parts),
+        finish=finish,
+        cached=int((event.get("timings") or {}).get("cache_n") or 0),
+    )
+
 
 BESIDE_AT_ONCE = 64
 """calls that only count tokens, which say nothing of how many completions a server bears"""
@@ -50,8 +335,8 @@ class TokenServer:
         self,
         http: ModelServer,
         dialect: TokenDialect,
-        served: ServedModel,
         *,
+        version: str,
         context_tokens: int,
         limiter: Limiter,
         price: Price | None = None,
@@ -59,7 +344,7 @@ class TokenServer:
         retry: Retry | None = None,
     ) -> None:
         self.name = f"{http.server.model}@{http.server.endpoint.host}"
-        self.version = served.version
+        self.version = version
         self.context_tokens = context_tokens
         self.price = price
         self.mismatched = 0
@@ -101,13 +386,16 @@ class TokenServer:
 
         async def attempt() -> TokenReading:
             reading, read = TokenReading(stop, on_text), self._dialect.reader()
+
+            def piece_of(event: Any) -> Piece:
+                try:
+                    return read(event)
+                except UNREADABLE as error:
+                    raise self._http.server.unexpected(error) from None
+
             try:
-                await self._http.hear(
-                    reading,
-                    self._stream(body),
-                    lambda event: self._read(read, event),
-                    self._timeout,
-                )
+                stream = self._http.stream(self._dialect.path, body)
+                await self._http.hear(reading, stream, piece_of, self._timeout)
             except AttemptError as failed:
                 if reading.begun:
                     failed.usage = self._usage(len(prefix), reading)
@@ -116,18 +404,6 @@ class TokenServer:
 
         reading, spent = await self._tries.call(attempt)
         return await self._checked(reading, spent + self._usage(len(prefix), reading))
-
-    async def _stream(self, body: Json) -> httpx2.Response:
-        try:
-            return await self._http.stream(self._dialect.path, body)
-        except APIStatusError as refused:
-            raise self._http.refused(refused) from None
-
-    def _read(self, read: Reader, event: Any) -> Piece:
-        try:
-            return read(event)
-        except UNREADABLE as error:
-            raise self._http.server.unexpected(error) from None
 
     def _usage(self, prompt: int, reading: TokenReading) -> Usage:
         used = Usage(
@@ -159,9 +435,14 @@ class TokenServer:
         except PolicyError as error:
             if error.away:
                 raise
-            told = None if reading.parts is None else aligned(reading.parts, reading.raw)
-            return told is not None
-        return _same(decoded, reading.text, cut=reading.ended is not None)
+            return reading.told_ends() is not None
+        # A tokeniser may drop the space that its first token begins with.
+        plain, text = (
+            decoded if decoded.startswith(reading.text[:1]) else f" {decoded}",
+            reading.text,
+        )
+        # A last token may have been cut inside, or be part of a character.
+        return plain.startswith(text) if reading.ended else plain.rstrip(PART) == text.rstrip(PART)
 
     async def _retokenise(self, reply: Completion) -> Completion:
         """The text with ids of its own; none reaches over a tag, at which stages may end."""
@@ -184,26 +465,19 @@ class TokenServer:
                 return await asyncio.wait_for(ask(), self._timeout)
             except TimeoutError:
                 raise self._http.server.silent(self._timeout) from None
-            except AttemptError:
-                raise
             except UNREADABLE as error:
                 raise self._http.server.unexpected(error) from None
 
         return (await self._beside.call(attempt))[0]
 
 
-def _same(decoded: str, text: str, *, cut: bool) -> bool:
-    """Whether the decoded ids are the text, but for a last token that was cut inside.
-
-    A tokeniser may drop the space that its first token begins with.
-    """
-    plain = decoded if decoded.startswith(text[:1]) else f" {decoded}"
-    return plain.startswith(text) if cut else plain.rstrip(PART) == text.rstrip(PART)
-
-
 Kind = Literal["vllm", "sglang", "llama.cpp"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-MAKES: Mapping[Kind, MakeDialect] = {"vllm": VLLM, "sglang": SGLang, "llama.cpp": LlamaServer}
+MAKES: Mapping[Kind, Callable[[ModelServer, str], TokenDialect]] = {
+    "vllm": VLLM,
+    "sglang": SGLang,
+    "llama.cpp": LlamaServer,
+}
 OWNERS: Mapping[str, Kind] = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llama.cpp"}
 SIGNS: Mapping[Kind, tuple[str, str]] = {
     "sglang": ("/get_model_info", "model_path"),
@@ -255,7 +529,12 @@ async def open_tokens(
         if (found := kind or await kind_of(http)) is None:
             return None
         dialect = MAKES[found](http, http.server.model)
-        served = await _served(http, dialect)
+        try:
+            # A server that renders has shown that it tokenises.
+            await dialect.render([Message("user", "?")])
+            version, length = await dialect.facts()
+        except UNREADABLE as error:
+            raise http.server.unexpected(error) from None
     except AttemptError as failed:
         if kind is not None or failed.away:
             raise PolicyError(str(failed), failed.remedy) from None
@@ -265,22 +544,13 @@ async def open_tokens(
     return TokenServer(
         http,
         dialect,
-        served,
-        context_tokens=served.context_tokens or context_tokens,
+        version=version,
+        context_tokens=length or context_tokens,
         limiter=limiter,
         price=price,
         timeout=timeout,
         retry=retry,
     )
-
-
-async def _served(http: ModelServer, dialect: TokenDialect) -> ServedModel:
-    """What the server says of its model, once it has shown that it tokenises."""
-    try:
-        await dialect.render([Message("user", "?")])
-        return await dialect.facts()
-    except UNREADABLE as error:
-        raise http.server.unexpected(error) from None
 
 
 def _unless_away(failed: AttemptError) -> None:

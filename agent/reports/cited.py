@@ -21,9 +21,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from rubricem.agent.research.scaffold import citations as cites_of
-from rubricem.agent.research.scaffold import parse
-from rubricem.agent.research.words import closest_sentence, overlap, sentences
+from rubricem.agent.transcript.scaffold import citations as cites_of
+from rubricem.agent.transcript.scaffold import parse
+from rubricem.agent.transcript.words import closest_sentence, overlap, sentences
 from rubricem.memory.schema import (
     AnswerFormat,
     CitationCheck,
@@ -296,18 +296,17 @@ class Verdicts:
             return
         written, shown = list(pieces), list[Written]()
         for place, (text, ids) in enumerate(written):
-            piece = self._repaired(text, ids) if ids else (text, ids)
-            after = written[place + 1][0] if place + 1 < len(written) else ""
-            _put(shown, piece, after)
+            claim = claim_of(text) if ids else ""
+            became = self.repairs.get(claim) if ids else None
+            if became == "":
+                after = written[place + 1][0] if place + 1 < len(written) else ""
+                _remove(shown, after)
+            elif became is not None:
+                shown.append((text[: end_of_marker(text)] + became, ids))
+            else:
+                held = [i for i in ids or () if self.of(i, claim).verdict != "unsupported"]
+                shown.append((text, held or ids))
         yield from shown
-
-    def _repaired(self, text: str, ids: list[str]) -> Written | None:
-        """A cited claim with the sources that hold it, or rewritten; None: it is removed."""
-        claim = claim_of(text)
-        if (became := self.repairs.get(claim)) is not None:
-            return (text[: end_of_marker(text)] + became, ids) if became else None
-        held = [i for i in ids if self.of(i, claim).verdict != "unsupported"]
-        return text, held or ids
 
 
 def claim_of(text: str) -> str:
@@ -321,11 +320,8 @@ def end_of_marker(text: str) -> int:
     return match.end() if match and match.end() < len(text) else 0
 
 
-def _put(shown: list[Written], piece: Written | None, after: str) -> None:
-    """Add a piece; one that was removed takes its line with it if it was all that stood there."""
-    if piece is not None:
-        shown.append(piece)
-        return
+def _remove(shown: list[Written], after: str) -> None:
+    """What is removed here takes its line with it if it was all that stood there."""
     before, ids = shown.pop() if shown else ("", None)
     alone = ids is None and _LINE_START.search(before) and _LINE_END.match(after)
     shown.append((_LINE_START.sub("", before) if alone else before, ids))
@@ -371,8 +367,13 @@ class _Reading:
         if known and self.pieces:
             text, ids = self.pieces.pop()
             if ids is None:
-                text, before = _last_sentence(text)
-                self.pieces.append((before, None))
+                # The last sentence of the last line.
+                text = text.rstrip()
+                start = text.rfind("\n") + 1
+                start += end_of_marker(text[start:])
+                *_, last = [text[start:], *sentences(text[start:])]
+                self.pieces.append((text[: len(text) - len(last)], None))
+                text = last
             self.pieces.append((text, list(dict.fromkeys([*(ids or ()), *known]))))
         elif self.pieces and self.pieces[-1][1] is None:
             self.pieces[-1] = (self.pieces[-1][0].rstrip(" "), None)
@@ -421,13 +422,3 @@ def cited_answer(trajectory: Trajectory) -> CitedAnswer:
     if trajectory.answer_format is AnswerFormat.EXACT:
         answer = replace(answer, bare=bare_answer(joined(answer.pieces, lambda piece: "")))
     return answer
-
-
-def _last_sentence(text: str) -> tuple[str, str]:
-    """The last sentence of the last line, and what stands before it."""
-    text = text.rstrip()
-    start = text.rfind("\n") + 1
-    start += end_of_marker(text[start:])
-    *_, last = [text[start:], *sentences(text[start:])]
-    cut = len(text) - len(last)
-    return last, text[:cut]

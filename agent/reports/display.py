@@ -31,30 +31,10 @@ from rubricem.agent.reports.report import (
     recalled_lines,
     whereabouts,
 )
-from rubricem.agent.research.events import (
-    BudgetSet,
-    Event,
-    LessonsRecalled,
-    Listener,
-    PersonAsked,
-    RunFinished,
-    SourceProgress,
-    StageStarted,
-    TextWritten,
-    ToolCalled,
-    ToolReturned,
-    TurnRetried,
-    UsageCounted,
-    ignore,
-)
-from rubricem.agent.research.question import OPEN_PAGE
-from rubricem.agent.research.scaffold import parse
-from rubricem.judge.evaluation.report import (
-    CriteriaReport,
-    ListedReport,
-    Report,
-    shares_of,
-)
+from rubricem.agent.transcript import events
+from rubricem.agent.transcript.question import OPEN_PAGE
+from rubricem.agent.transcript.scaffold import parse
+from rubricem.judge.evaluation.report import CriteriaReport, ListedReport, Report, shares_of
 from rubricem.memory.schema import (
     NO_USAGE,
     Judgement,
@@ -109,49 +89,42 @@ class StageProgress:
         return self.usage.completion_tokens + self.pieces
 
 
-def advance(progress: StageProgress, event: Event) -> StageProgress:
+def advance(progress: StageProgress, event: events.Event) -> StageProgress:
     """The progress after one more event."""
     match event:
-        case StageStarted(stage):
+        case events.StageStarted(stage):
             return replace(progress, stage=stage, message="")
-        case TextWritten(stage, text):
+        case events.TextWritten(stage, text):
             return _written(progress, stage, text)
-        case ToolCalled(tool, query, number):
+        case events.ToolCalled(tool, query, number):
             call = Call(number, one_line(query), page=tool == OPEN_PAGE)
             return replace(progress, calls=(*progress.calls, call), message="")
-        case ToolReturned():
+        case events.ToolReturned():
             return _returned(progress, event)
-        case TurnRetried(reason):
+        case events.TurnRetried(reason):
             return replace(progress, message=f"asked again: {one_line(reason)}", plan="")
-        case SourceProgress() | LessonsRecalled() | BudgetSet() | PersonAsked():
-            return _beside(progress, event)
-        case UsageCounted(usage):
+        case events.UsageCounted(usage):
             return replace(progress, usage=usage, pieces=0)
-        case RunFinished(trajectory):
+        case events.RunFinished(trajectory):
             return _finished(progress, trajectory)
+        case _:
+            return _beside(progress, event)
 
 
-def _beside(
-    progress: StageProgress, event: SourceProgress | LessonsRecalled | BudgetSet | PersonAsked
-) -> StageProgress:
+def _beside(progress: StageProgress, event: events.Event) -> StageProgress:
     """What is told beside the stages."""
     match event:
-        case SourceProgress(message):
+        case events.SourceProgress(message):
             return replace(progress, message=one_line(message))
-        case LessonsRecalled(count, own):
-            return replace(progress, recalled=_recalled(count, own))
-        case BudgetSet(limits):
+        case events.LessonsRecalled(count, own):
+            similar = f"{count - own} of similar questions" if count > own else ""
+            parts = filter(None, ("one of this very question" if own else "", similar))
+            told = f"recalled {count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
+            return replace(progress, recalled=told if count else "")
+        case events.BudgetSet(limits):
             return replace(progress, limits=f"at most {', '.join(limits)}")
-        case PersonAsked():
+        case _:
             return progress
-
-
-def _recalled(count: int, own: bool) -> str:
-    if not count:
-        return ""
-    similar = f"{count - own} of similar questions" if count > own else ""
-    parts = filter(None, ("one of this very question" if own else "", similar))
-    return f"recalled {count} reflection{'' if count == 1 else 's'}: {', '.join(parts)}"
 
 
 def _written(progress: StageProgress, stage: Stage, text: str) -> StageProgress:
@@ -169,7 +142,7 @@ def _rubric(text: str) -> tuple[str, ...]:
     return tuple(map(one_line, latest_rubric(parse(printable(text)))))
 
 
-def _returned(progress: StageProgress, event: ToolReturned) -> StageProgress:
+def _returned(progress: StageProgress, event: events.ToolReturned) -> StageProgress:
     if not progress.calls:
         return progress
     ended = replace(
@@ -213,10 +186,10 @@ _DOUBT = re.compile(r"\[\d+: not supported\]|\[no source\]|\[claim removed\]")
 @contextmanager
 def live_view(
     question: str, *, quiet: bool = False, console: Console | None = None
-) -> Iterator[Listener]:
+) -> Iterator[events.Listener]:
     """A listener that shows what it is told, for as long as the context lasts."""
     if quiet:
-        yield ignore
+        yield events.ignore
         return
     console = console or Console(stderr=True, highlight=False)
     if not console.is_terminal or console.is_dumb_terminal:
@@ -240,16 +213,18 @@ class _Drawing:
         self._started = time.monotonic()
         self._progress = StageProgress()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         self._progress = advance(self._progress, event)
-        if isinstance(event, PersonAsked):
+        if isinstance(event, events.PersonAsked):
             (self.end if event.waiting else self.begin)()
 
     def begin(self) -> None:
         # A new one each time, since one that begins again wipes what stands above it. Standard
         # output is the report's: what is written there must not pass through here.
         self._live = Live(
-            get_renderable=self._draw,
+            get_renderable=lambda: drawing(
+                self._question, self._progress, time.monotonic() - self._started
+            ),
             console=self._console,
             refresh_per_second=8,
             redirect_stdout=False,
@@ -258,9 +233,6 @@ class _Drawing:
 
     def end(self) -> None:
         self._live.stop()
-
-    def _draw(self) -> Group:
-        return drawing(self._question, self._progress, time.monotonic() - self._started)
 
 
 class PlainLines:
@@ -273,32 +245,32 @@ class PlainLines:
         self._progress = StageProgress()
         self._said = ""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: events.Event) -> None:
         before, self._progress = self._progress, advance(self._progress, event)
         line = self._line(event, before)
         # Counts that run up would fill a log: a line that differs only in its numbers is not new.
         said = re.sub(r"\d+", "", line)
-        if line and not (isinstance(event, SourceProgress) and said == self._said):
+        if line and not (isinstance(event, events.SourceProgress) and said == self._said):
             self._console.print(Text(line), soft_wrap=True)
             self._said = said
 
-    def _line(self, event: Event, before: StageProgress) -> str:
+    def _line(self, event: events.Event, before: StageProgress) -> str:
         match event:
-            case StageStarted(stage):
+            case events.StageStarted(stage):
                 return "" if stage is before.stage else stage.value
-            case ToolCalled() if not before.calls:
+            case events.ToolCalled() if not before.calls:
                 return "\n".join(f"  - {item}" for item in self._progress.rubric[:SHOWN])
-            case ToolReturned() if self._progress.calls:
+            case events.ToolReturned() if self._progress.calls:
                 call = self._progress.calls[-1]
                 doing = "page" if call.page else "search"
                 return f"{doing} {call.number}: {call.query} ({_outcome(call)})"
-            case SourceProgress() | TurnRetried():
+            case events.SourceProgress() | events.TurnRetried():
                 return self._progress.message
-            case LessonsRecalled():
+            case events.LessonsRecalled():
                 return self._progress.recalled
-            case BudgetSet():
+            case events.BudgetSet():
                 return self._progress.limits
-            case RunFinished():
+            case events.RunFinished():
                 return _totals(self._progress, self._clock() - self._started)
             case _:
                 return ""
@@ -314,7 +286,13 @@ def drawing(question: str, progress: StageProgress, seconds: float) -> Group:
         if stage is Stage.PLAN:
             lines += [Text(f"     - {item}", style="dim") for item in progress.rubric[:SHOWN]]
         if stage is Stage.RESEARCH:
-            lines += [_call_line(call) for call in progress.calls[-SHOWN:]]
+            for call in progress.calls[-SHOWN:]:
+                doing = "opening" if call.page else "searching"
+                outcome = _outcome(call) if call.found is not None else doing
+                style = "red" if call.error else "dim"
+                lines.append(
+                    Text.assemble(f"   {call.number:>2} ", (outcome, style), f"  {call.query}")
+                )
     if progress.message:
         lines.append(Text(f"   {progress.message}", style="yellow"))
     lines.append(Text(f"   {_totals(progress, seconds)}", style="dim"))
@@ -334,13 +312,6 @@ def _stage_line(stage: Stage, progress: StageProgress, seconds: float) -> Text:
     elif own == at:
         mark, style = _SPINNER[int(seconds * 8) % len(_SPINNER)], "bold cyan"
     return Text(f" {mark} {stage.value.capitalize()}", style=style)
-
-
-def _call_line(call: Call) -> Text:
-    outcome = _outcome(call) if call.found is not None else "opening" if call.page else "searching"
-    return Text.assemble(
-        f"   {call.number:>2} ", (outcome, "red" if call.error else "dim"), f"  {call.query}"
-    )
 
 
 def _outcome(call: Call) -> str:
@@ -408,11 +379,14 @@ EVAL_WIDTH = 120
 """columns of a table that goes into a file or a pipe"""
 
 
-def _wide(console: Console | None, columns: int) -> Console:
-    """A console for tables, which in a file or a pipe are so many columns wide."""
+def headed(title: str, facts: Iterable[str], columns: int, console: Console | None) -> Console:
+    """A console for tables, so many columns wide in a file or a pipe, and what stands above."""
     console = console or Console(highlight=False)
     if not console.is_terminal:
         console.width = max(console.width, columns)
+    console.print(Text(one_line(title), style="bold"))
+    for line in facts:
+        console.print(Text(line, style="dim"))
     return console
 
 
@@ -420,14 +394,17 @@ def print_judgement(
     trajectory: Trajectory, judgement: Judgement, console: Console | None = None
 ) -> None:
     """A line of facts, then a table: stage, score, criterion, points, justification."""
-    console = _wide(console, JUDGEMENT_WIDTH)
-    console.print(Text(one_line(trajectory.question, LONGEST), style="bold"))
     facts = f"run {trajectory.thread}, judged by {judgement.judge}"
-    console.print(Text(f"{facts}, rubrics {judgement.rubric_version}", style="dim"))
+    facts = f"{facts}, rubrics {judgement.rubric_version}"
+    question = one_line(trajectory.question, LONGEST)
+    console = headed(question, [facts], JUDGEMENT_WIDTH, console)
     table = Table("stage", "score", "weight", "criterion", "points", "justification")
     for score in judgement.stages:
+        spread = "" if score.spread is None else f" ±{score.spread:.2f}"
+        mean = "unscored" if score.score is None else f"{score.score:.2f}{spread}"
+        missing = " (missing)" if score.missing and score.score is not None else ""
         for i, cells in enumerate(_rows(score)):
-            shown = (score.stage.value, _score(score)) if i == 0 else ("", "")
+            shown = (score.stage.value, mean + missing) if i == 0 else ("", "")
             table.add_row(*(Text(cell) for cell in (*shown, *cells)))
         table.add_section()
     console.print(table)
@@ -452,18 +429,15 @@ def _rows(score: StageScore) -> Iterator[tuple[str, str, str, str]]:
         )
 
 
-def _score(score: StageScore) -> str:
-    if score.score is None:
-        return "unscored"
-    spread = "" if score.spread is None else f" ±{score.spread:.2f}"
-    return f"{score.score:.2f}{spread}" + (" (missing)" if score.missing else "")
-
-
 def print_judge_eval(report: Report, console: Console | None = None) -> None:
     """A line of facts, the shares, what the set's own rules give, and the cost."""
-    console = _wide(console, EVAL_WIDTH)
-    console.print(Text(one_line(f"{report.judge} on {report.data}"), style="bold"))
-    console.print(Text(_size(report), style="dim"))
+    if isinstance(report, CriteriaReport):
+        size = f"{report.agreement.criteria} criteria, {report.agreement.labels} labels"
+    elif isinstance(report, ListedReport):
+        size = f"{report.answers} answers, {report.unscored} of them without a score"
+    else:
+        size = f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
+    console = headed(f"{report.judge} on {report.data}", [size], EVAL_WIDTH, console)
     shares = (
         (name, share.value, f"{share.low:.3f} - {share.high:.3f}", share.n)
         for name, share in shares_of(report)
@@ -471,15 +445,11 @@ def print_judge_eval(report: Report, console: Console | None = None) -> None:
     console.print(_table("measure, share, 95% interval, of", shares))
     for table in _of_the_set(report):
         console.print(table)
-    console.print(Text(_cost(report.usage), style="dim"))
-
-
-def _size(report: Report) -> str:
-    if isinstance(report, CriteriaReport):
-        return f"{report.agreement.criteria} criteria, {report.agreement.labels} labels"
-    if isinstance(report, ListedReport):
-        return f"{report.answers} answers, {report.unscored} of them without a score"
-    return f"{report.measures.pairs} pairs, {report.measures.comparisons} comparisons"
+    usage = report.usage
+    tokens = f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens"
+    price = "of unknown cost" if usage.cost is None else f"for ${usage.cost:.4f}"
+    cost = f"{usage.calls} calls, {tokens}, {price}" if usage.calls else "no calls"
+    console.print(Text(cost, style="dim"))
 
 
 def _of_the_set(report: Report) -> Iterator[Table]:
@@ -512,19 +482,6 @@ def _table(columns: str, rows: Iterable[Sequence[str | float | None]], caption: 
     """Shares and scores in three places, "-" where there is none; counts and texts as they are."""
     table = Table(*columns.split(", "), caption=caption)
     for row in rows:
-        table.add_row(*(Text(one_line(_cell(value))) for value in row))
+        cells = (f"{v:.3f}" if isinstance(v, float) else "-" if v is None else str(v) for v in row)
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
     return table
-
-
-def _cell(value: str | float | None) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
-
-
-def _cost(usage: Usage) -> str:
-    if not usage.calls:
-        return "no calls"
-    tokens = f"{usage.prompt_tokens} prompt and {usage.completion_tokens} completion tokens"
-    price = "of unknown cost" if usage.cost is None else f"for ${usage.cost:.4f}"
-    return f"{usage.calls} calls, {tokens}, {price}"

@@ -1,8 +1,9 @@
 """A trajectory as one self-contained page, on paper, and as a file of every format.
 
 Nothing outside the page is ever loaded and no script runs: the content policy allows the one
-style sheet in it, by its hash, and nothing else. Marks open native popovers with the passage
-they stand on. All text is escaped; the answer's Markdown is rendered without HTML, links or
+style sheet in it, by its hash, and nothing else; the pages of the room to the left stand in the
+same frame, page.html. Marks open native popovers with the passage they stand on. All text is
+escaped; the answer's Markdown is rendered without HTML, links or
 images. The way to the answer, stage by stage, is folded.
 
 On paper it is made a PDF by weasyprint, without that way. While it is made no address is asked
@@ -12,50 +13,34 @@ and no file is read but the fonts of the system: whatever the page names, the fe
 import base64
 import hashlib
 import importlib
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC
-from functools import cache
+from functools import cache, partial
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markdown_it import MarkdownIt
 
-from rubricem.agent.reports.cited import Citation, Cited, CitedAnswer, Uncited, cited_answer, doubt
-from rubricem.agent.reports.report import (
-    NO_ANSWER,
-    TITLE,
-    check_counts,
-    duration,
-    latest_rubric,
-    markdown,
-    marked_in,
-    notes,
-    quotes,
-    recalled_lines,
-    stage_texts,
-    web_address,
-    whereabouts,
-)
-from rubricem.agent.research.scaffold import Block, ScaffoldDocument, parse
+from rubricem.agent.reports import report
+from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, cited_answer, doubt
+from rubricem.agent.transcript.scaffold import Block, parse
+from rubricem.judge.evaluation.report import Share
 from rubricem.memory.errors import SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Source, Stage, Trajectory
-from rubricem.memory.text import fill, one_line, printable
+from rubricem.memory.schema import Source, Trajectory
+from rubricem.memory.text import one_line, printable
 
 SUFFIXES = (".md", ".html", ".pdf", ".json")
 SHOWN = 20_000
 """characters of one block at most"""
 
-_TITLES = {
-    Stage.PLAN: "Plan",
-    Stage.RESEARCH: "Research",
-    Stage.REVIEW: "Review",
-    Stage.ANSWER: "Answer",
-}
 _LABELS = {
     "think": "Thinking",
     "deep_analysis": "Analysis",
@@ -79,54 +64,89 @@ UNCITED = '<sup class="cite"><i title="It named no source that was found">no sou
 _TIED = re.compile(r'([^\s<>&;]{0,40})\s?(<sup class="cite">.*?</sup>[.,;:!?]?)')
 """a mark, and the word before it that it must not be parted from by the end of a line"""
 _VERDICTS = {
-    "supported": "This passage supports the claim.",
-    "partial": "This passage supports the claim in part.",
-    "unsupported": "This passage does not support the claim.",
-    "unchecked": "Not checked.",
+    "supported": "This passage supports the claim",
+    "partial": "This passage supports the claim in part",
+    "unsupported": "This passage does not support the claim",
+    "unchecked": "Not checked",
 }
 
 
 def page(trajectory: Trajectory) -> str:
     """The whole page."""
     answer = cited_answer(trajectory)
-    values = {
-        "style_hash": _style_hash(_template()),
-        "title": escape(one_line(trajectory.question)),
-        "when": f"{trajectory.started_at.astimezone(UTC):%d %B %Y, %H:%M} UTC".lstrip("0"),
-        "notes": "\n".join(
-            f'<p class="note">{escape(note)}</p>' for note in notes(trajectory, answer)
-        ),
-        "answer": answer_html(answer),
-        "sources": _sources(answer) + _removed(trajectory),
-        "rubric": _section(
-            "rubric",
-            "Rubric written for this question",
-            _list("checklist", latest_rubric(parse(printable(trajectory.transcript())))),
-        )
-        + _section("recalled", TITLE, _list("recalled", recalled_lines(trajectory))),
-        "stages": _section("stages", "How it was found", _stages(trajectory)),
-        "numbers": "\n".join(_numbers(trajectory)),
-        "footer": escape(f"Run {trajectory.id}, thread {trajectory.thread}. Made by rubricem."),
-        "popovers": "\n".join(_popover(i, c) for i, c in enumerate(answer.citations, 1)),
-    }
-    return fill(_template(), values)
+    checks = trajectory.verification
+    return page_of(
+        "rubricem.agent.reports",
+        "report_page.html",
+        trajectory=trajectory,
+        answer=answer,
+        html=answer_html(answer),
+        when=f"{trajectory.started_at.astimezone(UTC):%d %B %Y, %H:%M} UTC".lstrip("0"),
+        removed=[repair.claim for repair in checks.repairs] if checks else [],
+        rubric=report.latest_rubric(parse(printable(trajectory.transcript()))),
+        stages=[(s, list(_blocks(text))) for s, text in report.stage_texts(trajectory).items()],
+        numbers=_numbers(trajectory),
+        verdicts=_VERDICTS,
+        report=report,
+        around=_around,
+    )
+
+
+def page_of(package: str, template: str, **values: Any) -> str:
+    """A template of a package with its values, all of them escaped, in the frame page.html.
+
+    The package's page_style.html is the only style sheet that the page's policy allows.
+    """
+    style = filled(package, "page_style.html").strip()
+    sheet = _STYLE.search(style)
+    assert sheet, "there is a style sheet, which the page's policy names by its hash"
+    digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
+    return filled(package, template, style=style, style_hash=f"sha256-{digest}", **values)
+
+
+def filled(package: str, template: str, **values: Any) -> str:
+    """A template of a package with its values; only .html and .svg have them escaped."""
+    return _templates(package).get_template(template).render(values)
+
+
+def cell(text: str) -> str:
+    """One line for Markdown, in which nothing ends a table's cell or begins a tag."""
+    return one_line(text, 400).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")
+
+
+def figure(title: str, rows: Sequence[tuple[str, Share]]) -> str:
+    """An SVG file with a bar for each share and its interval; the same rows give the same text."""
+    return filled("rubricem.agent.reports", "share_figure.svg", title=title, rows=rows)
 
 
 @cache
-def _template() -> str:
-    return (files("rubricem.agent.reports") / "report_page.html").read_text(encoding="utf-8")
+def _templates(package: str) -> Environment:
+    def read(name: str) -> str:
+        # The frame is the one beside this module.
+        folder = files("rubricem.agent.reports" if name == "page.html" else package)
+        return (folder / name).read_text(encoding="utf-8")
 
-
-def _style_hash(template: str) -> str:
-    style = _STYLE.search(template)
-    assert style, "the template has a style sheet"
-    return "sha256-" + base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    environment = Environment(
+        loader=FunctionLoader(read), autoescape=select_autoescape(("html", "svg")),
+        undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )  # fmt: skip
+    environment.filters |= {
+        "plain": printable,
+        "line": one_line,
+        "cell": cell,
+        "as_json": partial(json.dumps, ensure_ascii=False),
+        "duration": report.duration,
+        "number": report.decimal,
+        "percent": report.percent,
+    }
+    return environment
 
 
 def answer_html(answer: CitedAnswer) -> str:
     """The answer with its marks: the button of citation n (from 1) opens the popover `cN`."""
     if not answer.pieces:
-        return f'<p class="none">{NO_ANSWER}</p>'
+        return f'<p class="none">{report.NO_ANSWER}</p>'
     index = {id(citation): i for i, citation in enumerate(answer.citations, 1)}
 
     def mark(piece: Cited | Uncited) -> str:
@@ -141,7 +161,7 @@ def answer_html(answer: CitedAnswer) -> str:
         )
         return f'<sup class="cite">{"".join(buttons)}</sup>'
 
-    body = marked_in(answer, _rendered, mark)
+    body = report.marked_in(answer, _rendered, mark)
     body = _TIED.sub(r'<span class="tied">\1\2</span>', body)
     return body + (f'<p class="bare">{escape(answer.bare)}</p>' if answer.bare else "")
 
@@ -157,118 +177,62 @@ def _rendered(text: str) -> str:
     return str(markdown.renderer.render(tokens, markdown.options, {}))
 
 
-def _popover(index: int, citation: Citation) -> str:
-    said = _VERDICTS[citation.verdict]
-    if citation.reason:
-        said = f"{said[:-1]}: {escape(citation.reason)}."
-    percent = f"{citation.overlap:.0%} of the claim's words occur in it."
-    return (
-        f'<aside popover id="c{index}" aria-label="Source {citation.number}">'
-        f'<button type="button" class="close" popovertarget="c{index}" '
-        'popovertargetaction="hide" aria-label="Close">\u00d7</button>'
-        f"{_head(citation.source)}"
-        f"{_passage(citation.source, [citation.quote])}"
-        f'<p class="support">{said} {escape(percent)} '
-        f'<a href="#s{citation.number}">In the list of sources</a></p></aside>'
-    )
-
-
-def _sources(answer: CitedAnswer) -> str:
-    items = "\n".join(_source(answer, source) for source in answer.sources)
-    listed = f'<ol class="sources">\n{items}\n</ol>' if items else ""
-    return _section("sources", "Sources", listed)
-
-
-def _removed(trajectory: Trajectory) -> str:
-    """The claims that repair took out or rewrote."""
-    repairs = trajectory.verification.repairs if trajectory.verification else ()
-    title = "Claims that no source holds, as they were written"
-    return _section("removed", title, _list("removed", (repair.claim for repair in repairs)))
-
-
-def _source(answer: CitedAnswer, source: Source) -> str:
-    number = answer.of(source)[0].number
-    quoted = [citation.quote for citation in answer.of(source)]
-    shown = "".join(
-        f'<p class="passage" dir="auto">{escape(quote)}</p>' for quote in quotes(answer, source)
-    )
-    return (
-        f'<li id="s{number}"><span class="number">{number}</span>{_head(source)}{shown}'
-        f"<details><summary>Passage</summary>{_passage(source, quoted)}</details></li>"
-    )
-
-
-def _head(source: Source) -> str:
-    title, location = escape(one_line(source.title)), escape(one_line(source.location))
-    if address := web_address(source.location):
-        link = f'<a rel="noopener noreferrer nofollow" href="{escape(address)}">'
-        title, location = f"{link}{title}</a>", f"{link}{location}</a>"
-    rest = [escape(part) for part in whereabouts(source) if part != one_line(source.location)]
-    where = " \u00b7 ".join(filter(None, (location, *rest)))
-    return f'<p class="source-title">{title}</p><p class="where">{where}</p>'
-
-
-def _passage(source: Source, quoted: list[str]) -> str:
-    """The passage around the quoted sentences, which are highlighted."""
+def _around(source: Source, quoted: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """The passage around the quoted sentences in pieces, and whether each is one of them."""
     text = printable(source.text).strip()
     found = {quote: text.find(quote) for quote in map(printable, quoted) if quote}
     spans = sorted((at, at + len(quote)) for quote, at in found.items() if at >= 0)
     start = max(0, spans[0][0] - AROUND) if spans else 0
     end = min(len(text), (max(end for _, end in spans) if spans else AROUND) + AROUND)
-    parts, at = ["\u2026" if start else ""], start
+    at = start
+    yield "\u2026" if start else "", False
     for first, last in spans:
         if first >= at:
-            parts += [escape(text[at:first]), f"<mark>{escape(text[first:last])}</mark>"]
+            yield text[at:first], False
+            yield text[first:last], True
             at = last
-    parts += [escape(text[at:end]), "\u2026" if end < len(text) else ""]
-    return f'<p class="passage" dir="auto">{"".join(parts)}</p>'
+    yield text[at:end] + ("\u2026" if end < len(text) else ""), False
 
 
-def _numbers(trajectory: Trajectory) -> list[str]:
+def _numbers(trajectory: Trajectory) -> dict[str, str]:
     usage = trajectory.usage
-    shown = {
-        "Time": duration(trajectory.seconds),
+    return {
+        "Time": report.duration(trajectory.seconds),
         "Searches": str(trajectory.tool_calls),
-        "Citations checked": check_counts(trajectory) or "no",
+        "Citations checked": report.check_counts(trajectory) or "no",
         "Passages found": str(len(trajectory.sources)),
         "Tokens read": f"{usage.prompt_tokens:,}",
         "of them cached": f"{usage.cached_tokens:,}",
         "Tokens written": f"{usage.completion_tokens:,}",
-        "Cost": f"${usage.cost:.4f}" if usage.cost is not None else "no price known",
+        "Cost": report.price(usage),
         "Policy": one_line(trajectory.policy, 60),
     }
-    return [f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in shown.items()]
 
 
-def _section(name: str, title: str, content: str) -> str:
-    """A titled part of the page; "" without content."""
-    if not content:
-        return ""
-    return (
-        f'<section aria-labelledby="{name}-title">\n'
-        f'<h2 id="{name}-title">{title}</h2>\n{content}\n</section>'
-    )
+@dataclass(frozen=True, slots=True)
+class _ShownBlock:
+    """A part of a stage; without a label, the whole of it as it was written."""
+
+    text: str
+    label: str = ""
+    search: bool = False
+    found: str = ""
+    """of a tool's output the ids of its passages; it is folded"""
 
 
-def _list(kind: str, texts: Iterable[str]) -> str:
-    items = "\n".join(f'<li dir="auto">{escape(one_line(text))}</li>' for text in texts)
-    return f'<ul class="{kind}">\n{items}\n</ul>' if items else ""
-
-
-def _stages(trajectory: Trajectory) -> str:
-    """Every stage that was reached, each in a fold."""
-    folds = "\n".join(_stage(stage, text) for stage, text in stage_texts(trajectory).items())
-    return f'<div class="stages">\n{folds}\n</div>' if folds else ""
-
-
-def _stage(stage: Stage, text: str) -> str:
+def _blocks(text: str) -> Iterator[_ShownBlock]:
     document = parse(printable(text))
     blocks = list(_leaves(document.blocks))
-    shown = "".join(_block(document, block) for block in blocks)
-    searches = sum(block.tag == "call_tool" for block in blocks)
-    count = f"<small>{searches} search{'' if searches == 1 else 'es'}</small>" if searches else ""
-    body = shown or f'<div class="block">{_shown(document.text)}</div>'
-    return f"<details><summary>{_TITLES[stage]}{count}</summary>{body}</details>"
+    for block in blocks:
+        found = ""
+        if block.tag == "tool_output":
+            ids = (one_line(b.attributes.get("id", ""), 12) for b in block.children)
+            found = ", ".join(filter(None, ids)) or "nothing"
+        shown = _cut(document.inner(block).strip())
+        label = _LABELS.get(block.tag, block.tag)
+        yield _ShownBlock(shown, label, block.tag == "call_tool", found)
+    if not blocks:
+        yield _ShownBlock(_cut(document.text))
 
 
 def _leaves(blocks: tuple[Block, ...]) -> Iterator[Block]:
@@ -280,20 +244,8 @@ def _leaves(blocks: tuple[Block, ...]) -> Iterator[Block]:
             yield block
 
 
-def _block(document: ScaffoldDocument, block: Block) -> str:
-    text = _shown(document.inner(block).strip())
-    label = _LABELS.get(block.tag, block.tag)
-    if block.tag == "tool_output":
-        ids = (one_line(b.attributes.get("id", ""), 12) for b in block.children)
-        named = ", ".join(filter(None, ids)) or "nothing"
-        text = f"<details><summary>{escape(named)}</summary>{text}</details>"
-    kind = " search" if block.tag == "call_tool" else ""
-    return f'<div class="block{kind}"><h3>{label}</h3>{text}</div>'
-
-
-def _shown(text: str) -> str:
-    cut = text if len(text) <= SHOWN else text[:SHOWN] + "\u2026"
-    return f'<p dir="auto">{escape(cut)}</p>'
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}\u2026"
 
 
 _PAPER = """
@@ -365,7 +317,7 @@ def rendered(trajectory: Trajectory, suffix: str) -> str | bytes:
     """What a file of this suffix holds; suffix is one of `SUFFIXES`."""
     match suffix:
         case ".md":
-            return markdown(trajectory)
+            return report.markdown(trajectory)
         case ".html":
             return page(trajectory)
         case ".pdf":

@@ -36,15 +36,15 @@ from rubricem.agent.reports.cited import (
     bracketed,
     cited_answer,
 )
-from rubricem.agent.research.scaffold import ScaffoldDocument, rubric_items
-from rubricem.agent.research.words import content_words, sentences
-from rubricem.agent.sources.index import STOP_WORDS
+from rubricem.agent.transcript.scaffold import ScaffoldDocument, rubric_items
+from rubricem.agent.transcript.words import STOP_WORDS, content_words, sentences
 from rubricem.memory.schema import (
     Recollection,
     Source,
     Stage,
     Status,
     Trajectory,
+    Usage,
     Verification,
 )
 from rubricem.memory.text import one_line
@@ -144,6 +144,11 @@ _ENDED = {
     Status.NO_EVIDENCE: "No evidence",
     Status.FAILED: "Failed",
 }
+_PROMISED = (
+    "question answer citations dropped_citations verification conflicts stages usage status "
+    "reason ended_by trajectory_id thread recalled recollections"
+)
+"""names of the object for programs, in order; of a trajectory's own, as they stand there"""
 _PLACE = re.compile("\ufdd0(\\d+)\ufdd1")
 """holds a mark's place while the text is escaped: noncharacters, which no text keeps"""
 
@@ -165,37 +170,36 @@ def markdown(trajectory: Trajectory) -> str:
 
 def as_json(trajectory: Trajectory) -> dict[str, Any]:
     """The answer and everything it stands on, for programs; text is as written, not escaped."""
-    answer = cited_answer(trajectory)
-    return {
-        "question": trajectory.question,
+    answer, names = cited_answer(trajectory), _PROMISED.split()
+    told = trajectory.model_dump(mode="json", include=set(names)) | {
         "answer": answer.text(),
         "citations": [_citation(citation) for citation in answer.citations],
         "dropped_citations": answer.dropped,
-        "verification": verified_json(trajectory),
         "conflicts": list(conflict_notes(trajectory, answer)),
         "stages": [
             {"stage": stage.value, "text": text} for stage, text in stage_texts(trajectory).items()
         ],
-        "usage": trajectory.usage.model_dump(mode="json"),
-        "status": trajectory.status.value,
-        "reason": trajectory.reason,
-        "ended_by": trajectory.ended_by,
         "trajectory_id": trajectory.id,
-        "thread": trajectory.thread,
-        "recalled": list(trajectory.recalled),
-        "recollections": [item.model_dump(mode="json") for item in trajectory.recollections],
     }
+    return {name: told[name] for name in names}
 
 
 def marked_in(answer: CitedAnswer, escape: Callable[[str], str], mark: Mark) -> str:
     """The body of the answer through `escape`, with marks that `escape` has not seen."""
+    parts = parts_in(answer, escape)
+    return "".join(part if isinstance(part, str) else mark(part) for part in parts)
+
+
+def parts_in(answer: CitedAnswer, escape: Callable[[str], str]) -> Iterator[str | Cited | Uncited]:
+    """The body through `escape`, and between its texts the claims whose marks stand there."""
     places: list[Cited | Uncited] = []
 
     def hold(piece: Cited | Uncited) -> str:
         places.append(piece)
         return f"\ufdd0{len(places) - 1}\ufdd1"
 
-    return _PLACE.sub(lambda place: mark(places[int(place[1])]), escape(answer.body(hold)))
+    for at, part in enumerate(_PLACE.split(escape(answer.body(hold)))):
+        yield places[int(part)] if at % 2 else part
 
 
 def stage_texts(trajectory: Trajectory) -> dict[Stage, str]:
@@ -251,6 +255,18 @@ def duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
+def decimal(value: float | None, form: str = ".2f", none: str = "none") -> str:
+    return none if value is None else format(value, form)
+
+
+def percent(value: float | None) -> str:
+    return decimal(value, ".1%" if value is not None and 0 < value < 0.1 else ".0%")
+
+
+def price(usage: Usage) -> str:
+    return "no price known" if usage.cost is None else f"${usage.cost:.4f}"
+
+
 def quotes(answer: CitedAnswer, source: Source) -> list[str]:
     """What the claims on a source stand on, on one line each: sentences, or how it begins."""
     found = dict.fromkeys(c.quote for c in answer.of(source) if c.quote)
@@ -271,24 +287,14 @@ def _source(answer: CitedAnswer, source: Source) -> str:
 
 
 def _citation(citation: Citation) -> dict[str, Any]:
-    source = citation.source
+    source, support = citation.source, ("verdict", "reason", "overlap")
+    told = source.model_dump(mode="json", include={"id", "title", "location", "place", "copies"})
     return {
         "id": citation.id,
         "number": citation.number,
         "claim": citation.claim,
-        "support": {
-            "verdict": citation.verdict,
-            "reason": citation.reason,
-            "overlap": citation.overlap,
-        },
-        "source": {
-            "id": source.id,
-            "title": source.title,
-            "location": source.location,
-            "place": source.place,
-            "passage": source.text,
-            "copies": list(source.copies),
-        },
+        "support": {name: getattr(citation, name) for name in support},
+        "source": told | {"passage": source.text},
     }
 
 
@@ -336,12 +342,6 @@ def _repaired(found: Verification) -> list[str]:
 
 def _claims(count: int) -> str:
     return "1 claim was" if count == 1 else f"{count} claims were"
-
-
-def verified_json(trajectory: Trajectory) -> dict[str, Any] | None:
-    """Everything that checking came to; None where nobody checked."""
-    found = trajectory.verification
-    return found.model_dump(mode="json") if found else None
 
 
 ALIKE = 0.7

@@ -19,27 +19,24 @@ tools that come nearer to the question than that, or any where the search found 
 grammar holds it to a whole call, or to what would have come without one.
 """
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from rubricem.agent.mcp.client import Equipped
-from rubricem.agent.mcp.offers import CLOSING, NAMED, OPENING, Offer, call_grammar, properties_of
-from rubricem.agent.research.question import Found, RunCut, tool_output
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.scaffold import EXACT_LINE, neutralise, parse, rubric_items, template
-from rubricem.agent.research.words import (
-    NAME,
-    WORD,
-    adds,
-    claim_grammar,
-    content_words,
-    holds,
-    touches,
+from rubricem.agent.sources.offers import (
+    CLOSING,
+    NAMED,
+    OPENING,
+    Offer,
+    call_grammar,
 )
+from rubricem.agent.transcript.question import Found, RunCut, tool_output
+from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, rubric_items, template
+from rubricem.agent.transcript.words import NAME, content_words, overlap
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.interfaces import Completion, Sampling
-from rubricem.memory.schema import AnswerFormat, Author, Source, Stage, Status
+from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Source, Stage, Status
 
 PROSE = Sampling(temperature=0.2, top_p=0.9, min_p=0.05)
 GREEDY = Sampling(temperature=0.0)
@@ -114,14 +111,19 @@ class Fitting:
 
 def fitting(run: Run) -> Fitting:
     """What of the run's tools fits its question and what was read so far."""
-    tools = run.search_tool
-    if not isinstance(tools, Equipped):
+    tools = run.equipped
+    if tools is None:
         return Fitting()
     asked = content_words(run.evidence.alone(run.ask.question))
     unread = asked - content_words(" ".join(f"{s.title} {s.text}" for s in run.sources.values()))
-    spoken = {name: asked & _words(offer) for name, offer in tools.offers.items()}
+    spoken: dict[str, frozenset[str]] = {}
+    for name, offer in tools.offers.items():
+        # Its own name, not its server's.
+        about = [offer.tool, offer.description, *map(str, offer.properties)]
+        spoken[name] = asked & content_words(" ".join(about))
     best = sorted(spoken, key=lambda name: -len(spoken[name]))
-    due = [n for n in best if len(spoken[n]) >= MUCH and spoken[n] & unread and not _called(run, n)]
+    fit = [name for name in best if len(spoken[name]) >= MUCH and spoken[name] & unread]
+    due = [name for name in fit if f"{OPENING}{name}{NAMED}" not in run.text]
     if not due and 2 * len(unread) < len(asked):
         best = [name for name in best if len(spoken[name]) >= MUCH or spoken[name] & unread]
     chosen = [tools.offers[name] for name in due or best]
@@ -154,15 +156,46 @@ async def call_chosen(
     return f"{name} {arguments}"
 
 
-def _called(run: Run, name: str) -> bool:
-    """Whether a tool was called, whatever came of it."""
-    return f"{OPENING}{name}{NAMED}" in run.text
+SUPPORT = 0.5
+"""share of a claim's words that its source must hold"""
+
+WORD = re.compile(r"[\w.]+")
+_EXACT = re.compile(rf"{NAME.pattern}|\d")
+"""in a word of a claim: it must stand in the source as it is"""
 
 
-def _words(offer: Offer) -> frozenset[str]:
-    """What a tool is about: its own name, not its server's, its description and arguments."""
-    arguments = " ".join(map(str, properties_of(offer.schema)))
-    return content_words(f"{offer.tool} {offer.description} {arguments}")
+_CONSTANTS = frozenset({"none", "true", "false"})
+
+
+def claim_grammar(identifiers: list[str], begin: str = "", *, may_end: bool) -> str:
+    """A cite of an id that was really returned, so that none can be invented, or the end.
+
+    `begin`: words that the claim opens with.
+    """
+    ids = " | ".join(f'"{identifier}"' for identifier in identifiers)
+    opening = json.dumps(f'">{begin}', ensure_ascii=False)
+    claim = rf'"\n<cite id=\"" id {opening} [^<\n]+ "</cite>"'
+    root = f'{claim} | "\\n</answer>"' if may_end else claim
+    return f"root ::= {root}\nid ::= {ids}\n"
+
+
+def holds(source: Source, claim: str) -> bool:
+    """Whether a source has most words of a claim, and every name and number in it."""
+    text = f"{source.title}\n{source.text}"
+    exact = [word.strip(".") for word in WORD.findall(claim) if _EXACT.search(word)]
+    # Whole: 12 is not in 128.
+    patterns = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in exact]
+    return overlap(claim, text) >= SUPPORT and all(re.search(p, text, re.I) for p in patterns)
+
+
+def adds(claim: str, said: list[str]) -> bool:
+    """Whether a claim has a content word that was not said yet."""
+    return bool(content_words(claim) - content_words(" ".join(said)))
+
+
+def touches(claim: str, asked: str) -> bool:
+    """Whether a claim shares a content word with what was asked; constants are no content."""
+    return bool((content_words(claim) & content_words(asked)) - _CONSTANTS)
 
 
 CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
@@ -222,7 +255,8 @@ class ForcedDecoder:
     async def research(self, run: Run) -> str | None:
         """Evaluate the evidence; return a query or a tool's call, or None to go on to review."""
         await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
-        for source in self._unread(run):
+        unread = [s for s in run.sources.values() if f"\n{_named(s)} says" not in run.text]
+        for source in unread:
             await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says:")
             await self._fill(run, READING)
         await self._read_again(run)
@@ -244,10 +278,6 @@ class ForcedDecoder:
             if call := await call_chosen(run, fit, otherwise, self._on_slot):
                 return call
         return await self._call(run, " ".join(missing)) if missing else None
-
-    def _unread(self, run: Run) -> list[Source]:
-        """Sources that no evaluation has spoken of yet."""
-        return [s for s in run.sources.values() if f"\n{_named(s)} says" not in run.text]
 
     async def _read_again(self, run: Run) -> None:
         """Read the first source once more for each part of the question no reading speaks of.
@@ -275,15 +305,13 @@ class ForcedDecoder:
         if run.sources:
             await self._claims(run)
         else:
-            await self._without_sources(run)
+            nothing = "The sources hold nothing on this question."
+            said = "The search failed." if run.search_error else nothing
+            await run.prompt(Stage.ANSWER, f"\n{said}")
         if run.ask.answer_format is AnswerFormat.EXACT:
             await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE}")
             await self._fill(run, EXACT)
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
-
-    async def _without_sources(self, run: Run) -> None:
-        said = "The sources hold nothing on this question."
-        await run.prompt(Stage.ANSWER, f"\n{'The search failed.' if run.search_error else said}")
 
     async def _claims(self, run: Run) -> None:
         """Claims until the model ends, says nothing new, or leaves its sources."""
@@ -341,7 +369,8 @@ class ForcedDecoder:
         written = await run.write(
             QUERY.stage, sampling, lambda text: slot_end(text, QUERY.end), live=False
         )
-        words = _new_words(written.text, begin)
+        found = [w for w in WORD.findall(written.text) if len(w) > 2 and not w[0].isdigit()]
+        words = " ".join([w for w in found if w.casefold() not in begin.casefold()][:MORE_WORDS])
         if words:
             await run.keep_edited(QUERY.stage, f" {words}")
         if self._on_slot:
@@ -366,9 +395,7 @@ class ForcedDecoder:
 
 def _rubric(run: Run) -> list[str]:
     """The items of the question's own rubric."""
-    document = parse(run.text)
-    blocks = document.find("rubric")
-    return rubric_items(document.inner(blocks[-1])) if blocks else []
+    return rubric_items(parse(run.text).last("rubric"))
 
 
 def _unspoken(run: Run, text: str) -> list[str]:
@@ -395,13 +422,6 @@ def _named(source: Source) -> str:
     """Id and name of a source; the name keeps the model to its subject."""
     name = neutralise(" ".join(source.title.split())[:NAME_CHARACTERS])
     return f"{source.id} ({name})"
-
-
-def _new_words(written: str, begin: str) -> str:
-    """At most four words that the query does not hold yet."""
-    known = begin.casefold()
-    words = [word for word in WORD.findall(written) if len(word) > 2 and not word[0].isdigit()]
-    return " ".join([word for word in words if word.casefold() not in known][:MORE_WORDS])
 
 
 def _missing_names(run: Run) -> list[str]:

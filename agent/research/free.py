@@ -11,15 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from rubricem.agent.research.act import tool_lines, tool_names
-from rubricem.agent.research.events import TurnRetried
-from rubricem.agent.research.question import Found, RunCut, action_of, tool_output
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.scaffold import (
+from rubricem.agent.sources.choice import SCHOLAR
+from rubricem.agent.transcript.events import TurnRetried
+from rubricem.agent.transcript.question import OPEN_PAGE, Found, RunCut, tool_output
+from rubricem.agent.transcript.scaffold import (
     INSTRUCTION,
+    ToolCall,
     answer_text,
-    lacks,
-    malformed,
     neutralise,
     parse,
     stage_spans,
@@ -27,9 +26,8 @@ from rubricem.agent.research.scaffold import (
     tool_call,
     turn_faults,
 )
-from rubricem.agent.sources.choice import SCHOLAR
-from rubricem.memory.interfaces import Completion, Sampling
-from rubricem.memory.schema import AnswerFormat, Author, Stage
+from rubricem.agent.transcript.words import narrowed
+from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Stage
 from rubricem.memory.text import fill
 
 ROOM_FOR_AN_ANSWER = 1500
@@ -78,7 +76,8 @@ class FreeDecoder:
 
     def system(self, run: Run) -> str:
         papers = SCHOLAR in run.search_tool.name.split("+")
-        pages, tools = run.pages is not None, tool_lines(run)
+        offers = run.equipped.offers.values() if run.equipped else ()
+        pages, tools = run.pages is not None, [offer.line() for offer in offers]
         return system_prompt(run.ask.tool_calls, pages=pages, papers=papers, tools=tools)
 
     def message(self, run: Run) -> str:
@@ -87,7 +86,7 @@ class FreeDecoder:
     async def plan(self, run: Run) -> str:
         """Write the first turn; where it asks for nothing, the question itself is searched."""
         call = tool_call(await self._turn(run, Stage.PLAN, lambda text: turn_faults(text, 1)))
-        return action_of(call, tool_names(run)) if call else run.evidence.alone(run.ask.question)
+        return _action(run, call) if call else run.evidence.alone(run.ask.question)
 
     async def observe(self, run: Run, found: Found) -> None:
         text = tool_output(found, run.ask.passage_words)
@@ -97,7 +96,9 @@ class FreeDecoder:
         """Write a later turn; return its query, or None when it went on to review or answer."""
         # Turns, not calls, are counted: a query that is repeated for ever is no call.
         used_up = run.turn > run.ask.tool_calls
-        spent = used_up or not self._fits(run) or await run.runs_low()
+        room = run.room()
+        full = room is not None and room <= ROOM_FOR_AN_ANSWER
+        spent = used_up or full or await run.runs_low()
         if used_up:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
@@ -107,7 +108,7 @@ class FreeDecoder:
             return turn_faults(text, run.turn, must_answer=spent)
 
         call = tool_call(await self._turn(run, Stage.RESEARCH, faults))
-        return action_of(call, tool_names(run)) if call and not spent else None
+        return _action(run, call) if call and not spent else None
 
     async def review(self, run: Run) -> None:
         """Nothing to do where the last turn already held the review; else ask for it."""
@@ -133,10 +134,6 @@ class FreeDecoder:
         for stage, text in _pieces(run, cut.stage, cut.text) if cut.text else ():
             run.cut_in = stage
             await run.keep_edited(stage, text, told=True)
-
-    def _fits(self, run: Run) -> bool:
-        room = run.room()
-        return room is None or room > ROOM_FOR_AN_ANSWER
 
     async def _turn(self, run: Run, stage: Stage, faults_of: Faults) -> str:
         """One turn of the policy, after at most `attempts` tries."""
@@ -182,14 +179,20 @@ class TurnEnd:
         new = len(self._seen) if text.startswith(self._seen) else 0
         self._seen = text
         for found in _END_OF_TURN.finditer(text, max(0, new - _LONGEST_TAG)):
-            if not _thinking(text, found.start()):
+            thoughts = _THOUGHT.findall(text, 0, found.start())
+            if not thoughts or thoughts[-1] == "/":
                 return found.end()
         return None
 
 
-def _thinking(text: str, at: int) -> bool:
-    tags = _THOUGHT.findall(text, 0, at)
-    return bool(tags) and tags[-1] == ""
+def _action(run: Run, call: ToolCall) -> str:
+    """The line of a tool call; a tool that does not exist is taken for the search."""
+    name = call.name.strip()
+    if name.lower() == OPEN_PAGE:
+        return f"{OPEN_PAGE} {call.query}"
+    if run.equipped and name in run.equipped.allowed:
+        return f"{name} {' '.join(call.query.split())}"
+    return narrowed(call.query, call.attributes)
 
 
 def _faults(written: Completion, faults_of: Faults) -> list[str]:
@@ -204,7 +207,7 @@ def _faults(written: Completion, faults_of: Faults) -> list[str]:
 
 def _lacking(text: str, *tags: str) -> list[str]:
     document = parse(text)
-    return malformed(document) + lacks(document, *tags)
+    return document.malformed() + document.lacks(*tags)
 
 
 def _answered(run: Run) -> bool:

@@ -7,7 +7,7 @@ afterwards does not ask again. What a person writes is put behind the policy's t
 nothing that was sent to the model is changed. In runs that nobody takes part in a node goes on
 with the steps behind it that lead nowhere else, since each superstep costs.
 
-The nodes hold no logic of their own: a decoder writes the stages, a `Run` holds the transcript,
+The nodes hold little of their own: a decoder writes the stages, a `Run` holds the transcript,
 and the journal makes every finished call repeatable for free. LangGraph's state is position
 only: which run, the way through the nodes so far, the query to be searched next. Where the run
 in memory stands elsewhere, because a saver brings it back in another process or because a node
@@ -18,73 +18,62 @@ A run that is broken off still becomes a report, without another call: an answer
 closed and says that it breaks off; where there is none, code quotes the passages that were found,
 each with its citation, and claims nothing of its own.
 
-Nothing here, or imported from here, may know the judge: the policy must not read its rubric. Above
-600 lines, since the steps between the nodes are read with them.
+Nothing here, or imported from here, may know the judge: the policy must not read its rubric.
 """
 
-import math
-import re
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypedDict, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol, TypedDict, TypeVar
 
 from langgraph.errors import GraphBubbleUp
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from pydantic import ValidationError
 
-from rubricem.agent.models.policy import JournaledCalls, Policy
+from rubricem.agent.models.policy import JournaledCalls
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.research.act import act, look_again
-from rubricem.agent.research.events import StageStarted, UsageCounted
-from rubricem.agent.research.question import Found, OutOfTime, RunCut, excerpt, reason_of
-from rubricem.agent.research.run import Run
-from rubricem.agent.research.scaffold import (
-    INSTRUCTION,
-    ScaffoldDocument,
-    answer_text,
-    neutralise,
-    parse,
-    rubric_items,
-    template,
+from rubricem.agent.research.run import Run, reply_of
+from rubricem.agent.research.threads import quote_thread
+from rubricem.agent.sources.fetch import addresses_in, normal
+from rubricem.agent.sources.likeness import sketch
+from rubricem.agent.sources.mcp_client import Equipped
+from rubricem.agent.transcript.events import SourceProgress, StageStarted, UsageCounted
+from rubricem.agent.transcript.question import (
+    MOST_REJECTED,
+    OPEN_PAGE,
+    Found,
+    OutOfTime,
+    PlanDecision,
+    Reply,
+    RunCut,
+    ShownPlan,
+    reason_of,
 )
-from rubricem.agent.research.threads import Background, EarlierTurn
-from rubricem.agent.research.words import closest_sentence
-from rubricem.memory.errors import SettingsError
-from rubricem.memory.interfaces import Sampling
+from rubricem.agent.transcript.scaffold import INSTRUCTION, answer_text, neutralise, parse, template
+from rubricem.agent.transcript.words import closest_sentence, nearest
+from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
+    Decoding,
+    Passage,
+    Sampling,
     ScaffoldedPrompt,
     Segment,
-    Source,
     Stage,
     Status,
     Trajectory,
     Usage,
     Value,
 )
-from rubricem.memory.text import cut, fill, one_line, storable
+from rubricem.memory.text import fill, storable
 
 QUOTED = 5
 """passages quoted at most, the first found first"""
 QUOTE_CHARACTERS = 400
 
 
-class KeepsCut(Protocol):
-    """A decoder that knows what of a turn in flight is worth keeping."""
-
-    async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
-
-
-def without_evidence(run: Run) -> str:
-    """Why a run has nothing to answer from."""
-    if run.search_error:
-        return f"the search failed: {run.search_error}"
-    return "nothing was found"
-
-
-async def close(run: Run, decoder: KeepsCut, cut: RunCut) -> None:
+async def close(run: Run, decoder: "Decoder", cut: RunCut) -> None:
     """Note what broke the run off, and leave an answer that can be read."""
     run.cut_in = cut.stage
     await decoder.keep_cut(run, cut)
@@ -92,137 +81,54 @@ async def close(run: Run, decoder: KeepsCut, cut: RunCut) -> None:
     # Whatever went wrong before, this is what ended it.
     run.status, run.ended_by = Status.PARTIAL, cut.by
     run.reason = reason_of(cut.by, run.spending.budgets)
-    if answer_text(parse(run.text)):
-        await _break_off(run)
-    else:
+    document = parse(run.text)
+    if not answer_text(document):
         await _quote(run)
-
-
-async def _break_off(run: Run) -> None:
-    """Close an answer in progress; one that its author had closed stands as it is."""
-    answer = [block for block in parse(run.text).blocks if block.tag == "answer"][-1]
-    if answer.closed:
-        return
-    within = "</cite>" if answer.children and not answer.children[-1].closed else ""
-    await run.prompt(Stage.ANSWER, f"{within}\n\n(The answer breaks off here.)\n</answer>\n")
+    elif not (answer := [b for b in document.blocks if b.tag == "answer"][-1]).closed:
+        within = "</cite>" if answer.children and not answer.children[-1].closed else ""
+        await run.prompt(Stage.ANSWER, f"{within}\n\n(The answer breaks off here.)\n</answer>\n")
 
 
 async def _quote(run: Run) -> None:
+    """In the place of an answer the sentence of each source that is nearest to the question."""
     found = run.evidence.own[:QUOTED]
     said = "This is what had been found by then, quoted:" if found else "Nothing had been found."
     await run.prompt(Stage.ANSWER, f"\n<answer>\nNo answer was written. {said}\n")
     for source in found:
-        quote = _quotation(run.ask.question, source)
+        text = closest_sentence(run.ask.question, source.text) or source.text or source.title
+        quote = neutralise(" ".join(text.split())[:QUOTE_CHARACTERS])
         await run.prompt(Stage.ANSWER, f'\n- <cite id="{source.id}">{quote}</cite>')
     await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
 
-def _quotation(question: str, source: Source) -> str:
-    """The sentence nearest to the question, or the passage's beginning, on one line."""
-    text = closest_sentence(question, source.text) or source.text or source.title
-    return neutralise(" ".join(text.split())[:QUOTE_CHARACTERS])
-
-
-MOST_REJECTED = 5
-"""plans that a person may reject before the run ends"""
 DOUBT_TOKENS = 120
 """a question back is one sentence"""
-_NONE = "none"
 V = TypeVar("V", bound=Value)
 
 
-class ShownPlan(Value):
-    """What a person is shown of a plan, and may change."""
-
-    rubric: tuple[str, ...] = ()
-    research_plan: str = ""
-    query: str = ""
-    """the first search"""
-
-
-class PlanDecision(Value):
-    """What a person says of a plan; `plan` is theirs where they edited it."""
-
-    verdict: Literal["approve", "edit", "reject"]
-    plan: ShownPlan = ShownPlan()
-    reason: str = ""
-
-
-class Reply(Value):
-    """A person's answer to a question back; "" where they had none."""
-
-    text: str = ""
-
-
-async def approved(run: Run, query: str) -> str | None:
-    """Have the plan approved: the first query as it now stands, or None for another plan."""
-    plan = plan_of(run.text, query)
-    asked = {"ask": "approve_plan", "question": run.ask.question, **plan.model_dump(mode="json")}
-    decision = _read(PlanDecision, await decided(run, asked))
-    if decision.verdict == "approve":
-        return query
-    if decision.verdict == "edit":
-        await run.prompt(Stage.PLAN, _edited(decision.plan))
-        return decision.plan.query.strip() or query
-    if run.path.count("plan") >= MOST_REJECTED:
-        raise RunCut("interrupt", Stage.PLAN)
-    why = neutralise(decision.reason.strip())
-    said = f"The person who asked rejected this plan{f': {why}' if why else '.'}"
-    await run.prompt(Stage.PLAN, f"\n\n{said}\nWrite another plan and another first search.\n")
-    return None
-
-
-async def clarified(run: Run) -> None:
-    """Ask the person what the policy wants to know before it plans."""
-    if not run.doubt:
-        return
-    asked = {"ask": "clarify", "question": run.ask.question, "doubt": run.doubt}
-    reply = _read(Reply, await decided(run, asked)).text.strip()
-    if reply:
-        note = f"Asked in return: {neutralise(run.doubt)}\nThe person answered: {neutralise(reply)}"
-        await run.prompt(Stage.PLAN, f"\n\n{note}\n\n")
-
-
-async def decided(run: Run, asked: dict[str, Any]) -> dict[str, Any]:
+async def decide(run: Run, kind: type[V], asked: dict[str, Any]) -> V:
     """A person's decision, from the journal or by an interrupt of the graph."""
     key = run.key(f"person\0{asked['ask']}")
-    if (kept := run.journal.find(key)) is not None:
-        return kept
-    from langgraph.types import interrupt
+    if (kept := run.journal.find(key)) is None:
+        from langgraph.types import interrupt
 
-    decision = interrupt(asked)
-    kept = decision if isinstance(decision, dict) else {"text": str(decision)}
-    await run.journal.append(key, kept)
-    return kept
-
-
-def plan_of(text: str, query: str) -> ShownPlan:
-    """The last plan of a transcript."""
-    document = parse(text)
-    rubric, research = (_last(document, tag) for tag in ("rubric", "research_plan"))
-    return ShownPlan(
-        rubric=tuple(rubric_items(rubric)), research_plan=research.strip(), query=query
-    )
+        decision = interrupt(asked)
+        kept = decision if isinstance(decision, dict) else {"text": str(decision)}
+        await run.journal.append(key, kept)
+    try:
+        return kind.model_validate(kept)
+    except ValidationError as error:
+        raise SettingsError(
+            f"the decision of the person who asked cannot be read: {error.errors()[0]['msg']}",
+            'Send {"verdict": "approve"}, "reject" or "edit" with a plan; or {"text": "..."}.',
+        ) from error
 
 
 async def doubt_of(run: Run) -> str:
-    """The policy's question back, outside the transcript; "" where it has none."""
-    system = template("clarify")
-    message = fill(
-        template("clarify_question"),
-        {
-            "question": neutralise(run.ask.question),
-            "format": INSTRUCTION[run.ask.answer_format],
-        },
-    )
-    said = await _aside(run, system, message)
-    line = next((line.strip() for line in said.splitlines() if line.strip()), "")
-    asks = "?" in line and not line.casefold().startswith(_NONE)
-    return line if asks else ""
-
-
-async def _aside(run: Run, system: str, message: str) -> str:
-    """What the policy says to a message that is no part of the transcript; journaled like it."""
+    """The policy's question back, outside the transcript but journaled; "" where it has none."""
+    system, question = template("clarify"), neutralise(run.ask.question)
+    values = {"question": question, "format": INSTRUCTION[run.ask.answer_format]}
+    message = fill(template("clarify_question"), values)
     sampling = Sampling(max_tokens=DOUBT_TOKENS, temperature=0.0)
 
     async def call() -> dict[str, Any]:
@@ -231,129 +137,88 @@ async def _aside(run: Run, system: str, message: str) -> str:
         said = await run.policy.write(system, [head], sampling, None, None)
         return {"text": storable(said.text), "usage": said.usage.model_dump(mode="json")}
 
-    reply = await run.calls.write(
-        run.key(f"aside\0{message}"), run.key("cut"), Stage.PLAN, call, []
-    )
+    reply = await run.call(run.key(f"aside\0{message}"), Stage.PLAN, call, of_policy=True)
     run.count(Usage.model_validate(reply["usage"]), reply.get("took", 0.0))
-    text: str = reply["text"]
-    return text
+    line = next((line.strip() for line in reply["text"].splitlines() if line.strip()), "")
+    return line if "?" in line and not line.casefold().startswith("none") else ""
 
 
-def _last(document: ScaffoldDocument, tag: str) -> str:
-    blocks = document.find(tag)
-    return document.inner(blocks[-1]) if blocks else ""
+PAGES_WORTH = 2
+"""passages of a page or of a tool's result that are shown, for each passage of a search"""
 
 
-def _edited(plan: ShownPlan) -> str:
-    items = "\n".join(f"- {neutralise(item)}" for item in plan.rubric)
-    first = f"\nThe first search is for: {neutralise(plan.query)}\n" if plan.query else "\n"
-    return (
-        "\n\nThe person who asked has changed the plan. What follows holds now.\n"
-        f"<structured_plan>\n<rubric>\n{items}\n</rubric>\n"
-        f"<research_plan>{neutralise(plan.research_plan)}</research_plan>\n</structured_plan>"
-        f"{first}"
-    )
+async def act(run: Run, action: str) -> Found:
+    """Do what one line of the policy says; a line that names no tool is a query."""
+    name, _, written = action.partition(" ")
+    if name == OPEN_PAGE and written.strip():
+        return await _open_page(run, written.strip())
+    if run.equipped and name in run.equipped.allowed:
+        return await _call_tool(run, run.equipped, name, written.strip())
+    return await run.search(action)
 
 
-def _read(kind: type[V], decision: dict[str, Any]) -> V:
-    try:
-        return kind.model_validate(decision)
-    except ValidationError as error:
-        raise SettingsError(
-            f"the decision of the person who asked cannot be read: {error.errors()[0]['msg']}",
-            'Send {"verdict": "approve"}, "reject" or "edit" with a plan; or {"text": "..."}.',
-        ) from error
+async def _open_page(run: Run, wanted: str) -> Found:
+    """Open a page by a source's id or an address, words to look for after it.
 
-
-SHARE = 1 / 8
-"""of the context, where it is known"""
-MOST_TOKENS = 6000
-CHARACTERS_A_TOKEN = 3
-"""where nobody counts them; a token of English has about four"""
-FIRST_BLOCK = 0.4
-"""share of the tokens that the first block of the latest report is cut to, if it is longer"""
-
-_ID = re.compile(r"\[(S\d+)(?::[^\]\n]*)?\]")
-_MORE = "[...]"
-
-
-@dataclass
-class _Shown:
-    """What fits: the blocks of each turn, and the passages."""
-
-    left: int
-    blocks: dict[int, list[str]] = field(default_factory=dict)
-    passages: dict[str, str] = field(default_factory=dict)
-
-
-async def thread_so_far(run: Run) -> str:
-    """What stands before the question of a run in a thread; "" for one that is asked alone.
-
-    The passages shown are at hand from now on: they can be cited without being found again.
+    Counts as a tool call, also where it is refused. Of a long page the passages nearest to the
+    words and to the question are shown.
     """
-    background = run.evidence.background
-    if not background.turns:
-        return ""
-    shown = await _chosen(background, run.policy, run.ask.passage_words)
-    run.evidence.take_up(sorted(shown.passages, key=lambda each: (len(each), each)))
-    turns = (_turn(at, turn, shown.blocks.get(at)) for at, turn in enumerate(background.turns))
-    passages = [shown.passages[source.id] for source in run.sources.values()]
-    quoted = "".join([*filter(None, turns), *passages])
-    return f"{template('thread')}\n<tool_output>\n{quoted}</tool_output>\n\n"
+    name, _, sought = wanted.partition(" ")
+    address, refusal = _permit(run, name)
+
+    def look_over(passages: Sequence[Passage]) -> tuple[list[int], list[Passage]]:
+        most = PAGES_WORTH * run.ask.passages
+        drawn = list(sketch(passage.text for passage in passages))
+        return drawn, nearest(passages, sought, run.ask.question, most)
+
+    async def read() -> dict[str, Any]:
+        if run.pages is None or not address:
+            raise SourceError(refusal or "There is no tool open_page in this run.")
+        passages = await run.pages.read(address)
+        # Both take a moment for a book.
+        drawn, shown = await asyncio.to_thread(look_over, passages)
+        if other := run.evidence.page_like(address, drawn):
+            note = f"This page holds the same text as {other}; the two count as one source."
+            return reply_of([], note=note, copy_of=other)
+        cut = f"These {len(shown)} of the page's {len(passages)} passages are nearest to the"
+        note = f"{cut} question." if len(shown) < len(passages) else ""
+        return reply_of(shown, note=note, page=address, sketch=drawn)
+
+    asked = " ".join([address or name, *sought.split()])
+    failed = "The page was not opened."
+    return await run.use(OPEN_PAGE, asked, "opening the page", read, note=failed)
 
 
-async def _chosen(background: Background, policy: Policy, words: int) -> _Shown:
-    context = policy.context_tokens
-    most = MOST_TOKENS if context is None else min(MOST_TOKENS, int(context * SHARE))
-    shown = _Shown(most)
-    for at in reversed(range(len(background.turns))):
-        # The question is shown even where nothing of its report is.
-        for number, block in enumerate(["", *_blocks(background.turns[at])]):
-            first = number == 1 and at == len(background.turns) - 1
-            block = cut(block, int(most * FIRST_BLOCK * CHARACTERS_A_TOKEN)) if first else block
-            new = {
-                i: _snippet(background, i, words)
-                for i in dict.fromkeys(_ID.findall(block))
-                if i in background.by_id and i not in shown.passages
-            }
-            text = block or _asked(background.turns[at])
-            cost = await _tokens(policy, "".join([text, *new.values()]))
-            if cost > shown.left:
-                return shown
-            shown.left -= cost
-            shown.passages |= new
-            shown.blocks.setdefault(at, []).extend([block] if block else [])
-    return shown
+def _permit(run: Run, name: str) -> tuple[str, str]:
+    """The address that a name means, or why it may not be opened.
+
+    Opened is a page that a search returned or the question names; an address that only stands in
+    the text of a page is not, whatever that text says.
+    """
+    source = run.sources.get(name.strip("[].,").upper())
+    if source is not None:
+        address = normal(source.location)
+        refusal = f"{source.id} is no page of the web: its text was shown."
+        return address, "" if address else refusal
+    known = set(addresses_in(run.ask.question))
+    for source in run.sources.values():
+        known |= {normal(location) for location in (source.location, *source.copies)}
+    address = normal(name)
+    if address and address in known:
+        return address, ""
+    return "", "Only a page that a search returned, or that the question names, can be opened."
 
 
-def _blocks(turn: EarlierTurn) -> Iterator[str]:
-    """The paragraphs of a report, or its lines where it has but one."""
-    blocks = re.split(r"\n[ \t]*\n", turn.report)
-    blocks = blocks if len(blocks) > 1 else turn.report.splitlines()
-    return (neutralise(block.strip("\n")) for block in blocks if block.strip())
+async def _call_tool(run: Run, tools: Equipped, name: str, written: str) -> Found:
+    """Call a tool of an MCP server, like a search; what it returned can be cited."""
 
+    async def call() -> dict[str, Any]:
+        passages, note = await tools.call(name, written)
+        most = PAGES_WORTH * run.ask.passages
+        shown = await asyncio.to_thread(nearest, passages, written, run.ask.question, most)
+        return reply_of(shown, note=note)
 
-def _turn(at: int, turn: EarlierTurn, blocks: list[str] | None) -> str:
-    if blocks is None:
-        return ""
-    whole = len(blocks) == len(list(_blocks(turn)))
-    report = "\n\n".join([*blocks, *([] if whole else [_MORE])]) or "No report was written."
-    return f"Question {at + 1}: {_asked(turn)}\nReport {at + 1}:\n{report}\n\n"
-
-
-def _asked(turn: EarlierTurn) -> str:
-    return neutralise(" ".join(turn.question.split())[:1000])
-
-
-def _snippet(background: Background, identifier: str, words: int) -> str:
-    source = background.by_id[identifier]
-    body = neutralise("\n".join(filter(None, (source.title, excerpt(source.text, words)))))
-    return f'<snippet id="{identifier}">\n{body}\n</snippet>\n'
-
-
-async def _tokens(policy: Policy, text: str) -> int:
-    ids = await policy.encode(text)
-    return math.ceil(len(text) / CHARACTERS_A_TOKEN) if ids is None else len(ids)
+    return await run.use(name, written, f"the tool {name}", call, note="The tool gave nothing.")
 
 
 NODES = ("recall", "clarify", "plan", "approve", "tools", "research", "review", "answer", "verify")
@@ -394,6 +259,17 @@ class Decoder(Protocol):
     async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
 
 
+def decoder_of(decoding: Decoding, temperature: float, attempts: int) -> Decoder:
+    """What leads the policy through the stages; the last two are of free decoding."""
+    if decoding is Decoding.FORCED:
+        from rubricem.agent.research.forced import ForcedDecoder
+
+        return ForcedDecoder()
+    from rubricem.agent.research.free import FreeDecoder
+
+    return FreeDecoder(Sampling(temperature=temperature), attempts)
+
+
 class OpenRuns(Protocol):
     """Where nodes find the run they work on and the decoder that writes it."""
 
@@ -406,14 +282,25 @@ class OpenRuns(Protocol):
     async def abandon(self, run: Run, error: BaseException) -> None: ...
 
 
+class RunsOpener(Protocol):
+    """Opens what the runs need, once, when the first of them is begun."""
+
+    async def opened(self) -> OpenRuns: ...
+
+
 Step = Callable[[Run, Decoder, str | None], Awaitable[str | None]]
 
 
 async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
     """Put the system prompt, what earlier runs taught, the thread and the question down."""
-    await look_again(run)
-    before = await run.recall() + await thread_so_far(run)
-    system, message = decoder.system(run), before + decoder.message(run)
+    if run.equipped:
+        for said in await run.equipped.look_again():
+            run.listener(SourceProgress(said))
+    taught = await run.recall()
+    thread, shown = await quote_thread(run.evidence.background, run.policy, run.ask.passage_words)
+    # They can be cited without being found again.
+    run.evidence.take_up(shown)
+    system, message = decoder.system(run), taught + thread + decoder.message(run)
     if text := run.ask.scaffold:
         bare = await run.policy.open(system, message)
         run.scaffold = ScaffoldedPrompt(text=text, shown=run.ask.criteria_shown, bare_ids=bare)
@@ -424,7 +311,13 @@ async def recall(run: Run, decoder: Decoder, query: str | None) -> None:
 
 async def clarify(run: Run, decoder: Decoder, query: str | None) -> None:
     """Nothing but a person's answer to the policy's question back, where it has one."""
-    await clarified(run)
+    if not run.doubt:
+        return
+    asked = {"ask": "clarify", "question": run.ask.question, "doubt": run.doubt}
+    reply = (await decide(run, Reply, asked)).text.strip()
+    if reply:
+        note = f"Asked in return: {neutralise(run.doubt)}\nThe person answered: {neutralise(reply)}"
+        await run.prompt(Stage.PLAN, f"\n\n{note}\n\n")
 
 
 async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
@@ -435,7 +328,22 @@ async def plan(run: Run, decoder: Decoder, query: str | None) -> str:
 
 async def approve(run: Run, decoder: Decoder, query: str | None) -> str | None:
     """Nothing but a person's decision on the plan; None: another plan is to be written."""
-    return await approved(run, query or "") if run.ask.approve_plan else query
+    if not run.ask.approve_plan:
+        return query
+    plan = ShownPlan.of(run.text, query or "")
+    asked = {"ask": "approve_plan", "question": run.ask.question, **plan.model_dump(mode="json")}
+    decision = await decide(run, PlanDecision, asked)
+    if decision.verdict == "approve":
+        return plan.query
+    if decision.verdict == "edit":
+        await run.prompt(Stage.PLAN, decision.plan.note())
+        return decision.plan.query.strip() or plan.query
+    if run.path.count("plan") >= MOST_REJECTED:
+        raise RunCut("interrupt", Stage.PLAN)
+    why = neutralise(decision.reason.strip())
+    said = f"The person who asked rejected this plan{f': {why}' if why else '.'}"
+    await run.prompt(Stage.PLAN, f"\n\n{said}\nWrite another plan and another first search.\n")
+    return None
 
 
 async def tools(run: Run, decoder: Decoder, query: str | None) -> None:
@@ -457,7 +365,8 @@ async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
     run.listener(StageStarted(Stage.ANSWER))
     await decoder.answer(run)
     if not run.sources:
-        run.end_early(without_evidence(run), Status.NO_EVIDENCE, by=run.ended_by)
+        failed = f"the search failed: {run.search_error}" if run.search_error else ""
+        run.end_early(failed or "nothing was found", Status.NO_EVIDENCE, by=run.ended_by)
 
 
 async def verify(run: Run, decoder: Decoder, query: str | None) -> None:
@@ -517,12 +426,14 @@ TOGETHER = {
 superstep for each step LangGraph takes a quarter of a turn's CPU time"""
 
 
-def build_graph(runs: OpenRuns, checkpointer: Any = None) -> CompiledStateGraph[Any, Any, Any, Any]:
+def build_graph(
+    opener: RunsOpener, checkpointer: Any = None
+) -> CompiledStateGraph[Any, Any, Any, Any]:
     """The compiled graph over runs that are found by their key."""
     graph = StateGraph(Position)
     graph.add_edge(START, "recall")
     for name, following in WAYS.items():
-        graph.add_node(name, _node(name, runs))
+        graph.add_node(name, _node(name, opener))
         if len(following) == 1:
             graph.add_edge(name, *following)
         else:
@@ -530,39 +441,47 @@ def build_graph(runs: OpenRuns, checkpointer: Any = None) -> CompiledStateGraph[
     return graph.compile(checkpointer=checkpointer)
 
 
-def _next(state: Position) -> str:
+async def _after(state: Position) -> str:
     """The node after the last step: another plan, another search, or the next in order."""
+    # Async, since LangGraph sends a plain function to another thread.
     step, query = state["path"][-1], state.get("query")
     if step == "approve" and query is None:
         return "plan"
-    if step == "research" and query:
-        return "tools"
-    return "review" if step == "research" else NODES[NODES.index(step) + 1]
-
-
-async def _after(state: Position) -> str:
-    # Async, since LangGraph sends a plain function to another thread.
-    return _next(state) if state["path"][-1] != NODES[-1] else END
+    if step == "research":
+        return "tools" if query else "review"
+    return [*NODES, END][NODES.index(step) + 1]
 
 
 class _Node(Protocol):
     async def __call__(self, state: Position) -> Position: ...
 
 
-def _node(name: str, runs: OpenRuns) -> _Node:
+def _node(name: str, opener: RunsOpener) -> _Node:
     first = name == NODES[0]
 
     async def node(state: Position) -> Position:
+        runs = await opener.opened()
         steps = TOGETHER[name] if state.get("together") else (name,)
         path = [] if first else state.get("path", [])
-        key = await _begun(runs, state) if first else state["run"]
+        question = state.get("question", "") if first else ""
+        if question or "run" not in state:
+            form = AnswerFormat(state.get("answer_format") or AnswerFormat.LONG)
+            key = await runs.begin(question, form)
+        else:
+            key = state["run"]
         run = await runs.find(key)
         if run is None or run.path != path:
             run = await runs.open(key)
         try:
             ahead = [*path[len(run.path) :], *steps]
             query = await _walk(run, runs.decoder, ahead, state.get("query"))
-            return await _position(run, runs, query, state, ended=steps[-1] == NODES[-1])
+            position: Position = {"run": key, "path": [*run.path], "query": query}
+            if steps[-1] != NODES[-1]:
+                return {**position, "report": "", "status": ""}
+            trajectory = await runs.finish(run)
+            # A caller that drives the graph itself gets its answer in the state alone.
+            report = markdown(trajectory) if "question" in state else ""
+            return {**position, "report": report, "status": trajectory.status}
         except GraphBubbleUp:
             # A person is asked; the run stays as it is until the node begins again.
             raise
@@ -571,14 +490,6 @@ def _node(name: str, runs: OpenRuns) -> _Node:
             raise
 
     return node
-
-
-async def _begun(runs: OpenRuns, state: Position) -> str:
-    """The run of the state. A question that is asked anew begins a run of its own."""
-    question = state.get("question", "")
-    if "run" in state and not question:
-        return state["run"]
-    return await runs.begin(question, AnswerFormat(state.get("answer_format") or AnswerFormat.LONG))
 
 
 async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None) -> str | None:
@@ -595,43 +506,3 @@ async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None)
                 query = NOTHING
         run.path.append(name)
     return query
-
-
-async def _position(
-    run: Run, runs: OpenRuns, query: str | None, state: Position, *, ended: bool
-) -> Position:
-    position: Position = {"run": run.thread, "path": list(run.path), "query": query}
-    if ended:
-        trajectory = await runs.finish(run)
-        # A caller that drives the graph itself gets its answer in the state alone.
-        report = markdown(trajectory) if "question" in state else ""
-        return {**position, "report": report, "status": trajectory.status}
-    return {**position, "report": "", "status": ""}
-
-
-RUBRIC, RESEARCH, QUERY = "## Rubric", "## Research plan", "## First search"
-_HEADINGS = (RUBRIC, RESEARCH, QUERY)
-
-
-def as_text(plan: ShownPlan) -> str:
-    """The plan as it is shown and edited."""
-    items = "\n".join(f"- {one_line(item.lstrip('-* '))}" for item in plan.rubric)
-    parts = (RUBRIC, f"{items}\n", RESEARCH, f"{plan.research_plan}\n", QUERY, one_line(plan.query))
-    return "\n".join(parts) + "\n"
-
-
-def from_text(text: str) -> ShownPlan:
-    """The plan that such a text holds; a part whose heading is gone is empty."""
-    parts: dict[str, list[str]] = {}
-    at = ""
-    for line in text.splitlines():
-        if line.strip() in _HEADINGS:
-            at = line.strip()
-        else:
-            parts.setdefault(at, []).append(line)
-    rubric = (line.strip().lstrip("-*").strip() for line in parts.get(RUBRIC, []))
-    return ShownPlan(
-        rubric=tuple(item for item in rubric if item),
-        research_plan="\n".join(parts.get(RESEARCH, [])).strip(),
-        query=" ".join(" ".join(parts.get(QUERY, [])).split()),
-    )

@@ -1,14 +1,10 @@
-"""What earlier runs taught: put before a question, and written by the policy on a run.
+"""What earlier runs taught, put before a question.
 
 The question's own reflection comes first, then those of the most similar questions; at most k
 (RubricEM, arXiv:2605.10899, section 3.4), in one delimited block. It is guidance from a model's
 own hand: neutralised, capped in length, and said to be no evidence. What was recalled goes through
 the run's journal, so that a resumed run reads what it read before, whatever the bank has come to
-hold. The bank is told which runs were given what, and how well they came out.
-
-To write a reflection the policy is shown its run as it was written, without any score (appendix
-D). Where that does not fit, tool output is shortened first, each piece from its middle, and then
-what the policy wrote; the answer is shortened last.
+hold. The bank is told which runs were given what.
 """
 
 import re
@@ -16,159 +12,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rubricem.agent.research.events import Listener, SourceProgress, ignore
-from rubricem.agent.research.scaffold import neutralise, template
+from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.bank import FLOOR, NEAREST, RubricBank
+from rubricem.memory.bank.events import Recalled
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.journal import CallJournal, CallKey
-from rubricem.memory.schema import (
-    Author,
-    Judgement,
-    Recalled,
-    Recollection,
-    Reflection,
-    Stage,
-    Trajectory,
-)
-from rubricem.memory.screening import LONGEST
-from rubricem.memory.screening.stripping import stripped
+from rubricem.memory.schema import Recollection, Reflection, Trajectory
+from rubricem.memory.screening import LONGEST, stripped
 from rubricem.memory.text import storable
 
 RUBRICS, TAKEAWAYS = "reflection_rubrics", "reflection_takeaways"
-END = f"</{TAKEAWAYS}>"
 
-_SHARES = (4000, 1600, 800, 400, 200, 100, 40)
-"""characters left of a shortened piece, tried in turn"""
-_THOUGHT = re.compile(r"\A\s*<think>.*?</think>", re.S | re.I)
 _FENCES = re.compile(
     rf"<(?=\s*/?\s*(?:run|question|reference_examples|{RUBRICS}|{TAKEAWAYS})\b)", re.I
 )
-HEADINGS = (
-    "Critical Requirement",
-    "Analytical Approach",
-    "Communication & Structure",
-    "Pitfalls",
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """The two blocks; `fault` says in a sentence why the text is not exactly them."""
-
-    rubrics: str = ""
-    takeaways: str = ""
-    fault: str = ""
-
-
-def system() -> str:
-    """What the policy is told to do."""
-    return template("reflect")
-
-
-def message(trajectory: Trajectory, characters: int) -> str:
-    """The question and the run, the run cut to about so many characters."""
-    run = harmless(shortened(trajectory, characters))
-    question = harmless(trajectory.question)
-    form = template("reflect_form")
-    return f"<question>\n{question}\n</question>\n<run>\n{run}\n</run>\n\n{form}"
-
-
-def form_grammar() -> str:
-    """GBNF that holds a small model to the form: a line for each heading, one or two lessons."""
-    lines = " ".join(f'"{heading}: " line "\\n"' for heading in HEADINGS)
-    return (
-        f'root ::= "<{RUBRICS}>\\n" {lines} "</{RUBRICS}>\\n<{TAKEAWAYS}>\\n- " line "\\n" '
-        f'("- " line "\\n")? "</{TAKEAWAYS}>"\n'
-        'line ::= [A-Za-z`] word? (" " word){4,35}\n'
-        "word ::= [^ <\\n]+\n"
-    )
-
-
-def harmless(text: str) -> str:
-    """Text that opens and closes none of the tags it is put between, nor a chat turn."""
-    return _FENCES.sub("\u2039", neutralise(text))
-
-
-def shortened(trajectory: Trajectory, characters: int) -> str:
-    """What was written after the question, in at most `characters` where that can be."""
-    pieces = [(s.author, s.stage, s.text) for s in trajectory.segments if s.kept and s.stage]
-    text = "".join(text for *_, text in pieces)
-    for cut in (_is_tool_output, _is_before_the_answer, _is_anything):
-        for share in _SHARES:
-            if len(text) <= characters:
-                return text
-            text = "".join(
-                middle_cut(text, share) if cut(author, stage) else text
-                for author, stage, text in pieces
-            )
-        pieces = [
-            (author, stage, middle_cut(text, _SHARES[-1]) if cut(author, stage) else text)
-            for author, stage, text in pieces
-        ]
-    return middle_cut(text, max(characters, _SHARES[-1]))
-
-
-def middle_cut(text: str, characters: int) -> str:
-    """The beginning and the end of a text that is longer than allowed."""
-    if len(text) <= characters:
-        return text
-    half = characters // 2
-    return f"{text[:half]} [...] {text[-half:]}"
-
-
-def parse_reflection(text: str, *, cut_off: bool = False) -> Parsed:
-    """The blocks of a reflection, or what is wrong with its form.
-
-    Thinking before the first block is no part of it. Anything else around the blocks is a fault.
-    """
-    body = _THOUGHT.sub("", text).strip()
-    found = [_block(body, tag) for tag in (RUBRICS, TAKEAWAYS)]
-    fault = "It was cut off before its end." if cut_off else _fault(body, found)
-    return Parsed(found[0] or "", found[1] or "", fault)
-
-
-def _block(body: str, tag: str) -> str | None:
-    block = re.search(rf"<{tag}>(.*?)</{tag}>", body, re.S)
-    return block[1].strip() if block else None
-
-
-def _fault(body: str, found: list[str | None]) -> str:
-    for tag, block in zip((RUBRICS, TAKEAWAYS), found, strict=True):
-        if block is None:
-            return f"There is no whole {tag} block."
-        if body.count(f"<{tag}>") > 1 or body.count(f"</{tag}>") > 1:
-            return f"There is more than one {tag} block."
-        if not block:
-            return f"The {tag} block is empty."
-        if _says_nothing(block):
-            return f"The {tag} block has headings and nothing under them."
-    rest = re.sub(rf"<({RUBRICS}|{TAKEAWAYS})>.*?</\1>", "", body, flags=re.S).strip()
-    if rest:
-        return "There is text outside the two blocks."
-    if body.index(f"<{RUBRICS}>") > body.index(f"<{TAKEAWAYS}>"):
-        return "The blocks are in the wrong order."
-    return ""
-
-
-def _says_nothing(block: str) -> bool:
-    said = block
-    for heading in HEADINGS:
-        said = said.replace(heading, "")
-    return not re.search(r"\w", said)
-
-
-def _is_tool_output(author: Author, stage: Stage | None) -> bool:
-    return author is Author.TOOL
-
-
-def _is_before_the_answer(author: Author, stage: Stage | None) -> bool:
-    return stage is not Stage.ANSWER
-
-
-def _is_anything(author: Author, stage: Stage | None) -> bool:
-    return True
-
-
 CHARACTERS = 2000
 """of all that is recalled where the context is small: some 500 tokens"""
 MORE_CHARACTERS = 8000
@@ -187,6 +44,20 @@ class Recall:
 
     items: tuple[Recollection, ...] = ()
     block: str = ""
+
+    @classmethod
+    def of(cls, reply: Mapping[str, Any]) -> "Recall":
+        """What a run's journal keeps of it; an older one holds the ids of the items alone."""
+        items = reply.get("items") or [
+            {"id": name, "own": reply["own"] and place == 0}
+            for place, name in enumerate(reply.get("ids", ()))
+        ]
+        return cls(tuple(map(Recollection.model_validate, items)), reply["block"])
+
+    def reply(self) -> dict[str, Any]:
+        """It as the journal keeps it."""
+        items = [item.model_dump(mode="json") for item in self.items]
+        return {"items": items, "block": self.block}
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -217,22 +88,22 @@ class BankRecaller:
         *,
         k: int = NEAREST,
         floor: float | None = None,
-        characters: int = MORE_CHARACTERS,
+        context_tokens: int | None = None,
         generation: int | None = None,
         own: bool = True,
-        listener: Listener = ignore,
+        tell: Tell = hush,
     ) -> None:
-        """`characters` is of the whole block, `floor` the least similarity (None: 0.4).
+        """`floor` is the least similarity (None: 0.4); a known context is small and shown less.
 
         Without `own` nothing is recalled of the question itself, only of similar ones.
         """
         self._bank = bank
         self._k = k
         self._floor = FLOOR if floor is None else floor
-        self._characters = characters
+        self._characters = MORE_CHARACTERS if context_tokens is None else CHARACTERS
         self._generation = generation
         self._own = own
-        self._listener = listener
+        self._tell = tell
 
     async def recall(self, question: str) -> Recall:
         try:
@@ -243,7 +114,7 @@ class BankRecaller:
             found = Recalled(fault=error)
         if found.fault:
             # A question is answered without its memory rather than not at all.
-            self._listener(SourceProgress(f"the memory is left out: {found.fault}"))
+            self._tell(f"the memory is left out: {found.fault}")
         similar = [match.reflection for match in found.similar]
         return Recall(_items(found), reference_block(found.own, similar, self._characters))
 
@@ -251,15 +122,7 @@ class BankRecaller:
         try:
             await self._bank.used(trajectory.id, trajectory.recalled, trajectory.question)
         except RubricemError as error:
-            self._listener(SourceProgress(f"that it was recalled is not counted: {error}"))
-
-
-async def note_scores(bank: RubricBank, judgements: Sequence[Judgement]) -> None:
-    """Tell the bank how well the runs that it helped came out: each one's mean stage score."""
-    for judgement in judgements:
-        known = [stage.score for stage in judgement.stages if stage.score is not None]
-        if known:
-            await bank.scored(judgement.trajectory_id, sum(known) / len(known))
+            self._tell(f"that it was recalled is not counted: {error}")
 
 
 def reference_block(own: Reflection | None, similar: Sequence[Reflection], characters: int) -> str:
@@ -273,7 +136,8 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
     heads = [
         "This very question was tried before."
         if reflection is own
-        else f"A similar question: {_one_line(reflection.question, characters // 8)}"
+        else "A similar question: "
+        + _cut(" ".join(_guidance(reflection.question).split()), characters // 8)
         for reflection in shown
     ]
     left = characters - len(_recalled_block([f"{head}\n" for head in heads]))
@@ -283,28 +147,6 @@ def reference_block(own: Reflection | None, similar: Sequence[Reflection], chara
         left -= len(lessons)
         parts.append(f"{head}\n{lessons}")
     return _recalled_block(parts)
-
-
-async def journalled(
-    recaller: Recaller, question: str, journal: CallJournal, key: CallKey
-) -> Recall:
-    """What is recalled, or what was recalled when this run was first begun."""
-    if (reply := journal.find(key)) is None:
-        found = await recaller.recall(question)
-        items = [item.model_dump(mode="json") for item in found.items]
-        reply = {"items": items, "block": found.block}
-        await journal.append(key, reply)
-    return Recall(_kept(reply), reply["block"])
-
-
-def _kept(reply: Mapping[str, Any]) -> tuple[Recollection, ...]:
-    """The items of a journal's record; an older one holds their ids alone."""
-    if "items" in reply:
-        return tuple(Recollection.model_validate(item) for item in reply["items"])
-    return tuple(
-        Recollection(id=name, own=reply["own"] and place == 0)
-        for place, name in enumerate(reply["ids"])
-    )
 
 
 def _items(found: Recalled) -> tuple[Recollection, ...]:
@@ -336,8 +178,9 @@ def _lessons(reflection: Reflection, characters: int) -> str:
     return f"{names[0]}{_cut(rubrics, room - len(takeaways))}{names[1]}{takeaways}"
 
 
-def _one_line(text: str, characters: int) -> str:
-    return _cut(" ".join(_guidance(text).split()), characters)
+def harmless(text: str) -> str:
+    """Text that opens and closes none of the tags it is put between, nor a chat turn."""
+    return _FENCES.sub("\u2039", neutralise(text))
 
 
 def _guidance(text: str) -> str:

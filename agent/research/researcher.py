@@ -1,19 +1,25 @@
 """A question from beginning to end: the run in the graph, its journal, its trajectory kept.
 
-The only place where a failure of the policy or of a store becomes a value: a run that failed is
-a trajectory that says why, saved like every other, and its journal lets it go on later.
+Here a failure of the policy or of a store becomes a value (`Researcher.abandon`): a run that failed
+is a trajectory that says why, saved like every other, and its journal lets it go on later.
 """
 
 import asyncio
 import uuid
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rubricem.agent.models.policy import Policy, TokenWriter
-from rubricem.agent.pages.fetch import addresses_in
-from rubricem.agent.research.events import (
+from rubricem.agent.models.tracing import is_on, traced
+from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.graph import Decoder, build_graph, recursion_limit
+from rubricem.agent.research.recall import Recaller
+from rubricem.agent.research.run import Run
+from rubricem.agent.research.threads import NOTHING, background_in
+from rubricem.agent.sources.fetch import addresses_in
+from rubricem.agent.transcript.events import (
     BudgetSet,
     Event,
     Listener,
@@ -23,18 +29,21 @@ from rubricem.agent.research.events import (
     StageStarted,
     ignore,
 )
-from rubricem.agent.research.evidence import Evidence
-from rubricem.agent.research.graph import Decoder, build_graph, recursion_limit
-from rubricem.agent.research.question import Ask, Budgets, Nobody, Person, Spending, checked
-from rubricem.agent.research.recall import Recaller
-from rubricem.agent.research.run import Run
-from rubricem.agent.research.threads import NOTHING, background_of
-from rubricem.agent.verify.verifier import AnswerVerifier
-from rubricem.memory.errors import RubricemError, StoreError
-from rubricem.memory.interfaces import PageReader, SearchTool
-from rubricem.memory.journal import CallJournal
-from rubricem.memory.runs import Runs, RunStore
-from rubricem.memory.schema import NO_USAGE, AnswerFormat, Decoding, Status, Trajectory
+from rubricem.agent.transcript.question import Ask, Budgets, Nobody, Person, checked
+from rubricem.memory.errors import RubricemError, SettingsError, StoreError
+from rubricem.memory.runs import CallJournal, Runs, RunStore
+from rubricem.memory.schema import (
+    NO_USAGE,
+    AnswerFormat,
+    Decoding,
+    PageReader,
+    SearchTool,
+    Status,
+    Trajectory,
+)
+
+if TYPE_CHECKING:
+    from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
 
 # Runs that begin in step stay in step, and wait for one core together at every turn's end.
 STARTING = 4
@@ -65,6 +74,8 @@ class Researcher:
     """None: nobody checks the citations"""
     person: Person | None = None
     """who is asked, where a run is to ask somebody; None: plans are approved unseen"""
+    tracing: bool = False
+    """spans of each question, also where no variable of OpenTelemetry asks for them"""
     saver: Any = None
     """LangGraph's checkpointer; None: only runs that ask a person have one, in memory"""
 
@@ -86,23 +97,43 @@ class Researcher:
         `stop`, once set, ends the run with what there is; `person` is asked in the place of the
         researcher's own. A policy or store that fails gives a FAILED trajectory with the reason.
         """
-        thread = thread or new_thread()
+
+        def answer(listener: Listener) -> Awaitable[Trajectory]:
+            return self._answer(ask, thread or new_thread(), listener, stop, person)
+
+        if is_on(self.tracing):
+            return await traced(answer, self.policy.name, ask.question, listener)
+        return await answer(listener)
+
+    async def _answer(
+        self,
+        ask: Ask,
+        thread: str,
+        listener: Listener,
+        stop: asyncio.Event | None,
+        person: Person | None,
+    ) -> Trajectory:
         ended: list[Trajectory] = []
 
         def tell(event: Event) -> None:
             if isinstance(event, StageStarted | PersonAsked):
-                place.close()
+                beginning.close()  # the next one may begin
             elif isinstance(event, RunFinished):
                 ended.append(event.trajectory)
             listener(event)
 
         await self._places.acquire()
-        with ExitStack() as place:
-            place.callback(self._places.release)
+        with ExitStack() as beginning:
+            beginning.callback(self._places.release)
             await asyncio.to_thread(self.store.create, thread, request_of(ask, self.choices))
             run = await self._start(thread, ask, tell)
             run.spending.stop = stop
-            listener(BudgetSet(self._limits(ask)))
+            phrases = ask.budgets.phrases()
+            if isinstance(self.policy, TokenWriter):
+                # A model in this process costs no money.
+                phrases.pop("cost", None)
+            searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
+            listener(BudgetSet((searches, *phrases.values())))
             try:
                 await self._through(run, person or self.person or Nobody())
             except RubricemError:
@@ -113,14 +144,6 @@ class Researcher:
                 if (left := self._runs.get(thread)) is not None:
                     self._release(left)
         return ended[0]
-
-    def _limits(self, ask: Ask) -> tuple[str, ...]:
-        """What the question may spend, in words; a model in this process costs no money."""
-        phrases = ask.budgets.phrases()
-        if isinstance(self.policy, TokenWriter):
-            phrases.pop("cost", None)
-        searches = f"{ask.tool_calls} search{'' if ask.tool_calls == 1 else 'es'}"
-        return searches, *phrases.values()
 
     async def _through(self, run: Run, person: Person) -> None:
         """Through the graph, asking the person wherever it interrupts itself for one."""
@@ -143,6 +166,10 @@ class Researcher:
             finally:
                 run.listener(PersonAsked(waiting=False))
             position = Command(resume=decision)
+
+    async def opened(self) -> "Researcher":
+        """For the graph, which may be built before there is a researcher."""
+        return self
 
     async def begin(self, question: str, answer_format: AnswerFormat) -> str:
         """Open a run for a caller that drives the graph itself; returns its key."""
@@ -205,7 +232,9 @@ class Researcher:
         background = NOTHING
         if ask.earlier:
             assert isinstance(self.store, RunStore), "what follows other runs is kept beside them"
-            background = await asyncio.to_thread(background_of, self.store, thread, ask.earlier)
+            background = await asyncio.to_thread(
+                background_in, self.store.folder / thread, self.store, ask.earlier, keep=True
+            )
         for note in background.notes:
             listener(SourceProgress(note))
         asked = "\n".join([*background.questions, ask.question])
@@ -219,9 +248,8 @@ class Researcher:
             listener,
             self.recaller,
             self.pages if self.beyond or addresses_in(asked) else None,
-            evidence=Evidence(background),
-            spending=Spending(ask.budgets),
-            verifier=self.verifier,
+            background,
+            self.verifier,
         )
         self._runs[thread] = run
         return run
@@ -263,3 +291,42 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
 
 def new_thread() -> str:
     return uuid.uuid4().hex[:12]
+
+
+SCHEMES = ("postgresql://", "postgres://")
+
+
+@asynccontextmanager
+async def open_saver(address: str) -> "AsyncIterator[AsyncPostgresSaver]":
+    """A saver over the database at the address; its tables are made where they are missing.
+
+    Raises SettingsError where the address or the driver will not do, StoreError where the
+    database does not answer.
+    """
+    if not address.startswith(SCHEMES):
+        raise SettingsError(
+            "checkpoints names no PostgreSQL database.",
+            "Write it as postgresql://USER:PASSWORD@HOST:PORT/DATABASE.",
+        )
+    try:
+        from langgraph.checkpoint.postgres.aio import AsyncPostgresSaver
+        from psycopg import Error
+    except ImportError as cause:
+        raise SettingsError(
+            "Checkpoints in PostgreSQL need the extra `postgres`.",
+            'Install it: pip install "rubricem[postgres]"',
+        ) from cause
+    opening = AsyncPostgresSaver.from_conn_string(address)
+    try:
+        saver = await opening.__aenter__()
+        await saver.setup()
+    except Error as cause:
+        # The driver's words may hold the address with its password.
+        raise StoreError(
+            f"the database of the checkpoints cannot be used ({type(cause).__name__}).",
+            "See that it runs, that the address is right and that the user may create tables.",
+        ) from cause
+    try:
+        yield saver
+    finally:
+        await opening.__aexit__(None, None, None)

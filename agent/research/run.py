@@ -1,25 +1,35 @@
-"""One question being answered: the growing transcript and everything that may touch it.
+"""One question being answered: the growing transcript, what was found, and what may touch them.
 
-The transcript is append-only: what was sent to the model is never rewritten, so the prefix
-cache holds, a trajectory is one token sequence, and a resume walks the same way. Every model
-and tool call goes through the journal first: its digest covers the transcript so far, so a
-finished call is found again, never repeated and never refused. Budgets are asked only before a
-call that the journal does not hold. What the clock decided is kept as well, so that a resume with
-the same budget hears the same, and one with a larger budget goes on.
+The transcript is append-only: what was sent to the model is never rewritten, so the prefix cache
+holds, a trajectory is one token sequence, and a resume walks the same way. Every model and tool
+call goes through the journal first: its digest covers the transcript so far, so a finished call is
+found again, never repeated and never refused. Budgets hold for calls that the journal does not
+have: tokens and cost before one, time and ^C also while it is made. What the clock decided is kept
+as well, so that a resume with the same budget hears the same, and one with a larger budget goes on.
+
+Ids of passages are given in order of first retrieval, whichever tool it was, and a passage found
+again keeps its own. A text of the web that another address holds as well is one source, and so is
+a page. The text is kept as it was fetched. What the thread had found before is known from the
+beginning, and is a source of this run once it is shown or brought again, under the id that it had.
 """
 
 import hashlib
 import math
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from rubricem.agent.models.policy import Policy, tokens_between
-from rubricem.agent.research.events import (
+from rubricem.agent.models.policy import Policy
+from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.recall import Recall, Recaller
+from rubricem.agent.research.threads import NOTHING, Background, standalone
+from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
+from rubricem.agent.sources.mcp_client import Equipped
+from rubricem.agent.transcript.events import (
     LessonsRecalled,
     Listener,
     TextWritten,
@@ -28,104 +38,162 @@ from rubricem.agent.research.events import (
     UsageCounted,
     ignore,
 )
-from rubricem.agent.research.evidence import Evidence
-from rubricem.agent.research.question import (
+from rubricem.agent.transcript.question import (
+    OPEN_PAGE,
     Ask,
     Found,
-    Limited,
     OutOfTime,
     RunCut,
     Spending,
     reason_of,
 )
-from rubricem.agent.research.recall import Recall, Recaller, journalled
-from rubricem.agent.verify.verifier import AnswerVerifier
-from rubricem.memory.interfaces import Completion, PageReader, Sampling, SearchTool, StopPredicate
-from rubricem.memory.journal import CallJournal, CallKey, identity
+from rubricem.memory.errors import SourceError, boundary
+from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
     Author,
+    Completion,
     Decoding,
     Ending,
+    PageReader,
+    Passage,
+    Sampling,
     ScaffoldedPrompt,
+    SearchTool,
     Segment,
     Source,
     Stage,
     Status,
+    StopPredicate,
+    ToolUse,
     Trajectory,
     Usage,
     Verification,
 )
-from rubricem.memory.text import spans, storable
+from rubricem.memory.text import spans, storable, storable_fields
 
 Reply = dict[str, Any]
 MakeCall = Callable[[], Coroutine[Any, Any, Reply]]
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """The calls of one run."""
-
-    journal: CallJournal
-    spending: Spending
-
-    async def write(
-        self, key: CallKey, cut: CallKey, stage: Stage, call: MakeCall, heard: list[str]
-    ) -> Reply:
-        """A reply of the policy; raises RunCut where a budget does not allow the call.
-
-        `heard` grows while the policy writes; `cut` is the key of the end by the clock.
-        """
-        if self.journal.find(key) is None and self.journal.find(cut) is None:
-            by = self.spending.out()
-            if by is not None and by != "seconds":
-                raise RunCut(by, stage)
-        return await self.reply(key, cut, stage, call, heard)
-
-    async def reply(
-        self, key: CallKey, cut: CallKey, stage: Stage, call: MakeCall, heard: list[str]
-    ) -> Reply:
-        """The reply to any call; raises RunCut where the clock or a person ends it."""
-        if (kept := self.journal.find(key)) is not None:
-            self.spending.replayed(kept.get("at", 0.0))
-            return kept
-        self.spending.live()
-        began = self.spending.seconds
-        reply = await self._within_limits(cut, stage, call, heard)
-        at = _milliseconds(self.spending.seconds)
-        reply = reply | {"at": at, "took": max(at - began, 0.0)}
-        await self.journal.append(key, reply)
-        return reply
-
-    async def low(self, key: CallKey) -> Limited | None:
-        """The budget of which only the reserve is left."""
-        kept = self.journal.find(key)
-        if kept is not None and self.spending.holds(kept):
-            by: Limited = kept["by"]
-            return by
-        low = self.spending.low()
-        if low == "seconds":
-            await self.journal.append(key, self.spending.decision(low))
-        return low
-
-    async def _within_limits(
-        self, key: CallKey, stage: Stage, call: MakeCall, heard: list[str]
-    ) -> Reply:
-        kept = self.journal.find(key)
-        if kept is not None and self.spending.holds(kept):
-            self.spending.replayed(kept["at"])
-            raise RunCut(kept["by"], stage, kept["text"])
-        try:
-            return await self.spending.bounded(call())
-        except OutOfTime as end:
-            text = storable("".join(heard))
-            if end.by == "seconds":
-                await self.journal.append(key, self.spending.decision("seconds", text))
-            raise RunCut(end.by, stage, text) from None
+def reply_of(passages: Iterable[Passage], **more: Any) -> Reply:
+    """What a tool brought, as the journal keeps it."""
+    fields = [storable_fields(asdict(passage)) for passage in passages]
+    return {"passages": fields, "error": "", **more}
 
 
-def _milliseconds(seconds: float) -> float:
-    # Down, so that a clock that stands here in a resume is never ahead of what was seen first.
-    return math.floor(seconds * 1000) / 1000
+@dataclass
+class Evidence:
+    """The sources of one run, and which of them each query brought."""
+
+    background: Background = NOTHING
+    sources: dict[str, Source] = field(default_factory=dict)
+    answered: dict[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
+    """tool, and what was asked of it, case folded -> ids of what it brought"""
+    _numbers: dict[tuple[str, str, str], str] = field(default_factory=dict)
+    _excerpts: Excerpts = field(default_factory=Excerpts)
+    _pages: dict[str, tuple[Sketch, tuple[str, ...]]] = field(default_factory=dict)
+    """address -> sketch of the page that was opened there, and ids of what was shown of it"""
+    _highest: int = 0
+    """number of the last id that was given"""
+
+    def __post_init__(self) -> None:
+        for source in self.background.sources:
+            self._numbers[source.location, source.place, source.text] = source.id
+            place = source.title, source.location, source.place, source.text
+            self._excerpts.add(source.id, Passage(*place))
+        self._highest = self.background.numbered
+
+    @property
+    def own(self) -> list[Source]:
+        """Those that this run found, and not only the thread before it."""
+        brought = {i for ids in self.answered.values() for i in ids}
+        return [s for s in self.sources.values() if s.id in brought]
+
+    @property
+    def searched(self) -> tuple[ToolUse, ...]:
+        """The calls as they are kept with the run."""
+        uses = self.answered.items()
+        return tuple(ToolUse(tool=tool, asked=asked, sources=ids) for (tool, asked), ids in uses)
+
+    def queries(self, tool: str) -> list[str]:
+        """What this run asked of a tool so far, in order, each once, case folded."""
+        return [asked for name, asked in self.answered if name == tool]
+
+    def alone(self, question: str) -> str:
+        """The run's question as it can be searched for without its thread."""
+        return standalone(question, self.background.questions)
+
+    def take_up(self, ids: Iterable[str]) -> tuple[Source, ...]:
+        """Sources of this run, or of the thread, which are this run's from now on."""
+        for identifier in ids:
+            if identifier not in self.sources:
+                self.sources[identifier] = self.background.by_id[identifier]
+        return self._sources(ids)
+
+    def known(self, tool: str, asked: str) -> Found | None:
+        """What was brought by something asked before, in this run or in the thread."""
+        call = (tool, folded(asked))
+        ids = self.answered.get(call, self.background.answered.get(call))
+        if ids is None:
+            return None
+        shown = set(self.sources)
+        self.answered[call] = ids
+        return Found(self.take_up(ids), frozenset(ids) - shown, repeated=True)
+
+    def take(self, tool: str, asked: str, reply: Reply) -> Found:
+        """Number what a tool brought, in the form that the journal keeps."""
+        known = set(self.sources)
+        passages = [Passage(**passage) for passage in reply["passages"]]
+        found = [self.number(passage, asked, tool) for passage in passages]
+        ids = tuple(dict.fromkeys(source.id for source in found))
+        if copied := reply.get("copy_of"):
+            ids = self._pages[copied][1]
+        elif page := reply.get("page"):
+            self._pages.setdefault(page, (reply["sketch"], ids))
+        if not reply["error"]:
+            self.answered[tool, folded(asked)] = ids
+        new = frozenset(ids) - known
+        return Found(self._sources(ids), new, reply["error"], note=reply.get("note", ""))
+
+    def page_like(self, address: str, sketch: Sketch) -> str:
+        """The address of a page that was opened before and holds nearly the same text, or ""."""
+        others = (a for a, (seen, _) in self._pages.items() if a != address)
+        return next((a for a in others if resembling(self._pages[a][0], sketch)), "")
+
+    def _sources(self, ids: Iterable[str]) -> tuple[Source, ...]:
+        return tuple(self.sources[identifier] for identifier in ids)
+
+    def number(self, passage: Passage, query: str, tool: str) -> Source:
+        """The source that a passage is, numbered now if it is new and no copy of another."""
+        key = (passage.location, passage.place, passage.text)
+        if key not in self._numbers:
+            # What is read of a whole page stays whole: the excerpts that led there are shorter.
+            original = "" if tool == OPEN_PAGE else self._excerpts.original(passage)
+            self._numbers[key] = original or f"S{self._highest + 1}"
+            if original:
+                [kept] = self.take_up([original])
+                copies = tuple(dict.fromkeys([*kept.copies, passage.location]))
+                self.sources[original] = kept.model_copy(update={"copies": copies})
+        identifier = self._numbers[key]
+        if identifier in self.background.by_id:
+            self.take_up([identifier])
+        elif identifier not in self.sources:
+            self._highest += 1
+            self._excerpts.add(identifier, passage)
+            fields = asdict(passage)
+            self.sources[identifier] = Source(id=identifier, tool=tool, query=query, **fields)
+        return self.sources[identifier]
+
+    def chosen(self, found: Sequence[Passage], limit: int) -> list[Passage]:
+        """The first that were not shown yet; where all were, the first of all."""
+        numbers = ((self._numbers.get((p.location, p.place, p.text)), p) for p in found)
+        unseen = [p for identifier, p in numbers if identifier not in self.sources]
+        return unseen[:limit] or list(found[:limit])
+
+
+def folded(query: str) -> str:
+    """A query as it is compared with others."""
+    return " ".join(query.casefold().split())
 
 
 _COMPLETION = TypeAdapter(Completion)
@@ -145,6 +213,8 @@ class Run:
     recaller: Recaller | None = None
     pages: PageReader | None = None
     """None: no page can be opened"""
+    background: Background = NOTHING
+    verifier: AnswerVerifier | None = None
     recalled: Recall = field(default_factory=Recall)
     """the bank items that stand before the question"""
     scaffold: ScaffoldedPrompt | None = None
@@ -152,8 +222,6 @@ class Run:
     """what the policy wants to ask the person before it plans"""
     system: str = ""
     segments: list[Segment] = field(default_factory=list)
-    evidence: Evidence = field(default_factory=Evidence)
-    spending: Spending = field(default_factory=Spending)
     path: list[str] = field(default_factory=list)
     """the nodes of the graph that it has gone through"""
     turn: int = 0
@@ -165,14 +233,14 @@ class Run:
     ended_by: Ending = ""
     cut_in: Stage | None = None
     """the stage in which it was broken off; no step is gone through after that"""
-    verifier: AnswerVerifier | None = None
     verification: Verification | None = None
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def __post_init__(self) -> None:
-        self.calls = Calls(self.journal, self.spending)
+        self.evidence = Evidence(self.background)
+        self.spending = Spending(self.ask.budgets)
         self._digest = hashlib.sha256(
             f"{identity(self.policy.name)}\0{self.policy.version}\0{self.decoding}".encode()
         )
@@ -182,8 +250,11 @@ class Run:
         if self.recaller is None:
             return ""
         key = self.key(f"recall\0{self.ask.question}")
-        question = self.evidence.alone(self.ask.question)
-        self.recalled = await journalled(self.recaller, question, self.journal, key)
+        if (reply := self.journal.find(key)) is None:
+            found = await self.recaller.recall(self.evidence.alone(self.ask.question))
+            reply = found.reply()
+            await self.journal.append(key, reply)
+        self.recalled = Recall.of(reply)
         self.listener(LessonsRecalled(len(self.recalled.items), self.recalled.own))
         return self.recalled.block
 
@@ -245,7 +316,7 @@ class Run:
             written: dict[str, Any] = _COMPLETION.dump_python(said, mode="json")
             return written
 
-        reply = await self.calls.write(key, self.key("cut"), stage, call, heard)
+        reply = await self.call(key, stage, call, heard, of_policy=True)
         completion = _COMPLETION.validate_python(reply)
         if not heard:
             hear(completion.text)
@@ -253,6 +324,45 @@ class Run:
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
+
+    async def call(
+        self,
+        key: CallKey,
+        stage: Stage,
+        make: MakeCall,
+        heard: Sequence[str] = (),
+        *,
+        of_policy: bool = False,
+    ) -> Reply:
+        """The reply to a call, kept or made now.
+
+        Raises RunCut where the clock or a person ends it, and where a budget does not allow a call
+        of the policy. `heard` grows while the policy writes.
+        """
+        if (kept := self.journal.find(key)) is not None:
+            self.spending.replayed(kept.get("at", 0.0))
+            return kept
+        cut = self.key("cut")
+        ended = self.journal.find(cut)
+        if of_policy and ended is None and (by := self.spending.out()) not in (None, "seconds"):
+            raise RunCut(by, stage)
+        if ended is not None and self.spending.holds(ended):
+            self.spending.replayed(ended["at"])
+            raise RunCut(ended["by"], stage, ended["text"])
+        self.spending.live()
+        began = self.spending.seconds
+        try:
+            reply = await self.spending.bounded(make())
+        except OutOfTime as end:
+            text = storable("".join(heard))
+            if end.by == "seconds":
+                await self.journal.append(cut, self.spending.decision("seconds", text))
+            raise RunCut(end.by, stage, text) from None
+        # Down, so that a clock that stands here in a resume is never ahead of what was seen first.
+        at = math.floor(self.spending.seconds * 1000) / 1000
+        reply = reply | {"at": at, "took": max(at - began, 0.0)}
+        await self.journal.append(key, reply)
+        return reply
 
     def count(self, usage: Usage, seconds: float) -> None:
         """Count what a call took, now or when it was made."""
@@ -293,22 +403,43 @@ class Run:
     def sources(self) -> dict[str, Source]:
         return self.evidence.sources
 
+    @property
+    def equipped(self) -> Equipped | None:
+        """The tools that may be called beside the search and the opening of pages, if any."""
+        return self.search_tool if isinstance(self.search_tool, Equipped) else None
+
     async def search(self, query: str) -> Found:
         """Search once; a query asked before is answered from the transcript."""
         tool, limit = self.search_tool, self.ask.passages
-        found = await self.use(tool.name, query, lambda: self.evidence.search(tool, query, limit))
+
+        async def call() -> Reply:
+            # As many more as were seen, so that a new query brings something new to read.
+            found = await tool.search(query, limit + len(self.sources))
+            return reply_of(self.evidence.chosen(found, limit))
+
+        found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error
         return found
 
-    async def use(self, tool: str, asked: str, call: MakeCall) -> Found:
-        """One call of a tool, its passages numbered; one made before is not made again."""
+    async def use(self, tool: str, asked: str, doing: str, call: MakeCall, **failed: str) -> Found:
+        """One call of a tool, its passages numbered; one made before is not made again.
+
+        A failure of what it was `doing` is a result that says why, `failed` what is kept besides.
+        """
         if (known := self.evidence.known(tool, asked)) is not None:
             return known
+
+        async def tried() -> Reply:
+            try:
+                with boundary(SourceError, doing):
+                    return await call()
+            except SourceError as error:
+                return {"passages": [], "error": str(error), **failed}
+
         self.tool_calls += 1
         self.listener(ToolCalled(tool, asked, self.tool_calls))
         began = time.monotonic()
-        key, cut = self.key(f"search\0{tool}\0{asked}"), self.key("cut")
-        reply = await self.calls.reply(key, cut, Stage.RESEARCH, call, [])
+        reply = await self.call(self.key(f"search\0{tool}\0{asked}"), Stage.RESEARCH, tried)
         found = self.evidence.take(tool, asked, reply)
         self.listener(ToolReturned(found.sources, time.monotonic() - began, found.error))
         return found
@@ -322,7 +453,12 @@ class Run:
 
     async def runs_low(self) -> bool:
         """Whether a budget has only its reserve left; the run then ends partial."""
-        by = await self.calls.low(self.key("low"))
+        key = self.key("low")
+        kept = self.journal.find(key)
+        if kept is not None and self.spending.holds(kept):
+            by = kept["by"]
+        elif (by := self.spending.low()) == "seconds":
+            await self.journal.append(key, self.spending.decision(by))
         if by is not None:
             self.end_early(reason_of(by, self.spending.budgets, low=True), by=by)
         return by is not None
@@ -360,7 +496,7 @@ class Run:
     def _policy_segment(
         self, stage: Stage, completion: Completion, start: int, end: int
     ) -> Segment:
-        ids, logprobs = tokens_between(completion, start, end)
+        ids, logprobs = completion.tokens_between(start, end)
         return Segment(
             author=Author.POLICY,
             stage=stage,

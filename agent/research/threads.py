@@ -17,9 +17,11 @@ of the last question that stood by itself. English words tell that a question po
 names little is told in any language.
 """
 
+import math
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -28,11 +30,13 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.cited import NO_SOURCE, Cited, Uncited, cited_answer, doubt
-from rubricem.agent.research.scaffold import neutralise
-from rubricem.agent.research.words import NAME, content_words
-from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.runs import RunStore, folder_locked, unusable, writable, write_atomically
+from rubricem.agent.transcript.question import snippet
+from rubricem.agent.transcript.scaffold import neutralise, template
+from rubricem.agent.transcript.words import NAME, content_words
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.runs import RunStore, folder_locked, value_in, writable, write_atomically
 from rubricem.memory.schema import Source, ToolUse, Trajectory, Value
 from rubricem.memory.text import cut, one_line, storable
 
@@ -91,19 +95,13 @@ class ConversationStore:
 
     def get(self, identifier: str) -> Conversation:
         path = self._path(identifier)
-        try:
-            return Conversation.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
+        remedy = f"Its runs are still there; move {path} away to be rid of this."
+        found = value_in(path, Conversation, remedy, f"The conversation {identifier!r}")
+        if found is None:
             raise SettingsError(
                 f"There is no conversation {identifier!r}.", "The list of threads names them all."
-            ) from None
-        except OSError as error:
-            raise unusable(path, error) from error
-        except ValidationError as error:
-            raise StoreError(
-                f"The conversation {identifier!r} cannot be read: {error.errors()[0]['msg']}.",
-                f"Its runs are still there; move {path} away to be rid of this.",
-            ) from error
+            )
+        return found
 
     def listed(self) -> Listing:
         """Every conversation; one that cannot be read keeps no other from being listed."""
@@ -135,6 +133,15 @@ class ConversationStore:
             kept = self.get(identifier)
             runs = kept.runs if run in kept.runs else (*kept.runs, run)
             return self._changed(kept, runs=runs)
+
+    def take_in(self, identifier: str | None, run: str, store: RunStore) -> Conversation:
+        """Add a run that was just written down, where no name is given to a new conversation."""
+        try:
+            return self.add_run(identifier or self.create().id, run)
+        except RubricemError:
+            # Its conversation was deleted meanwhile: the question would wait and never begin.
+            store.discard(run)
+            raise
 
     def rename(self, identifier: str, title: str) -> Conversation:
         """Give it a title; an empty one lets the first question speak again."""
@@ -207,6 +214,17 @@ class EarlierTurn(Value):
     question: str
     report: str = ""
 
+    @property
+    def asked(self) -> str:
+        return neutralise(" ".join(self.question.split())[:1000])
+
+    @property
+    def blocks(self) -> list[str]:
+        """The paragraphs of the report, or its lines where it has but one."""
+        blocks = re.split(r"\n[ \t]*\n", self.report)
+        blocks = blocks if len(blocks) > 1 else self.report.splitlines()
+        return [neutralise(block.strip("\n")) for block in blocks if block.strip()]
+
 
 class Background(Value):
     """What a thread had asked and found before a question; empty for one that is asked alone."""
@@ -240,36 +258,28 @@ class Background(Value):
 NOTHING = Background()
 
 
-def background_of(store: RunStore, run: str, earlier: Sequence[str]) -> Background:
-    """What a run of a thread begins with: kept when it is first begun, and read from then on."""
+def background_in(
+    folder: Path, store: RunStore, earlier: Sequence[str], *, keep: bool = False
+) -> Background:
+    """What the run in a folder began with; empty where neither that nor its thread is left.
+
+    `keep`: the run begins now, and reads the same from then on.
+    """
     if not earlier:
         return NOTHING
-    folder = store.folder / run
-    if (kept := _kept(folder)) is not None:
-        return kept
-    found = _gathered(store, earlier)
-    write_atomically(folder / FILE, found.model_dump_json())
-    return found
-
-
-def background_in(folder: Path, store: RunStore, earlier: Sequence[str]) -> Background:
-    """What the run in a folder began with; empty where neither that nor its thread is left."""
-    if not earlier:
-        return NOTHING
-    kept = _kept(folder)
-    return _gathered(store, earlier) if kept is None else kept
-
-
-def _kept(folder: Path) -> Background | None:
-    try:
+    with suppress(OSError, ValidationError):
         return Background.model_validate_json((folder / FILE).read_bytes())
-    except (OSError, ValidationError):
-        return None
-
-
-def _gathered(store: RunStore, earlier: Sequence[str]) -> Background:
-    found, notes = _ended(store, earlier)
-    return gathered(found).model_copy(update={"notes": tuple(notes)})
+    ended, notes = [], []
+    for run in earlier:
+        try:
+            if store.ended(run):
+                ended.append(store.load(run))
+        except RubricemError as error:
+            notes.append(f"an earlier question of the thread is left out: {error}")
+    found = gathered(ended).model_copy(update={"notes": tuple(notes)})
+    if keep:
+        write_atomically(folder / FILE, found.model_dump_json())
+    return found
 
 
 def gathered(trajectories: Iterable[Trajectory]) -> Background:
@@ -288,18 +298,6 @@ def gathered(trajectories: Iterable[Trajectory]) -> Background:
         turns.append(_turn(trajectory, names))
     ordered = sorted(sources.values(), key=lambda source: (len(source.id), source.id))
     return Background(turns=tuple(turns), sources=tuple(ordered), searched=tuple(searched.values()))
-
-
-def _ended(store: RunStore, runs: Sequence[str]) -> tuple[list[Trajectory], list[str]]:
-    """Those that came to an end, and why one that did could not be read."""
-    found, notes = [], []
-    for run in runs:
-        try:
-            if store.ended(run):
-                found.append(store.load(run))
-        except RubricemError as error:
-            notes.append(f"an earlier question of the thread is left out: {error}")
-    return found, notes
 
 
 def _names(
@@ -361,6 +359,65 @@ def in_thread(trajectory: Trajectory, background: Background) -> Trajectory:
     """The same run under its question with the thread, for a judge to read."""
     question = with_thread(trajectory.question, background)
     return trajectory.model_copy(update={"question": question})
+
+
+SHARE = 1 / 8
+"""of the context, where it is known"""
+MOST_TOKENS = 6000
+CHARACTERS_A_TOKEN = 3
+"""where nobody counts them; a token of English has about four"""
+FIRST_BLOCK = 0.4
+"""share of the tokens that the first block of the latest report is cut to, if it is longer"""
+_CITED = re.compile(r"\[(S\d+)(?::[^\]\n]*)?\]")
+
+
+async def quote_thread(
+    background: Background, policy: Policy, words: int
+) -> tuple[str, tuple[str, ...]]:
+    """What stands before a question in a thread, and the ids of the passages shown in it.
+
+    `words` are shown of each passage. Empty for a question that is asked alone.
+    """
+    if not background.turns:
+        return "", ()
+    blocks, passages = await _choose(background, policy, words)
+    quoted = ""
+    for at, turn in enumerate(background.turns):
+        if at in blocks:
+            left_out = [] if len(blocks[at]) == len(turn.blocks) else ["[...]"]
+            report = "\n\n".join([*blocks[at], *left_out]) or "No report was written."
+            quoted += f"Question {at + 1}: {turn.asked}\nReport {at + 1}:\n{report}\n\n"
+    ids = tuple(sorted(passages, key=lambda each: (len(each), each)))
+    quoted += "".join(passages[i] for i in ids)
+    return f"{template('thread')}\n<tool_output>\n{quoted}</tool_output>\n\n", ids
+
+
+async def _choose(
+    background: Background, policy: Policy, words: int
+) -> tuple[dict[int, list[str]], dict[str, str]]:
+    """What fits: the blocks of each turn by its place, the latest first, and the passages by id."""
+    context = policy.context_tokens
+    left = most = MOST_TOKENS if context is None else min(MOST_TOKENS, int(context * SHARE))
+    blocks: dict[int, list[str]] = {}
+    passages: dict[str, str] = {}
+    for at, turn in reversed(list(enumerate(background.turns))):
+        # The question is shown even where nothing of its report is.
+        for number, block in enumerate(["", *turn.blocks]):
+            first = number == 1 and at == len(background.turns) - 1
+            block = cut(block, int(most * FIRST_BLOCK * CHARACTERS_A_TOKEN)) if first else block
+            new = {
+                i: snippet(background.by_id[i], words)
+                for i in dict.fromkeys(_CITED.findall(block))
+                if i in background.by_id and i not in passages
+            }
+            text = "".join([block or turn.asked, *new.values()])
+            ids = await policy.encode(text)
+            left -= math.ceil(len(text) / CHARACTERS_A_TOKEN) if ids is None else len(ids)
+            if left < 0:
+                return blocks, passages
+            passages |= new
+            blocks.setdefault(at, []).extend([block] if block else [])
+    return blocks, passages
 
 
 LEAST_WORDS = 3

@@ -10,13 +10,12 @@ nobody elsewhere can open 0.0.0.0 or a loopback address.
 """
 
 import asyncio
-import fcntl
 import os
 import secrets
 import socket
 import webbrowser
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from importlib import import_module
@@ -32,31 +31,22 @@ from fastapi.responses import FileResponse, JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from rubricem.agent.research.setup import open_bank
+from rubricem.agent.learning.scoring import score_run
 from rubricem.agent.serve import (
     openai,
-    openai_responses,
     routes_bank,
-    routes_exports,
-    routes_judge,
+    routes_ended,
     routes_mcp,
     routes_runs,
     routes_uploads,
 )
 from rubricem.agent.serve.desk import RunDesk
-from rubricem.agent.serve.refusals import body_of, status_of
-from rubricem.agent.serve.security import (
-    Guard,
-    Security,
-    address_in,
-    bind,
-    is_loopback,
-)
+from rubricem.agent.serve.refusals import OPENAI, RequestRefused, reply_of, unfit
+from rubricem.agent.serve.security import LOOPBACK, Guard, Security, address_in, bind
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of, with_default_source
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.interfaces import LocalModel
-from rubricem.memory.runs import writable
+from rubricem.memory.runs import held_alone, writable
 
 RESULTS = "rubricem.training.show.routes"
 """its `router` takes the data directory and further folders"""
@@ -80,30 +70,6 @@ def create_app(desk: RunDesk, security: Security, results: Sequence[Path] = ()) 
     for routes in _routers(desk, security, results):
         app.include_router(routes)
     _tell_errors(app)
-    _mount_page(app)
-    return app
-
-
-def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
-    settings = desk.settings
-    bank = open_bank(desk.setup.stores)
-
-    def shared() -> LocalModel | None:
-        policy = desk.researchers.policy
-        return policy.reader if policy else None
-
-    yield routes_runs.router(desk, security)
-    yield openai.router(desk)
-    yield openai_responses.router(desk)
-    yield routes_mcp.router(desk)
-    yield routes_bank.router(bank)
-    yield routes_judge.router(desk.setup, bank, shared)
-    yield routes_exports.router(settings)
-    yield routes_uploads.router(settings.data_dir)
-    yield import_module(RESULTS).router(settings.data_dir, results)
-
-
-def _mount_page(app: FastAPI) -> None:
     folder = Path(str(files("rubricem.agent.serve") / "static"))
 
     @app.get("/", include_in_schema=False)
@@ -111,6 +77,22 @@ def _mount_page(app: FastAPI) -> None:
         return FileResponse(folder / "index.html", headers={"Cache-Control": "no-cache"})
 
     app.mount("/static", StaticFiles(directory=folder), name="static")
+    return app
+
+
+def _routers(desk: RunDesk, security: Security, results: Sequence[Path]) -> Iterator[APIRouter]:
+    settings = desk.settings
+
+    async def judge(run: str) -> None:
+        await score_run(desk.setup, run, desk.researchers.reader)
+
+    yield routes_runs.router(desk, security)
+    yield openai.router(desk)
+    yield routes_mcp.router(desk)
+    yield routes_bank.router(desk.setup.stores.open_bank())
+    yield routes_ended.router(settings, judge)
+    yield routes_uploads.router(settings.data_dir)
+    yield import_module(RESULTS).router(settings.data_dir, results)
 
 
 def _tell_errors(app: FastAPI) -> None:
@@ -118,17 +100,25 @@ def _tell_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RubricemError)
     async def ours(request: Request, error: RubricemError) -> JSONResponse:
-        return JSONResponse(body_of(error), status_of(error))
+        return JSONResponse(*reply_of(error, request.url.path))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        if first["type"] == "json_invalid":
-            body = {"error": "The body is not valid JSON.", "remedy": "Send one JSON object."}
-            return JSONResponse(body, HTTPStatus.BAD_REQUEST)
-        place = ".".join(str(part) for part in first["loc"][1:]) or "the body"
-        body = {"error": f"{place}: {first['msg']}.", "remedy": f"Correct {place}."}
-        return JSONResponse(body, HTTPStatus.UNPROCESSABLE_ENTITY)
+        first, path = error.errors()[0], request.url.path
+        place = ".".join(str(part) for part in first["loc"][1:])
+        no_json = first["type"] == "json_invalid"
+        if path.startswith(OPENAI):
+            no_object = no_json or not place
+            said = "The body must be a JSON object." if no_object else f"{place}: {first['msg']}."
+            refused = unfit(said, None if no_object else place)
+        elif no_json:
+            said = "The body is not valid JSON."
+            refused = RequestRefused(HTTPStatus.BAD_REQUEST, said, "Send one JSON object.")
+        else:
+            place = place or "the body"
+            said, remedy = f"{place}: {first['msg']}.", f"Correct {place}."
+            refused = RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, said, remedy)
+        return await ours(request, refused)
 
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: HTTPException) -> JSONResponse:
@@ -148,22 +138,13 @@ def _tell_errors(app: FastAPI) -> None:
 LOCK_FILE_NAME = "serve.lock"
 
 
-@contextmanager
-def sole_server(data_dir: Path) -> Iterator[None]:
+def sole_server(data_dir: Path) -> AbstractContextManager[None]:
     """Hold the directory while the server lasts; SettingsError where another one holds it."""
-    path = data_dir / LOCK_FILE_NAME
-    with writable(path):
-        data_dir.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise SettingsError(
-                f"Another rubricem serve works with {data_dir}.",
-                "Use that one, end it, or name another directory by RUBRICEM_DATA_DIR.",
-            ) from error
-        yield
+    busy = SettingsError(
+        f"Another rubricem serve works with {data_dir}.",
+        "Use that one, end it, or name another directory by RUBRICEM_DATA_DIR.",
+    )
+    return held_alone(data_dir / LOCK_FILE_NAME, busy)
 
 
 ELSEWHERE = ((socket.AF_INET, "198.51.100.1"), (socket.AF_INET6, "2001:db8::1"))
@@ -200,7 +181,12 @@ class Machine:
     @classmethod
     def of(cls, name: str, named: Sequence[str], routed: Sequence[str]) -> "Machine":
         """From what its name leads to, and the addresses that it shows to others."""
-        addresses = tuple(dict.fromkeys(filter(_is_outward, [*routed, *named])))
+        numbers = {text: address_in(text) for text in [*routed, *named]}
+        addresses = tuple(
+            text
+            for text, number in numbers.items()
+            if number and not (number.is_loopback or number.is_link_local or number.is_unspecified)
+        )
         known = any(address in addresses for address in named)
         return cls(name.casefold() if known else "", addresses)
 
@@ -250,13 +236,6 @@ def announce(
     yield WARNING
 
 
-def _is_outward(address: str) -> bool:
-    number = address_in(address)
-    return number is not None and not (
-        number.is_loopback or number.is_link_local or number.is_unspecified
-    )
-
-
 def _link(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
@@ -287,39 +266,30 @@ async def run_server(
     setup_of(settings)
     listening = bind(host, port)
     with sole_server(settings.data_dir):
-        await _run(settings, host, listening, open_page, results)
-
-
-async def _run(
-    settings: Settings,
-    host: str,
-    listening: socket.socket,
-    open_page: bool,
-    results: Sequence[Path],
-) -> None:
-    everywhere = listens_everywhere(host)
-    machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
-    security, made = secure(settings.data_dir, host, machine)
-    desk = RunDesk(settings)
-    config = uvicorn.Config(
-        create_app(desk, security, results),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_graceful_shutdown=GRACE,
-        lifespan="on",
-    )
-    port, kept = listening.getsockname()[1], settings.data_dir / TOKEN_FILE_NAME
-    for line in announce(security, port, machine, kept, made):
-        click.echo(line)
-    if open_page:
-        await asyncio.to_thread(webbrowser.open, here(host, port))
-    await PageServer(config, desk).serve([listening])
+        everywhere = listens_everywhere(host)
+        machine = await asyncio.to_thread(Machine.found) if everywhere else Machine()
+        security, made = secure(settings.data_dir, host, machine)
+        desk = RunDesk(settings)
+        config = uvicorn.Config(
+            create_app(desk, security, results),
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE,
+            lifespan="on",
+        )
+        port, kept = listening.getsockname()[1], settings.data_dir / TOKEN_FILE_NAME
+        for line in announce(security, port, machine, kept, made):
+            click.echo(line)
+        if open_page:
+            await asyncio.to_thread(webbrowser.open, here(host, port))
+        await PageServer(config, desk).serve([listening])
 
 
 def secure(data_dir: Path, host: str, machine: Machine) -> tuple[Security, bool]:
     """What the server requires, and whether its token is new: one where others can reach it."""
-    if is_loopback(host):
+    number = address_in(host)
+    if host in LOOPBACK or (number is not None and number.is_loopback):
         return Security(host), False
     token, made = keep_token(data_dir)
     names = (machine.name,) if machine.name and listens_everywhere(host) else ()
@@ -339,7 +309,7 @@ def keep_token(data_dir: Path) -> tuple[str, bool]:
     with writable(path):
         data_dir.mkdir(parents=True, exist_ok=True)
         if path.exists():
-            return _read(path), False
+            return _token_in(path), False
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         token = secrets.token_urlsafe(BYTES)
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -347,7 +317,7 @@ def keep_token(data_dir: Path) -> tuple[str, bool]:
         return token, True
 
 
-def _read(path: Path) -> str:
+def _token_in(path: Path) -> str:
     if path.stat().st_mode & 0o077:
         raise StoreError(
             f"the token in {path} can be read by others",

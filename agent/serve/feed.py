@@ -1,12 +1,8 @@
 """What a run tells while it goes on: read off its events, told at a reader's pace, kept in a file.
 
-Telling     an event of the agent -> what is told of it: named JSON events. Text is passed on as it
-            was written: it is data, and whoever shows it shows it as text
-Pacer       at most five events a second, in their order: text is joined, counts and messages
-            replace themselves, and what comes seldom waits only where five were just told
-EventLog    the numbered events of one run in its folder, for whoever watches
-Heard       the same at once and without its text, for a program that waits for the run's end,
-            which is before that of the log
+    Event -> Telling -> Pacer -> EventLog    for whoever watches
+                     -> HeardEvents          at once and without text, for a program that waits for
+                                             the run's end, which is before that of the log
 
     runs/THREAD/events.jsonl     {"id": 1, "event": "stage", "data": {...}}, one event a line
 
@@ -31,45 +27,32 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from starlette.responses import StreamingResponse
+
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import latest_rubric
-from rubricem.agent.research.events import (
-    BudgetSet,
-    Event,
-    LessonsRecalled,
-    PersonAsked,
-    RunFinished,
-    SourceProgress,
-    StageStarted,
-    TextWritten,
-    ToolCalled,
-    ToolReturned,
-    TurnRetried,
-    UsageCounted,
-)
-from rubricem.agent.research.graph import plan_of
-from rubricem.agent.research.scaffold import STAGE_OF, parse, rubric_items
-from rubricem.agent.research.words import content_words
+from rubricem.agent.transcript import events
+from rubricem.agent.transcript.question import ShownPlan
+from rubricem.agent.transcript.scaffold import STAGE_OF, parse, rubric_items
+from rubricem.agent.transcript.words import content_words
 from rubricem.memory.schema import Source, Stage, Trajectory, Usage
 from rubricem.memory.text import one_line, printable, storable
 
 END, RESTART = "end", "restart"
+BEAT = b":\n\n"
+"""a comment in a stream: the connection stands, nothing happened"""
 SaidEvent = tuple[str, dict[str, Any]]
 """the name of an event and what it holds"""
 
 
-def named(source: Source) -> dict[str, str]:
+def _named(source: Source) -> dict[str, str]:
     """A source by its id, title and address."""
     return {"id": source.id, "title": one_line(source.title), "url": one_line(source.location)}
 
 
 def usage_of(usage: Usage, calls: int) -> dict[str, Any]:
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "cost": usage.cost,
-        "tool_calls": calls,
-    }
+    told = usage.model_dump(include={"prompt_tokens", "completion_tokens", "cost"})
+    return told | {"tool_calls": calls}
 
 
 def ended(trajectory: Trajectory) -> list[SaidEvent]:
@@ -153,18 +136,15 @@ def _item(number: int, item: str, said: Said) -> dict[str, Any]:
     note, shared = max(said, key=lambda each: len(words & each[1]), default=("", frozenset()))
     if not words or len(words & shared) < ABOUT * len(words):
         note = next((line for line, _ in said if _EVERY.search(line)), "")
-    state = state_of(note) if note else "unknown" if said else "open"
+    state: State = "unknown" if said else "open"
+    if note:
+        state = next((state for state, words in _STATES if words.search(note)), "unknown")
     return {
         "n": number,
         "text": one_line(item, LONGEST),
         "state": state,
         "note": one_line(note, LONGEST),
     }
-
-
-def state_of(note: str) -> State:
-    """What a sentence of a review says of its item."""
-    return next((state for state, words in _STATES if words.search(note)), "unknown")
 
 
 _OPENS = re.compile(r"<\s*(state_evaluation|review|answer)\s*>", re.I)
@@ -229,42 +209,45 @@ class Telling:
     spans: StageSpans = field(default_factory=StageSpans)
     calls: int = 0
     usage: dict[str, Any] = field(default_factory=dict)
+    limits: list[str] = field(default_factory=list)
+    """what it may spend, in words"""
     rubric: list[dict[str, Any]] = field(default_factory=list)
 
-    def of(self, event: Event) -> list[SaidEvent]:
+    def of(self, event: events.Event) -> list[SaidEvent]:
         """What an event of the agent is told as: nothing, or some events."""
-        if isinstance(event, TextWritten):
+        if isinstance(event, events.TextWritten):
             parts = self.spans.of(event.stage, event.text)
             return [said for part in parts for said in self._write(*part)]
-        if isinstance(event, SourceProgress):
+        if isinstance(event, events.SourceProgress):
             return [("note", {"message": one_line(event.message)})]
-        if isinstance(event, TurnRetried):
+        if isinstance(event, events.TurnRetried):
             self.plan, self.review, self.spans = "", "", StageSpans()
             return [("retry", {"reason": event.reason})]
         rest = [said for part in self.spans.rest() for said in self._write(*part)]
         return [*rest, *self._told(event)]
 
-    def _told(self, event: Event) -> list[SaidEvent]:
+    def _told(self, event: events.Event) -> list[SaidEvent]:
         """What is told of an event that ends a turn, or comes between two."""
         match event:
-            case StageStarted(stage):
+            case events.StageStarted(stage):
                 return self._begin(stage)
-            case ToolCalled(name, query, number):
+            case events.ToolCalled(name, query, number):
                 self.calls = number
                 tool = {"number": number, "name": name, "query": query}
                 return [*self._planned(query), ("tool", tool)]
-            case ToolReturned(sources, seconds, error):
-                found = {"sources": [named(source) for source in sources]}
+            case events.ToolReturned(sources, seconds, error):
+                found = {"sources": [_named(source) for source in sources]}
                 taken = {"seconds": round(seconds, 3), "error": error}
                 return [("results", {"number": self.calls, **found, **taken})]
-            case BudgetSet(limits):
-                return [("budget", {"limits": list(limits)})]
-            case LessonsRecalled(count, own):
+            case events.BudgetSet(limits):
+                self.limits = list(limits)
+                return [("budget", {"limits": self.limits})]
+            case events.LessonsRecalled(count, own):
                 return [("recalled", {"count": count, "own": own})]
-            case UsageCounted(usage):
+            case events.UsageCounted(usage):
                 self.usage = usage_of(usage, self.calls)
                 return [("usage", self.usage)]
-            case PersonAsked(waiting=True) | RunFinished():
+            case events.PersonAsked(waiting=True) | events.RunFinished():
                 return self._planned()
             case _:
                 return []
@@ -310,7 +293,7 @@ class Telling:
         if self.plan_told or not self.plan:
             return []
         self.plan_told = True
-        plan = plan_of(self.plan, query)
+        plan = ShownPlan.of(self.plan, query)
         return [*self._checked(), ("plan", {"text": plan.research_plan})]
 
 
@@ -388,13 +371,25 @@ _OFTEN = ("text", "usage")
 """events of which there are many, and which say nothing about what is done"""
 
 
-class Heard:
-    """What one run has told so far; used on one event loop."""
+class News:
+    """What somebody waits for again and again; used on one event loop."""
 
     def __init__(self) -> None:
+        self._news = asyncio.Event()
+
+    def wake(self) -> None:
+        """Have everybody look who waits."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+
+class HeardEvents(News):
+    """What one run has told so far."""
+
+    def __init__(self) -> None:
+        super().__init__()
         self.said: list[SaidEvent] = []
         self.over = False
-        self._news = asyncio.Event()
 
     def add(self, said: SaidEvent) -> None:
         if said[0] not in _OFTEN:
@@ -406,11 +401,6 @@ class Heard:
         self.said += said
         self.over = True
         self.wake()
-
-    def wake(self) -> None:
-        """Have everybody look who waits."""
-        self._news.set()
-        self._news = asyncio.Event()
 
     async def follow(self) -> AsyncIterator[list[SaidEvent]]:
         """All of it to its end; [] where nothing was, but somebody was to look."""
@@ -443,11 +433,23 @@ class Told:
     data: Mapping[str, Any]
     frame: bytes
 
+    @classmethod
+    def of(cls, number: int, name: str, data: Mapping[str, Any]) -> "Told":
+        frame = f"id: {number}\nevent: {name}\ndata: {_json(data)}\n\n"
+        return cls(number, name, data, frame.encode())
 
-class EventLog:
+
+def event_stream(frames: AsyncIterator[bytes]) -> StreamingResponse:
+    """A reply of server-sent events, which no proxy is to hold back."""
+    headers = {"X-Accel-Buffering": "no"}
+    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
+
+
+class EventLog(News):
     """The events of a run, numbered from 1 without a gap."""
 
     def __init__(self, path: Path, executor: Executor) -> None:
+        super().__init__()
         self.path = path
         self.last = 0
         """the highest number that is given"""
@@ -464,8 +466,7 @@ class EventLog:
         self._tail: deque[Told] = deque(maxlen=TAIL)
         self._pending: list[Told] = []
         self._flushing: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()
-        self._watchers = 0
+        self.watchers = 0
 
     async def load(self) -> "EventLog":
         """Take up what an earlier process has written; a line that it did not finish goes."""
@@ -475,7 +476,7 @@ class EventLog:
     def append(self, name: str, data: Mapping[str, Any]) -> None:
         """Number an event; it is told as soon as it is written."""
         self.last += 1
-        self._pending.append(_told(self.last, name, data))
+        self._pending.append(Told.of(self.last, name, data))
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
 
@@ -492,20 +493,11 @@ class EventLog:
         """Return when there is an event behind the number, or at the next `wake`."""
         if self.told > after:
             return
-        self._watchers += 1
+        self.watchers += 1
         try:
             await self._news.wait()
         finally:
-            self._watchers -= 1
-
-    def wake(self) -> None:
-        """Have everybody look who waits for an event."""
-        self._news.set()
-        self._news = asyncio.Event()
-
-    @property
-    def watched(self) -> bool:
-        return self._watchers > 0
+            self.watchers -= 1
 
     async def written(self) -> None:
         """Return once everything that was appended is in the file."""
@@ -567,12 +559,7 @@ class EventLog:
                 file.seek(self._offsets[after])
                 return [_parsed(number, file.readline()) for number in numbers]
         except OSError:
-            return [_told(number, "note", {"message": GONE}) for number in numbers]
-
-
-def _told(number: int, name: str, data: Mapping[str, Any]) -> Told:
-    frame = f"id: {number}\nevent: {name}\ndata: {_json(data)}\n\n"
-    return Told(number, name, data, frame.encode())
+            return [Told.of(number, "note", {"message": GONE}) for number in numbers]
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -583,9 +570,9 @@ def _parsed(number: int, line: bytes) -> Told:
     """A line as its event; one that cannot be read is a note, so that no number is missing."""
     try:
         value = json.loads(line)
-        return _told(number, str(value["event"]), value["data"])
+        return Told.of(number, str(value["event"]), value["data"])
     except (ValueError, KeyError, TypeError):
-        return _told(number, "note", {"message": "this event was damaged on disk"})
+        return Told.of(number, "note", {"message": "this event was damaged on disk"})
 
 
 MOST_HELD = 256
@@ -611,7 +598,7 @@ class Logs:
                 path = self._folder / run / FILE_NAME
                 log = self._held[run] = await EventLog(path, self._executor).load()
                 idle = [
-                    name for name, each in self._held.items() if each.ended and not each.watched
+                    name for name, each in self._held.items() if each.ended and not each.watchers
                 ]
                 for name in idle[: max(len(self._held) - MOST_HELD, 0)]:
                     del self._held[name]

@@ -1,44 +1,51 @@
-"""`/v1/models` and `/v1/chat/completions`: a question asked as a chat, its report as the reply.
+"""OpenAI's interface: `/v1/models`, `/v1/chat/completions` and `/v1/responses`, for text.
 
 The last message is the question. What a run cannot do - call the caller's tools, look at
 pictures, answer several times over - is refused by name. How the text is sampled is this
 server's own setting, so `temperature` and its like are read and not used; messages of `system`
 and `developer` speak to a chat model and are passed over.
 
-While the run goes on its progress is sent as reasoning (`reasoning_content`); the report comes
-whole once its citations are checked, cut in pieces where it is streamed. It is Markdown: what a
-reader has to know first, the answer with its marks, the sources. `citations` has an address for
-each number of a mark, in order; `annotations` say where in the content each mark stands.
+While the run goes on its progress is sent as reasoning; the report comes whole once its citations
+are checked, cut in pieces where it is streamed. It is Markdown: what a reader has to know first,
+the answer with its marks, the sources. `citations` has an address for each number of a mark, in
+order; `annotations` say where in the content each mark stands.
 
 A run belongs to its request: a client that goes away ends it with what there is, since clients
-try again by themselves and each try costs a run. What there is stays, and can be resumed.
+try again by themselves and each try costs a run. What there is stays, and can be resumed. A
+response is named after its run, so a later one that names it by `previous_response_id` goes on
+with the same thread, and any can be read again.
+
+Above 600 lines since both kinds of request ask the same runs and are told the same answer.
 """
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rubricem.agent.reports.cited import Cited, CitedAnswer, Uncited, bracketed, cited_answer
-from rubricem.agent.reports.report import NO_ANSWER, link, literal, marked_in, notes, prose
-from rubricem.agent.research.question import LONGEST_QUESTION
+from rubricem.agent.reports.cited import Cited, CitedAnswer, bracketed, cited_answer
+from rubricem.agent.reports.report import NO_ANSWER, link, literal, notes, parts_in, prose
 from rubricem.agent.serve.desk import RunDesk, Work
-from rubricem.agent.serve.refusals import OpenAIRoute, RequestRefused, Unfit, error_of
+from rubricem.agent.serve.feed import BEAT, event_stream
+from rubricem.agent.serve.refusals import OPENAI, RequestRefused, reply_of, unfit
 from rubricem.agent.serve.requests import RunAsked
+from rubricem.agent.transcript.question import LONGEST_QUESTION
 from rubricem.memory.errors import PolicyError, RubricemError
 from rubricem.memory.schema import NO_USAGE, Status, Trajectory, Usage
 from rubricem.memory.text import one_line
 
 MODEL = "rubricem"
 """the one model that there is, whatever model writes behind it"""
+RESPONSE = "resp_"
+"""prefix of a run's name as a response"""
 _PASSED_OVER = ("system", "developer")
 _TEXTS = ("text", "input_text", "output_text")
 LONGEST_TURN = 3000
@@ -46,62 +53,12 @@ LONGEST_TURN = 3000
 MOST_TURNS = 6
 """earlier messages that are told so, as far as the question leaves room for them"""
 _BEFORE = "What was said before this question:"
-
 _EMPTY: tuple[Any, ...] = (None, False, [], {}, "", "none", "auto", 0)
+_OWN_TOOLS = "a run uses the tools of this server alone"
+_MANY_CALLS = "the report is put together from many calls of a model"
 
 
-class Asked(BaseModel):
-    """The fields that both kinds of request share; unknown ones are passed over."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    model: str = MODEL
-    stream: bool = False
-    rubricem: dict[str, Any] | None = None
-    """what a run may be given besides: `format`, `source`, `max_seconds` and so on"""
-
-    def refuse(self, kinds: Mapping[str, str]) -> None:
-        """Raise Unfit where the model is another, or a field asks for what there is not."""
-        if self.model != MODEL:
-            message = f"The model {self.model[:80]!r} does not exist; use {MODEL!r}."
-            raise Unfit(message, "model", "model_not_found", 404)
-        for name, said in kinds.items():
-            if (self.model_extra or {}).get(name) not in _EMPTY:
-                raise Unfit(f"{name} is not supported: {said}.", name, "unsupported_parameter")
-
-    def run(self, question: str, conversation: str | None) -> RunAsked:
-        """The run that is asked for; nobody is there to decide on its plan."""
-        options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
-        thread = conversation or options.get("thread")
-        try:
-            return RunAsked.model_validate({**options, "question": question, "thread": thread})
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(["rubricem", *map(str, first["loc"])])
-            raise Unfit(f"{place}: {first['msg']}.", place) from error
-
-
-class StreamOptions(BaseModel):
-    include_usage: bool = False
-
-
-class ChatAsked(Asked):
-    """The body of a chat completion."""
-
-    messages: list[dict[str, Any]] = Field(min_length=1)
-    n: int | None = None
-    stream_options: StreamOptions | None = None
-
-
-class ResponseAsked(Asked):
-    """The body of a response."""
-
-    input: str | list[dict[str, Any]]
-    previous_response_id: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SaidTurn:
+class SaidTurn(NamedTuple):
     """One message: who said what."""
 
     role: str
@@ -133,14 +90,14 @@ class Dialogue:
 
 
 def dialogue(messages: Sequence[Mapping[str, Any]], place: str) -> Dialogue:
-    """The question of a list of messages. Raises Unfit unless a text of the user comes last."""
+    """The question of a list of messages. Raises Refused unless a text of the user comes last."""
     turns = [
         _turn(message, f"{place}.{at}")
         for at, message in enumerate(messages)
         if message.get("role") not in _PASSED_OVER and message.get("type") != "reasoning"
     ]
     if not turns or turns[-1].role != "user":
-        raise Unfit("The last message must be the user's: it is the question.", place)
+        raise unfit("The last message must be the user's: it is the question.", place)
     return Dialogue(turns[-1].text, tuple(turns[:-1]))
 
 
@@ -148,19 +105,19 @@ def _turn(message: Mapping[str, Any], place: str) -> SaidTurn:
     role = message.get("role")
     if role not in ("user", "assistant") or message.get("tool_calls"):
         said = role if isinstance(role, str) else message.get("type")
-        raise Unfit(f"{place}: a message of {said!r} is not supported.", place)
+        raise unfit(f"{place}: a message of {said!r} is not supported.", place)
     content = message.get("content")
     if isinstance(content, str):
         return SaidTurn(role, content)
     if not isinstance(content, list):
-        raise Unfit(f"{place}.content must be a text or a list of texts.", f"{place}.content")
+        raise unfit(f"{place}.content must be a text or a list of texts.", f"{place}.content")
     return SaidTurn(role, "\n".join(_part(part, f"{place}.content") for part in content))
 
 
 def _part(part: Any, place: str) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind not in _TEXTS or not isinstance(part.get("text"), str):
-        raise Unfit(
+        raise unfit(
             f"{place}: a part of type {kind!r} is not supported: only text is read.",
             place,
             "unsupported_content",
@@ -169,26 +126,96 @@ def _part(part: Any, place: str) -> str:
     return text
 
 
-_PLACE = re.compile("\ufdd2(\\d+)\ufdd3")
-"""where a mark will stand: noncharacters, which no text keeps"""
+class Asked(BaseModel):
+    """The fields that both kinds of request share; unknown ones are passed over."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    unsupported: ClassVar[Mapping[str, str]] = {}
+    """fields that ask for what there is not, and why"""
+
+    model: str = MODEL
+    stream: bool = False
+    rubricem: dict[str, Any] | None = None
+    """what a run may be given besides: `format`, `source`, `max_seconds` and so on"""
+
+    def check(self, plain: Mapping[str, bool]) -> None:
+        """Raise Refused where a field asks for what there is not; `plain`: asks for text alone."""
+        if self.model != MODEL:
+            message = f"The model {self.model[:80]!r} does not exist; use {MODEL!r}."
+            raise unfit(message, "model", "model_not_found", 404)
+        for name, said in self.unsupported.items():
+            if (self.model_extra or {}).get(name) not in _EMPTY:
+                raise unfit(f"{name} is not supported: {said}.", name, "unsupported_parameter")
+        for name, text_alone in plain.items():
+            if not text_alone:
+                raise unfit(f"{name} must be text.", name, "unsupported_parameter")
+
+    def run(self, question: str, conversation: str | None) -> RunAsked:
+        """The run that is asked for; nobody is there to decide on its plan."""
+        options = {**(self.rubricem or {}), "approve_plan": False, "clarify": False}
+        thread = conversation or options.get("thread")
+        try:
+            return RunAsked.model_validate({**options, "question": question, "thread": thread})
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(["rubricem", *map(str, first["loc"])])
+            raise unfit(f"{place}: {first['msg']}.", place) from error
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """A mark in the content: characters from `start` to before `end`."""
+class StreamOptions(BaseModel):
+    include_usage: bool = False
 
-    start: int
-    end: int
-    title: str
-    url: str
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "start_index": self.start,
-            "end_index": self.end,
-            "title": self.title,
-            "url": self.url,
+class ChatAsked(Asked):
+    """The body of a chat completion."""
+
+    unsupported = {
+        "tools": _OWN_TOOLS,
+        "functions": _OWN_TOOLS,
+        "logprobs": _MANY_CALLS,
+        "top_logprobs": _MANY_CALLS,
+        "audio": "only text is read and written",
+        "prediction": "a report cannot be foretold",
+    }
+    messages: list[dict[str, Any]] = Field(min_length=1)
+    n: int | None = None
+    stream_options: StreamOptions | None = None
+
+    def dialogue(self) -> Dialogue:
+        """What is asked. Raises Refused for what this server cannot mean."""
+        more = self.model_extra or {}
+        plain = {
+            "response_format": more.get("response_format") in (None, {"type": "text"}),
+            "modalities": more.get("modalities") in (None, ["text"]),
         }
+        self.check(plain)
+        if self.n not in (None, 1):
+            raise unfit("n must be 1: a run has one report.", "n", "unsupported_parameter")
+        return dialogue(self.messages, "messages")
+
+
+class ResponseAsked(Asked):
+    """The body of a response."""
+
+    unsupported = {
+        "tools": _OWN_TOOLS,
+        "background": "the run would be stopped when the client goes; use POST /api/runs",
+        "conversation": "use previous_response_id",
+        "prompt": "there are no stored prompts",
+        "top_logprobs": _MANY_CALLS,
+    }
+    input: str | list[dict[str, Any]]
+    previous_response_id: str | None = None
+
+    def dialogue(self) -> Dialogue:
+        """The same."""
+        text = (self.model_extra or {}).get("text")
+        form = text.get("format") if isinstance(text, dict) else None
+        self.check({"text.format": form in (None, {}, {"type": "text"})})
+        return (
+            Dialogue(self.input) if isinstance(self.input, str) else dialogue(self.input, "input")
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +228,8 @@ class Answer:
     status: str
     reason: str
     content: str = ""
-    annotations: tuple[Annotation, ...] = ()
+    annotations: tuple[dict[str, Any], ...] = ()
+    """of each mark: where it stands in the content, from `start_index` to before `end_index`"""
     citations: tuple[str, ...] = ()
     """addresses of the sources, in the order of their numbers from 1"""
     usage: Usage = NO_USAGE
@@ -209,7 +237,7 @@ class Answer:
     @property
     def whole(self) -> bool:
         """Whether nothing cut it short."""
-        return self.status in (Status.FINISHED, Status.NO_EVIDENCE)
+        return Status(self.status).whole
 
     def told(self) -> dict[str, Any]:
         """What is of no other field: which run it was, and how it came out."""
@@ -233,38 +261,25 @@ def answer_of(trajectory: Trajectory, thread: str | None) -> Answer:
     )
 
 
-def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[Annotation, ...]]:
-    pieces: list[Cited | Uncited] = []
-
-    def hold(piece: Cited | Uncited) -> str:
-        pieces.append(piece)
-        return f"\ufdd2{len(pieces) - 1}\ufdd3"
-
-    body = marked_in(cited, prose, hold) if cited.pieces else NO_ANSWER
-    held = "\n\n".join([*map(literal, notes(trajectory, cited)), body])
-    content, annotations, end = "", list[Annotation](), 0
-    for place in _PLACE.finditer(held):
-        content += held[end : place.start()]
-        piece, end = pieces[int(place[1])], place.end()
-        mark = bracketed(piece)
-        if isinstance(piece, Cited):
-            span = len(content), len(content) + len(mark)
-            annotations += [
-                Annotation(*span, one_line(c.source.title), one_line(c.source.location))
-                for c in piece.citations
-            ]
-        content += mark
+def _content(trajectory: Trajectory, cited: CitedAnswer) -> tuple[str, tuple[dict[str, Any], ...]]:
+    content = "".join(f"{literal(note)}\n\n" for note in notes(trajectory, cited))
+    annotations: list[dict[str, Any]] = []
+    for part in parts_in(cited, prose) if cited.pieces else [NO_ANSWER]:
+        text = part if isinstance(part, str) else bracketed(part)
+        if isinstance(part, Cited):
+            span = {"start_index": len(content), "end_index": len(content) + len(text)}
+            told = [(c.source.title, c.source.location) for c in part.citations]
+            annotations += [{**span, "title": one_line(t), "url": one_line(u)} for t, u in told]
+        content += text
     sources = [
         f"{number}. {link(source.title, source.location)} ({literal(one_line(source.location))})"
         for number, source in enumerate(cited.sources, start=1)
     ]
     listed = ["**Sources**", "\n".join(sources)] if sources else []
-    parts = [content + held[end:], *listed, prose(cited.bare)]
+    parts = [content, *listed, prose(cited.bare)]
     return "\n\n".join(filter(None, parts)), tuple(annotations)
 
 
-BEAT = b":\n\n"
-"""a comment: the connection stands"""
 DONE = b"data: [DONE]\n\n"
 GONE = 499
 """the status of a reply that nobody waits for"""
@@ -272,13 +287,13 @@ PIECE = 400
 """characters of a report that are sent at once"""
 
 
-def frame(value: Mapping[str, Any], event: str = "") -> bytes:
+def _frame(value: Mapping[str, Any], event: str = "") -> bytes:
     named = f"event: {event}\n" if event else ""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return f"{named}data: {text}\n\n".encode()
 
 
-def pieces(text: str) -> list[str]:
+def _pieces(text: str) -> list[str]:
     return [text[at : at + PIECE] for at in range(0, len(text), PIECE)]
 
 
@@ -305,12 +320,10 @@ async def _unless_gone(request: Request, work: Awaitable[dict[str, Any]]) -> Res
 class Form(Protocol):
     """How one kind of interface tells of a run: in events, or as a whole."""
 
-    reasoning: str
-    """the lines of progress so far"""
-
     def begun(self) -> Iterator[bytes]: ...
 
-    def thought(self, line: str) -> bytes: ...
+    def thought(self, line: str) -> bytes:
+        """A line of progress, which is kept for the whole too."""
 
     def failure(self, error: RubricemError) -> Iterator[bytes]: ...
 
@@ -323,7 +336,6 @@ class Form(Protocol):
 
 LOOKED_THROUGH = 300
 """of the latest runs, for the one whose report a client sends back"""
-Event = tuple[str, Any]
 
 
 class OpenAIRuns:
@@ -332,17 +344,14 @@ class OpenAIRuns:
     def __init__(self, desk: RunDesk) -> None:
         self._desk = desk
 
-    async def begin(self, asked: Asked, said: Dialogue) -> Work:
-        """Begin a run for the question, in the conversation that its earlier messages are of."""
-        conversation = await asyncio.to_thread(self._conversation, said)
-        question = said.question if conversation else said.as_question()
-        return await self._desk.start(asked.run(question, conversation))
-
-    async def begin_after(self, asked: Asked, question: str, run: str) -> Work:
-        """Begin a run in the conversation of another, right after it. Refused where none is."""
-        await self._desk.known(run)
-        conversation = (await asyncio.to_thread(self._desk.conversations.after, run)).id
-        return await self._desk.start(asked.run(question, conversation))
+    async def begin(self, asked: Asked, said: Dialogue, run: str | None = None) -> Work:
+        """Begin a run for the question, right after another, or after the one it speaks of."""
+        if run is None:
+            run = await asyncio.to_thread(self._before, said)
+        if run is None:
+            return await self._desk.start(asked.run(said.as_question(), None))
+        conversation = await asyncio.to_thread(self._desk.conversations.after, run)
+        return await self._desk.start(asked.run(said.question, conversation.id))
 
     @asynccontextmanager
     async def held(self, work: Work) -> AsyncIterator[None]:
@@ -358,21 +367,20 @@ class OpenAIRuns:
                 with suppress(RubricemError):
                     await asyncio.shield(self._desk.stop(work.run))
 
-    async def reply(self, request: Request, work: Work, form: "Form", stream: bool) -> Response:
+    async def reply(self, request: Request, work: Work, form: Form, stream: bool) -> Response:
         """What a client is sent: a stream of events, or the whole at its end."""
         if stream:
-            headers = {"X-Accel-Buffering": "no"}
-            frames = self._frames(work, form)
-            return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
-        return await _unless_gone(request, self._whole(work, form))
+            return event_stream(self._frames(work, form))
 
-    async def _whole(self, work: Work, form: "Form") -> dict[str, Any]:
-        async with self.held(work):
-            async for line in self.progress(work):
-                form.reasoning += line
-        return form.ended(await self.answer(work.run, work.conversation))
+        async def whole() -> dict[str, Any]:
+            async with self.held(work):
+                async for line in self.progress(work):
+                    form.thought(line)
+            return form.ended(await self.answer(work.run, work.conversation))
 
-    async def _frames(self, work: Work, form: "Form") -> AsyncIterator[bytes]:
+        return await _unless_gone(request, whole())
+
+    async def _frames(self, work: Work, form: Form) -> AsyncIterator[bytes]:
         async with self.held(work):
             for event in form.begun():
                 yield event
@@ -395,7 +403,7 @@ class OpenAIRuns:
             if not told:
                 yield ""
             for name, held in told:
-                if line := line_of(name, held):
+                if line := _line_of(name, held):
                     yield line
 
     async def answer(self, run: str, conversation: str | None) -> Answer:
@@ -425,18 +433,12 @@ class OpenAIRuns:
         last = [held for name, held in told if name == "finished"]
         return (last[-1]["status"], last[-1]["reason"]) if last else ("failed", "")
 
-    def _conversation(self, said: Dialogue) -> str | None:
-        """The conversation that goes on; None where no run of it is known here."""
+    def _before(self, said: Dialogue) -> str | None:
+        """The run that is spoken of: its answer is the last report; None: none is known here."""
         asked = [turn.text for turn in said.earlier if turn.role == "user"]
-        reports = [turn.text for turn in said.earlier if turn.role == "assistant"]
-        if not asked or not reports or said.earlier[-1].role != "assistant":
+        if not asked or said.earlier[-1].role != "assistant":
             return None
-        run = self._reported(asked[-1], reports[-1])
-        return self._desk.conversations.after(run).id if run else None
-
-    def _reported(self, question: str, report: str) -> str | None:
-        """The run whose answer was this report."""
-        store = self._desk.store
+        question, report, store = asked[-1], said.earlier[-1].text, self._desk.store
         for run in reversed(store.threads()[-LOOKED_THROUGH:]):
             try:
                 same = store.request(run)["ask"]["question"].startswith(question.strip())
@@ -450,7 +452,7 @@ class OpenAIRuns:
         return None
 
 
-def line_of(name: str, held: Any) -> str:
+def _line_of(name: str, held: Any) -> str:
     """An event of a run, as a line of what a reader may follow; "" for what is none."""
     match name:
         case "stage":
@@ -472,58 +474,68 @@ def line_of(name: str, held: Any) -> str:
             return ""
 
 
-_REFUSED = {
-    "tools": "a run uses the tools of this server alone",
-    "functions": "a run uses the tools of this server alone",
-    "logprobs": "the report is put together from many calls of a model",
-    "top_logprobs": "the report is put together from many calls of a model",
-    "audio": "only text is read and written",
-    "prediction": "a report cannot be foretold",
-}
-_PLAIN: tuple[Any, ...] = (None, {"type": "text"})
-
-
 def router(desk: RunDesk) -> APIRouter:
-    routes, runs = APIRouter(prefix="/v1", route_class=OpenAIRoute), OpenAIRuns(desk)
+    routes, runs = APIRouter(prefix="/v1"), OpenAIRuns(desk)
+    own = {"id": MODEL, "object": "model", "created": 0, "owned_by": "rubricem"}
 
     @routes.get("/models")
     async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [_model()]}
+        return {"object": "list", "data": [own]}
 
     @routes.get("/models/{name}")
     async def model(name: str) -> dict[str, Any]:
-        ChatAsked(model=name, messages=[{}]).refuse({})
-        return _model()
+        Asked(model=name).check({})
+        return own
 
     @routes.post("/chat/completions")
     async def complete(asked: ChatAsked, request: Request) -> Response:
-        work = await runs.begin(asked, _checked(asked))
+        work = await runs.begin(asked, asked.dialogue())
         return await runs.reply(request, work, ChatEvents(work, asked), asked.stream)
+
+    @routes.post("/responses")
+    async def respond(asked: ResponseAsked, request: Request) -> Response:
+        said, previous = asked.dialogue(), asked.previous_response_id
+        run = await _run_of(desk, previous, 400) if previous is not None else None
+        work = await runs.begin(asked, said, run)
+        events = ResponseEvents(RESPONSE + work.run, work.began, previous)
+        return await runs.reply(request, work, events, asked.stream)
+
+    @routes.get("/responses/{identifier}")
+    async def read(identifier: str) -> dict[str, Any]:
+        run = await _run_of(desk, identifier, 404)
+        began = await asyncio.to_thread(desk.store.asked_at, run)
+        events = ResponseEvents(identifier, began, None)
+        if run in desk.live and not desk.live[run].heard.over:
+            return events.response("in_progress")
+        try:
+            return events.ended(await runs.answer(run, None))
+        except RubricemError as error:
+            return events.failed(error)
 
     return routes
 
 
-def _model() -> dict[str, Any]:
-    return {"id": MODEL, "object": "model", "created": 0, "owned_by": "rubricem"}
-
-
-def _checked(asked: ChatAsked) -> Dialogue:
-    asked.refuse(_REFUSED)
-    if asked.n not in (None, 1):
-        raise Unfit("n must be 1: a run has one report.", "n", "unsupported_parameter")
-    more = asked.model_extra or {}
-    if more.get("response_format") not in _PLAIN:
-        raise Unfit("response_format must be text.", "response_format", "unsupported_parameter")
-    if more.get("modalities") not in (None, ["text"]):
-        raise Unfit("modalities must be text.", "modalities", "unsupported_parameter")
-    return dialogue(asked.messages, "messages")
+async def _run_of(desk: RunDesk, identifier: str, status: int) -> str:
+    """The run that a response is named after; Refused with this status where there is none."""
+    run = identifier.removeprefix(RESPONSE)
+    with suppress(RequestRefused):
+        if run != identifier:
+            await desk.known(run)
+            return run
+    previous = status == 400
+    raise unfit(
+        f"There is no response {identifier[:80]!r}.",
+        "previous_response_id" if previous else None,
+        "previous_response_not_found" if previous else "not_found",
+        status,
+    )
 
 
 class ChatEvents:
     """A run as a chat completion, or as the chunks of one."""
 
     def __init__(self, work: Work, asked: ChatAsked) -> None:
-        self.reasoning = ""
+        self._reasoning = ""
         self._counted = asked.stream_options is not None and asked.stream_options.include_usage
         self._head = {
             "id": f"chatcmpl-{work.run}",
@@ -537,19 +549,20 @@ class ChatEvents:
         yield self._chunk({"role": "assistant", "content": ""})
 
     def thought(self, line: str) -> bytes:
+        self._reasoning += line
         return self._chunk({"reasoning_content": line})
 
     def failure(self, error: RubricemError) -> Iterator[bytes]:
-        yield frame({"error": error_of(error)})
+        yield _frame(reply_of(error, OPENAI)[0])
         yield DONE
 
     def written(self, answer: Answer) -> Iterator[bytes]:
-        for piece in pieces(answer.content):
+        for piece in _pieces(answer.content):
             yield self._chunk({"content": piece})
         last = {"citations": list(answer.citations), "rubricem": answer.told()}
         yield self._chunk({"annotations": _annotations(answer)}, _reason(answer), **last)
         if self._counted:
-            yield frame({**self._head, "choices": [], "usage": usage_of(answer.usage)})
+            yield _frame({**self._head, "choices": [], "usage": _usage_of(answer.usage)})
         yield DONE
 
     def ended(self, answer: Answer) -> dict[str, Any]:
@@ -557,21 +570,21 @@ class ChatEvents:
             "role": "assistant",
             "content": answer.content,
             "refusal": None,
-            "reasoning_content": self.reasoning,
+            "reasoning_content": self._reasoning,
             "annotations": _annotations(answer),
         }
         whole = {"message": message, "finish_reason": _reason(answer), "logprobs": None}
         return {
             **self._head,
             "choices": [{"index": 0, **whole}],
-            "usage": usage_of(answer.usage),
+            "usage": _usage_of(answer.usage),
             "citations": list(answer.citations),
             "rubricem": answer.told(),
         }
 
     def _chunk(self, delta: Mapping[str, Any], reason: str | None = None, **more: Any) -> bytes:
         choice = {"index": 0, "delta": delta, "finish_reason": reason, "logprobs": None}
-        return frame({**self._head, **more, "choices": [choice]})
+        return _frame({**self._head, **more, "choices": [choice]})
 
 
 def _reason(answer: Answer) -> str:
@@ -579,13 +592,167 @@ def _reason(answer: Answer) -> str:
 
 
 def _annotations(answer: Answer) -> list[dict[str, Any]]:
-    return [{"type": "url_citation", "url_citation": a.told()} for a in answer.annotations]
+    return [{"type": "url_citation", "url_citation": a} for a in answer.annotations]
 
 
-def usage_of(usage: Usage) -> dict[str, Any]:
+def _usage_of(usage: Usage) -> dict[str, Any]:
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,
         "total_tokens": usage.prompt_tokens + usage.completion_tokens,
         "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
     }
+
+
+REASONING, MESSAGE = 0, 1
+"""places of the two items of the output"""
+
+
+class ResponseEvents:
+    """Follows one response; numbers its events from 0."""
+
+    def __init__(self, identifier: str, created: datetime, previous: str | None) -> None:
+        self._reasoning = ""
+        self._id = identifier
+        self._created = created
+        self._previous = previous
+        self._number = -1
+
+    def response(self, status: str, **more: Any) -> dict[str, Any]:
+        """The object as clients read it."""
+        return {
+            "id": self._id,
+            "object": "response",
+            "created_at": self._created.timestamp(),
+            "status": status,
+            "background": False,
+            "error": None,
+            "incomplete_details": None,
+            "instructions": None,
+            "max_output_tokens": None,
+            "metadata": {},
+            "model": MODEL,
+            "output": [],
+            "parallel_tool_calls": False,
+            "previous_response_id": self._previous,
+            "reasoning": {"effort": None, "summary": None},
+            "store": True,
+            "temperature": None,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": "none",
+            "tools": [],
+            "top_p": None,
+            "truncation": "disabled",
+            "usage": None,
+            **more,
+        }
+
+    def ended(self, answer: Answer) -> dict[str, Any]:
+        """The response of a run that ended with a report."""
+        more = {} if answer.whole else {"incomplete_details": {"reason": "max_output_tokens"}}
+        read, written = answer.usage.prompt_tokens, answer.usage.completion_tokens
+        cached = {"cached_tokens": answer.usage.cached_tokens, "cache_write_tokens": 0}
+        usage = {
+            "input_tokens": read,
+            "input_tokens_details": cached,
+            "output_tokens": written,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": read + written,
+        }
+        return self.response(
+            "completed" if answer.whole else "incomplete",
+            output=[self._thoughts(), self._message(answer)],
+            usage=usage,
+            rubricem=answer.told(),
+            **more,
+        )
+
+    def failed(self, error: RubricemError) -> dict[str, Any]:
+        told = {"code": "server_error", "message": error.told()}
+        return self.response("failed", error=told)
+
+    def begun(self) -> Iterator[bytes]:
+        waiting = self.response("in_progress")
+        yield self._event("response.created", response=waiting)
+        yield self._event("response.in_progress", response=waiting)
+        item = {"id": self._item("rs"), "type": "reasoning", "summary": []}
+        yield self._event("response.output_item.added", output_index=REASONING, item=item)
+        yield self._summary("part.added", part={"type": "summary_text", "text": ""})
+
+    def thought(self, line: str) -> bytes:
+        self._reasoning += line
+        return self._summary("text.delta", delta=line)
+
+    def failure(self, error: RubricemError) -> Iterator[bytes]:
+        yield self._event("response.failed", response=self.failed(error))
+
+    def written(self, answer: Answer) -> Iterator[bytes]:
+        """The end of the reasoning, the message, the whole response."""
+        yield self._summary("text.done", text=self._reasoning)
+        yield self._summary("part.done", part={"type": "summary_text", "text": self._reasoning})
+        yield self._done(REASONING, self._thoughts())
+        empty = self._message(answer, "in_progress") | {"content": []}
+        yield self._event("response.output_item.added", output_index=MESSAGE, item=empty)
+        part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+        yield self._content("content_part.added", part=part)
+        for piece in _pieces(answer.content):
+            yield self._content("output_text.delta", delta=piece, logprobs=[])
+        whole = self._message(answer)
+        [part] = whole["content"]
+        for at, annotation in enumerate(part["annotations"]):
+            yield self._content(
+                "output_text.annotation.added", annotation_index=at, annotation=annotation
+            )
+        yield self._content("output_text.done", text=answer.content, logprobs=[])
+        yield self._content("content_part.done", part=part)
+        yield self._done(MESSAGE, whole)
+        response = self.ended(answer)
+        yield self._event(f"response.{response['status']}", response=response)
+
+    def _thoughts(self) -> dict[str, Any]:
+        summary = [{"type": "summary_text", "text": self._reasoning}] if self._reasoning else []
+        return {"id": self._item("rs"), "type": "reasoning", "summary": summary}
+
+    def _message(self, answer: Answer, status: str = "") -> dict[str, Any]:
+        annotations = [{"type": "url_citation", **a} for a in answer.annotations]
+        part = {
+            "type": "output_text",
+            "text": answer.content,
+            "annotations": annotations,
+            "logprobs": [],
+        }
+        return {
+            "id": self._item("msg"),
+            "type": "message",
+            "role": "assistant",
+            "status": status or ("completed" if answer.whole else "incomplete"),
+            "content": [part],
+        }
+
+    def _item(self, kind: str) -> str:
+        return f"{kind}_{self._id}"
+
+    def _summary(self, name: str, **more: Any) -> bytes:
+        return self._event(
+            f"response.reasoning_summary_{name}",
+            item_id=self._item("rs"),
+            output_index=REASONING,
+            summary_index=0,
+            **more,
+        )
+
+    def _content(self, name: str, **more: Any) -> bytes:
+        return self._event(
+            f"response.{name}",
+            item_id=self._item("msg"),
+            output_index=MESSAGE,
+            content_index=0,
+            **more,
+        )
+
+    def _done(self, place: int, item: dict[str, Any]) -> bytes:
+        return self._event("response.output_item.done", output_index=place, item=item)
+
+    def _event(self, name: str, **more: Any) -> bytes:
+        self._number += 1
+        return _frame({"type": name, "sequence_number": self._number, **more}, name)

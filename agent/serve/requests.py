@@ -2,29 +2,24 @@
 
 A source is one that the server was started with, a built-in one, or an uploaded folder: nobody
 reads another folder of this machine, or has an address searched, by naming it in a request. A run
-that goes on keeps what shaped its answer. Who asked sits somewhere behind a page: they are asked
-by an event and answer by a request, and the first answer counts; whoever comes later, from
-another tab, is told so.
+that goes on keeps what shaped its answer.
 """
 
-import asyncio
 import os
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rubricem.agent.research.graph import ShownPlan, as_text, from_text
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.serve.refusals import conflict
-from rubricem.agent.settings import Settings
+from rubricem.agent.settings import Settings, limits_of
 from rubricem.agent.settings.door import CHOICES, choices_of, setup_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, is_folder
+from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import storable
@@ -37,10 +32,14 @@ UPLOADED = "upload:"
 MOST_SOURCES = 8
 
 
-class BudgetsAsked(BaseModel):
-    """Limits of one run; 0: no limit; None: those of the server."""
+class RequestBody(BaseModel):
+    """What a request sends: the fields that there are, and no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BudgetsAsked(RequestBody):
+    """Limits of one run; 0: no limit; None: those of the server."""
 
     max_seconds: float | None = Field(default=None, ge=0, le=10**7, allow_inf_nan=False)
     max_total_tokens: int | None = Field(default=None, ge=0, le=10**12)
@@ -62,11 +61,28 @@ class RunAsked(BudgetsAsked):
     tool_calls: int | None = Field(default=None, ge=1, le=1000)
     verify: Literal["off", "mark", "repair"] | None = None
 
+    def change(self, settings: Settings) -> Settings:
+        """The server's settings with what the question changes in them."""
+        changed = self.model_dump(
+            exclude_none=True, exclude={"question", "thread", "format", "source"}
+        )
+        if self.format is not None:
+            changed["answer_format"] = self.format
+        if self.source is not None:
+            known = sources(settings)
+            for name in self.source:
+                if name not in known:
+                    remedy = "more are given by rubricem serve --source"
+                    raise SettingsError(
+                        f"There is no source {name!r} on this server.",
+                        f"Name one of {', '.join(known)}; {remedy}.",
+                    )
+            changed["source"] = tuple(dict.fromkeys(known[name] for name in self.source))
+        return settings.model_copy(update=changed)
 
-class Answered(BaseModel):
+
+class Answered(RequestBody):
     """A person's answer to what a run asks them."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: str = Field(max_length=64)
     decision: Literal["approve", "reject", "edit", "answer"]
@@ -74,24 +90,41 @@ class Answered(BaseModel):
     plan: dict[str, Any] | None = None
     """an edited plan by its parts, in the place of its text"""
 
-
-def settings_for(settings: Settings, asked: RunAsked) -> Settings:
-    """The server's settings with what the question changes in them."""
-    changed = asked.model_dump(
-        exclude_none=True, exclude={"question", "thread", "format", "source"}
-    )
-    if asked.format is not None:
-        changed["answer_format"] = asked.format
-    if asked.source is not None:
-        known = sources(settings)
-        for name in asked.source:
-            if name not in known:
+    def decided(self, kind: str) -> dict[str, Any]:
+        """What the graph is told; `kind`: it asked to `clarify`, or about its `plan`."""
+        match kind, self.decision:
+            case "clarify", "answer":
+                return {"text": storable(self.text)}
+            case "clarify", _:
                 raise SettingsError(
-                    f"There is no source {name!r} on this server.",
-                    f"Name one of {', '.join(known)}; more are given by rubricem serve --source.",
+                    f"A question back cannot be decided by {self.decision!r}.",
+                    'Send the decision "answer" with a text; an empty one passes it over.',
                 )
-        changed["source"] = tuple(dict.fromkeys(known[name] for name in asked.source))
-    return settings.model_copy(update=changed)
+            case _, "approve":
+                return {"verdict": "approve"}
+            case _, "reject":
+                return {"verdict": "reject", "reason": storable(self.text)}
+            case _, "edit":
+                return {"verdict": "edit", "plan": self._edited().model_dump(mode="json")}
+            case _:
+                raise SettingsError(
+                    "A plan is not a question to be answered.",
+                    'Send the decision "approve", "reject" or "edit".',
+                )
+
+    def _edited(self) -> ShownPlan:
+        try:
+            plan = ShownPlan.model_validate(self.plan) if self.plan else ShownPlan.read(self.text)
+        except ValidationError as error:
+            raise SettingsError(
+                f"The edited plan cannot be read: {error.errors()[0]['msg']}.",
+                "Send its rubric (a list), research_plan and query.",
+            ) from error
+        if not any(item.strip() for item in plan.rubric):
+            raise SettingsError(
+                "The edited plan has no rubric.", "Keep the line '## Rubric' and an item below it."
+            )
+        return ShownPlan.model_validate_json(storable(plan.model_dump_json()))
 
 
 def sources(settings: Settings) -> dict[str, str]:
@@ -111,90 +144,7 @@ def shown_name(name: str) -> str:
     return Path(os.path.abspath(os.path.expanduser(name))).name if is_folder(name) else name
 
 
-Tell = Callable[[str, dict[str, Any]], None]
-
-
-class DeskPerson:
-    """A `Person` of one run."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
-        self._open: tuple[str, str, asyncio.Future[dict[str, Any]]] | None = None
-        """what is being asked: its id, its kind, and where the decision is waited for"""
-
-    @property
-    def asked(self) -> bool:
-        return self._open is not None
-
-    async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        identifier, kind = uuid.uuid4().hex[:12], "clarify" if asked["ask"] == "clarify" else "plan"
-        decision: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
-        self._open = (identifier, kind, decision)
-        shown = {"text": asked.get("doubt", "")}
-        if kind == "plan":
-            plan = ShownPlan.model_validate(asked)
-            shown = {"text": as_text(plan), **plan.model_dump(mode="json")}
-        self._tell("ask", {"id": identifier, "kind": kind, **shown})
-        try:
-            return await decision
-        finally:
-            self._open = None
-
-    def answer(self, answered: Answered) -> None:
-        """Take an answer; raises Refused (409) where nothing waits for this one."""
-        if self._open is None or self._open[0] != answered.id or self._open[2].done():
-            raise conflict(
-                "This was answered already, or is not asked any more.",
-                "Reload the run to see how it went on.",
-            )
-        _, kind, decision = self._open
-        decide = _reply if kind == "clarify" else _plan_decision
-        decision.set_result(decide(answered))
-        self._tell("answered", {"id": answered.id, "decision": answered.decision})
-
-
-def _reply(answered: Answered) -> dict[str, Any]:
-    if answered.decision != "answer":
-        raise SettingsError(
-            f"A question back cannot be decided by {answered.decision!r}.",
-            'Send the decision "answer" with a text; an empty one passes it over.',
-        )
-    return {"text": storable(answered.text)}
-
-
-def _plan_decision(answered: Answered) -> dict[str, Any]:
-    if answered.decision == "approve":
-        return {"verdict": "approve"}
-    if answered.decision == "reject":
-        return {"verdict": "reject", "reason": storable(answered.text)}
-    if answered.decision == "edit":
-        return {"verdict": "edit", "plan": _edited(answered).model_dump(mode="json")}
-    raise SettingsError(
-        "A plan is not a question to be answered.",
-        'Send the decision "approve", "reject" or "edit".',
-    )
-
-
-def _edited(answered: Answered) -> ShownPlan:
-    try:
-        plan = (
-            ShownPlan.model_validate(answered.plan) if answered.plan else from_text(answered.text)
-        )
-    except ValidationError as error:
-        raise SettingsError(
-            f"The edited plan cannot be read: {error.errors()[0]['msg']}.",
-            "Send its rubric (a list), research_plan and query.",
-        ) from error
-    if not any(item.strip() for item in plan.rubric):
-        raise SettingsError(
-            "The edited plan has no rubric.", "Keep the line '## Rubric' and an item below it."
-        )
-    return ShownPlan.model_validate_json(storable(plan.model_dump_json()))
-
-
 _OF_THE_MODEL = ("model", "base_url")
-BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
-"""budget of a run -> its setting"""
 
 
 def asked_before(
@@ -236,9 +186,3 @@ def settings_of_run(
             "Go on with it by rubricem ask --resume and its name.",
         )
     return settings
-
-
-def limits_of(request: Mapping[str, Any]) -> dict[str, float]:
-    """What a run may spend, by setting; 0: no limit."""
-    kept = request.get("budgets", {})
-    return {BUDGETS[name]: value or 0 for name, value in kept.items() if name in BUDGETS}

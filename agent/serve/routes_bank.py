@@ -6,34 +6,23 @@ is not the one that stands, somebody else was faster, and nothing is changed.
 
 import asyncio
 import hashlib
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
-from rubricem.agent.serve.refusals import RequestRefused, conflict
-from rubricem.memory.bank import RubricBank
+from rubricem.agent.serve.refusals import RequestRefused, conflict, missing, refuse_as
+from rubricem.agent.serve.requests import RequestBody
+from rubricem.memory.bank import NEVER, BankItem, RubricBank
 from rubricem.memory.bank.catalogue import Standing
-from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.schema import NEVER, BankItem
+from rubricem.memory.errors import RubricemError
 from rubricem.memory.screening import LONGEST, screened
 from rubricem.memory.text import storable
 
 _BATCH = 500
 """items that are looked through at once"""
-
-
-def state_of(item: BankItem) -> str:
-    """What became of it, in a word that can be asked for."""
-    if item.until != NEVER:
-        return "replaced"
-    if item.quarantined:
-        return "quarantine"
-    return "disabled" if item.disabled else "active"
 
 
 def version_of(item: BankItem) -> str:
@@ -46,13 +35,18 @@ def version_of(item: BankItem) -> str:
 def item_json(item: BankItem, similarity: float | None = None) -> dict[str, Any]:
     """The reflection's fields and its standing, as one object."""
     standing = item.model_dump(mode="json", exclude={"reflection", "until", "removed", "recalled"})
+    state = "disabled" if item.disabled else "active"
+    if item.until != NEVER:
+        state = "replaced"
+    elif item.quarantined:
+        state = "quarantine"
     found = {} if similarity is None else {"similarity": similarity}
     return {
         **item.reflection.model_dump(mode="json"),
         **standing,
         "until": None if item.until == NEVER else item.until,
         "uses": item.recalled,
-        "state": state_of(item),
+        "state": state,
         "version": version_of(item),
         **found,
     }
@@ -79,10 +73,8 @@ BY = "web page"
 IfMatch = Annotated[str | None, Header()]
 
 
-class Change(BaseModel):
+class Change(RequestBody):
     """What a person changes in an item; None: nothing."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     rubrics: str | None = Field(default=None, max_length=LONGEST)
     takeaways: str | None = Field(default=None, max_length=LONGEST)
@@ -137,8 +129,7 @@ class _BankDesk:
                 near = [
                     item_json(item, match.similarity)
                     for match in await self._bank.search(words, limit)
-                    for item in await self._bank.find(match.reflection.id)
-                    if item.reflection.id == match.reflection.id
+                    if (item := await self._bank.item(match.reflection.id))
                 ]
                 return {"items": near, "next": "", "note": ""}
             except RubricemError as error:
@@ -168,7 +159,7 @@ class _BankDesk:
             item = await self._standing(identifier, change.version or if_match)
             if change.pinned and item.quarantined and not change.words:
                 raise conflict("The reflection is in quarantine.", "Release it first.")
-            with _as_conflict():
+            with refuse_as(HTTPStatus.CONFLICT):
                 return await self._change(item, change)
 
     async def released(
@@ -180,7 +171,7 @@ class _BankDesk:
             item = await self._standing(identifier, version or if_match)
             if not item.quarantined:
                 raise conflict("The reflection is not in quarantine.", "Look at it again.")
-            with _as_conflict():
+            with refuse_as(HTTPStatus.CONFLICT):
                 done = await self._bank.release(item.reflection.id, BY)
         said = "Released, but it is disabled." if done.item.disabled else "Released."
         if done.instead is not None:
@@ -193,18 +184,15 @@ class _BankDesk:
         async with self._deciding:
             item = await self._item(identifier)
             _check_version(item, if_match)
-            with _as_conflict():
+            with refuse_as(HTTPStatus.CONFLICT):
                 await self._bank.remove(item.reflection.id)
         return {"removed": item.reflection.id}
 
     async def _item(self, identifier: str) -> BankItem:
-        for item in await self._bank.find(storable(identifier)):
-            if item.reflection.id == identifier:
-                return item
+        if (item := await self._bank.item(storable(identifier))) is not None:
+            return item
         message = f"There is no reflection {identifier[:80]!r} in the bank."
-        raise RequestRefused(
-            HTTPStatus.NOT_FOUND, message, "It may have been removed: list them again."
-        )
+        raise missing(message, "It may have been removed: list them again.")
 
     async def _standing(self, identifier: str, version: str | None) -> BankItem:
         """The item, if nothing has replaced or changed it since it was shown."""
@@ -246,15 +234,6 @@ class _BankDesk:
         if (clean.rubrics, clean.takeaways) != (rubrics.strip(), takeaways.strip()):
             warnings.insert(0, "Some of it was taken out or cut; see what is kept.")
         return await self._bank.edit(old.id, clean.rubrics, clean.takeaways, BY), warnings
-
-
-@contextmanager
-def _as_conflict() -> Iterator[None]:
-    """What the bank refuses now was right a moment ago: another process was faster."""
-    try:
-        yield
-    except SettingsError as error:
-        raise conflict(str(error), error.remedy) from error
 
 
 def _check_version(item: BankItem, version: str | None) -> None:

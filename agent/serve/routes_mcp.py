@@ -16,15 +16,15 @@ from fastapi import APIRouter
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rubricem.agent.mcp.workbench import Tell, Workbench
+from rubricem.agent.mcp.workbench import Workbench
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.openai import OpenAIRuns
 from rubricem.agent.serve.refusals import RequestRefused
 from rubricem.agent.serve.requests import RunAsked
-from rubricem.agent.serve.routes_exports import for_others
+from rubricem.agent.serve.routes_ended import for_others
+from rubricem.agent.transcript.events import Tell
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.interfaces import LocalModel
-from rubricem.memory.schema import AnswerFormat, Trajectory
+from rubricem.memory.schema import AnswerFormat, LocalModel, Trajectory
 
 PATH = "/mcp"
 EXTRA = "mcp"
@@ -142,6 +142,6 @@ class DeskBench(Workbench):
         trajectory = await asyncio.to_thread(store.load, work.run)
         return await asyncio.to_thread(for_others, trajectory, self._desk.settings)
 
-    def _shared_model(self) -> LocalModel | None:
-        policy = self._desk.researchers.policy
-        return policy.reader if policy else None
+    @property
+    def reader(self) -> LocalModel | None:
+        return self._desk.researchers.reader

@@ -1,50 +1,53 @@
 """`/api/runs`, `/api/threads`, `/api/learning` and `/api/status`: runs over HTTP.
 
-A run is asked, listed, read, watched, answered, stopped and resumed. Runs stand in threads, which
-are named, branched and forgotten. Those that wait to be learnt from are learnt from in the
-background; that state is looked at as often as somebody wants to know.
-
-A run in a few words is read off the desk, its log and its folder. Its report for a page has the
-answer as HTML, made by the same renderer as a report's own page: Markdown without HTML, links or
-images, every mark a button that names its citation. All else is text for the page to show as text.
+A run's report for a page has the answer as HTML, made by the same renderer as a report's own page:
+Markdown without HTML, links or images, every mark a button that names its citation. All else is
+text for the page to show as text.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from rubricem.agent.reports.cited import CitedAnswer, cited_answer
 from rubricem.agent.reports.page import answer_html
-from rubricem.agent.reports.report import markdown, notes, quotes, stage_texts, verified_json
+from rubricem.agent.reports.report import markdown, notes, quotes, stage_texts
 from rubricem.agent.research.threads import LONGEST_TITLE, Conversation
 from rubricem.agent.serve.desk import RunDesk, Work
-from rubricem.agent.serve.feed import END, checklist, citations_of, ended, usage_of
+from rubricem.agent.serve.feed import (
+    BEAT,
+    END,
+    Told,
+    checklist,
+    citations_of,
+    ended,
+    event_stream,
+    usage_of,
+)
 from rubricem.agent.serve.refusals import (
     RequestRefused,
     conflict,
+    refuse_as,
     too_many,
     unknown_run,
-    unknown_thread,
 )
 from rubricem.agent.serve.requests import (
-    BUDGETS,
     Answered,
     BudgetsAsked,
+    RequestBody,
     RunAsked,
-    limits_of,
     shown_name,
     sources,
 )
 from rubricem.agent.serve.security import COOKIE, CSRF_HEADER, Security
+from rubricem.agent.settings import BUDGETS, limits_of
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.schema import AnswerFormat, Source, Trajectory
 from rubricem.memory.text import one_line, printable
@@ -77,53 +80,54 @@ def router(desk: RunDesk, security: Security) -> APIRouter:
     return routes
 
 
-BEAT = b":\n\n"
-"""a comment: the connection stands, nothing happened"""
 MOST_OPEN = 2000
 """streams at once, of all runs"""
 MOST_DIGITS = 15
-_STREAM = {"X-Accel-Buffering": "no"}
 
 
+@dataclass
 class _Runs:
     """What is asked about runs."""
 
-    def __init__(self, desk: RunDesk) -> None:
-        self._desk = desk
-        self._open = 0
-        """streams of events"""
+    desk: RunDesk
+    streams: int = 0
+    """streams of events that are open"""
 
     async def ask(self, asked: RunAsked) -> dict[str, Any]:
-        work = await self._desk.start(asked)
+        work = await self.desk.start(asked)
         return {"run": work.run, "thread": work.conversation}
 
     async def listed(
         self, limit: Annotated[int, Query(ge=1, le=200)] = 50, before: str | None = None
     ) -> dict[str, Any]:
         """Runs that were asked before one (or all), the newest first."""
-        runs = (await asyncio.to_thread(self._desk.store.threads))[::-1]
+        runs = (await asyncio.to_thread(self.desk.store.threads))[::-1]
         start = runs.index(before) + 1 if before in runs else 0
-        told = await asyncio.to_thread(conversations, self._desk)
+        told = await asyncio.to_thread(conversations, self.desk)
         found = []
         for run in runs[start : start + limit]:
             # One that is deleted meanwhile is not listed.
             with suppress(RequestRefused):
-                found.append(await summary(self._desk, run, told))
+                found.append(await summary(self.desk, run, told))
         return {"runs": found}
 
     async def one(self, run: str) -> dict[str, Any]:
-        await self._desk.known(run)
-        return await summary(self._desk, run, await asyncio.to_thread(conversations, self._desk))
+        await self.desk.known(run)
+        return await summary(self.desk, run, await asyncio.to_thread(conversations, self.desk))
 
     async def report(self, run: str) -> dict[str, Any]:
-        await self._desk.known(run)
-        if run in self._desk.live:
+        await self.desk.known(run)
+        if run in self.desk.live:
             raise conflict("The run has not ended.", "Watch its events, or stop it.")
-        if await asyncio.to_thread(self._desk.store.ended, run):
-            trajectory = await asyncio.to_thread(self._desk.store.load, run)
+        if await asyncio.to_thread(self.desk.store.ended, run):
+            trajectory = await asyncio.to_thread(self.desk.store.load, run)
             return await asyncio.to_thread(report_of, trajectory)
-        kept = await summary(self._desk, run, {})
-        return without_answer(kept["question"], kept["status"], kept["reason"])
+        kept = await summary(self.desk, run, {})
+        said = {name: kept[name] for name in ("question", "status", "reason")}
+        # It ended before anything was written.
+        lists = ("notes", "sources", "citations", "recalled", "stages", "rubric")
+        empty: dict[str, Any] = {name: [] for name in lists}
+        return {**said, "verified": None, "html": "", "markdown": "", **empty}
 
     async def events(
         self,
@@ -131,8 +135,13 @@ class _Runs:
         after: str = "0",
         last_event_id: Annotated[str | None, Header()] = None,
     ) -> Response:
-        number = _number_in(last_event_id or after)
-        log = await self._desk.log(run)
+        sent = last_event_id or after
+        if not (sent.isascii() and sent.isdigit() and len(sent) <= MOST_DIGITS):
+            raise SettingsError(
+                f"{sent[:40]!r} is not the number of an event.",
+                "Send the last id that was received, or none.",
+            )
+        number, log = int(sent), await self.desk.log(run)
         if log.ended and number >= log.last:
             # An EventSource that is told this does not come back.
             return Response(status_code=HTTPStatus.NO_CONTENT)
@@ -140,56 +149,43 @@ class _Runs:
             # Of another run, or lost with the machine: whoever sends it has nothing of this run.
             number = 0
         if log.last == 0:
-            said = await past_events(self._desk, run)
-            return Response(said, media_type="text/event-stream")
-        if self._open >= MOST_OPEN:
+            frames = await asyncio.to_thread(self._past_events, run)
+            return Response(frames, media_type="text/event-stream")
+        if self.streams >= MOST_OPEN:
             raise too_many("Too many event streams are open.", "Close some pages.")
-        self._open += 1
-        frames = self._frames(run, number)
-        return StreamingResponse(frames, media_type="text/event-stream", headers=_STREAM)
+
+        async def told() -> AsyncIterator[bytes]:
+            try:
+                async for events in self.desk.follow(run, number):
+                    yield b"".join(event.frame for event in events) or BEAT
+            finally:
+                self.streams -= 1
+
+        self.streams += 1
+        return event_stream(told())
 
     async def stop(self, run: str) -> dict[str, Any]:
-        await self._desk.stop(run)
+        await self.desk.stop(run)
         return {"run": run}
 
     async def resume(self, run: str, budgets: BudgetsAsked | None = None) -> dict[str, Any]:
-        work = await self._desk.resume(run, budgets)
+        work = await self.desk.resume(run, budgets)
         return {"run": work.run, "thread": work.conversation}
 
     async def answer(self, run: str, answered: Answered) -> dict[str, Any]:
-        await self._desk.answer(run, answered)
+        await self.desk.answer(run, answered)
         return {"run": run, "id": answered.id}
 
-    async def _frames(self, run: str, after: int) -> AsyncIterator[bytes]:
-        """What is told of a run; one open stream less once it ends or nobody reads it."""
-        try:
-            async for told in self._desk.follow(run, after):
-                yield b"".join(event.frame for event in told) or BEAT
-        finally:
-            self._open -= 1
-
-
-def _number_in(text: str) -> int:
-    """The number of an event as a client sends it."""
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise SettingsError(
-            f"{text[:40]!r} is not the number of an event.",
-            "Send the last id that was received, or none.",
+    def _past_events(self, run: str) -> bytes:
+        """The end of a run that was asked elsewhere, as events; Refused (409) where it has none."""
+        if not self.desk.store.ended(run):
+            raise conflict("Nothing is told of this run.", "Resume it to go on with it here.")
+        trajectory = self.desk.store.load(run)
+        told = [*ended(trajectory), (END, {})]
+        return b"".join(
+            Told.of(number, name, {"t": trajectory.seconds, **held}).frame
+            for number, (name, held) in enumerate(told, start=1)
         )
-    return int(text)
-
-
-async def past_events(desk: RunDesk, run: str) -> str:
-    """The end of a run that was asked elsewhere, as events; Refused (409) where it has none."""
-    if not await asyncio.to_thread(desk.store.ended, run):
-        raise conflict("Nothing is told of this run.", "Resume it to go on with it here.")
-    trajectory = await asyncio.to_thread(desk.store.load, run)
-    said = await asyncio.to_thread(ended, trajectory)
-    frames = [
-        f"id: {number}\nevent: {name}\ndata: {json.dumps({'t': trajectory.seconds, **held})}\n\n"
-        for number, (name, held) in enumerate([*said, (END, {})], start=1)
-    ]
-    return "".join(frames)
 
 
 LONGEST_PASSAGE = 4000
@@ -198,7 +194,7 @@ LONGEST_PASSAGE = 4000
 
 def report_of(trajectory: Trajectory) -> dict[str, Any]:
     """The whole report; takes a while for a long one."""
-    answer = cited_answer(trajectory)
+    answer, checks = cited_answer(trajectory), trajectory.verification
     stages = stage_texts(trajectory)
     return {
         "question": trajectory.question,
@@ -209,22 +205,13 @@ def report_of(trajectory: Trajectory) -> dict[str, Any]:
         "markdown": markdown(trajectory),
         "sources": [_source(answer, source) for source in answer.sources],
         "citations": citations_of(trajectory),
-        "verified": verified_json(trajectory),
+        "verified": checks.model_dump(mode="json") if checks else None,
         "recalled": [item.model_dump(mode="json") for item in trajectory.recollections],
         "stages": [
             {"stage": stage.value, "text": printable(text)} for stage, text in stages.items()
         ],
         "rubric": checklist(trajectory.transcript()),
     }
-
-
-def without_answer(question: str, status: str, reason: str) -> dict[str, Any]:
-    """The report of a run that ended before anything was written."""
-    empty: dict[str, Any] = {
-        name: [] for name in ("notes", "sources", "citations", "recalled", "stages", "rubric")
-    }
-    head = {"question": question, "status": status, "reason": reason, "verified": None}
-    return {**head, "html": "", "markdown": "", **empty}
 
 
 def _source(answer: CitedAnswer, source: Source) -> dict[str, Any]:
@@ -262,18 +249,29 @@ async def summary(desk: RunDesk, run: str, told: dict[str, str]) -> dict[str, An
         return head | _at_work(desk, work)
     if trajectory is not None:
         return head | _ended(trajectory)
-    status, reason = await _how_it_ended(desk, run)
-    state = "running" if status == ELSEWHERE else "ended"
-    return head | {"state": state, "status": status, "reason": reason}
+    if await asyncio.to_thread(desk.store.running, run):
+        reason = "another process works on it"
+        return head | {"state": "running", "status": ELSEWHERE, "reason": reason}
+    log = await desk.logs.of(run)
+    said = {"status": UNFINISHED, "reason": ""}
+    for event in await log.read(max(log.told - 2, 0)):
+        if event.name == "finished":
+            said = {name: str(event.data[name]) for name in said}
+    return head | {"state": "ended", **said}
 
 
 def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
     """What was asked, and how it ended if it did."""
+    work = desk.live.get(run)
+    try:
+        asked_at = work.began if work else desk.store.asked_at(run)
+    except OSError as error:
+        raise unknown_run(run) from error
     head: dict[str, Any] = {
         "question": "",
         "status": "",
         "reason": "",
-        "started_at": _asked_at(desk, run).isoformat(timespec="milliseconds"),
+        "started_at": asked_at.isoformat(timespec="milliseconds"),
         "seconds": None,
         "model": None,
     }
@@ -288,25 +286,14 @@ def _kept(desk: RunDesk, run: str) -> tuple[dict[str, Any], Trajectory | None]:
         return head, None
 
 
-def _asked_at(desk: RunDesk, run: str) -> datetime:
-    if (work := desk.live.get(run)) is not None:
-        return datetime.fromtimestamp(work.began, UTC)
-    try:
-        return desk.store.asked_at(run)
-    except OSError as error:
-        raise unknown_run(run) from error
-
-
 def _at_work(desk: RunDesk, work: Work) -> dict[str, Any]:
     return {
         "state": work.state,
-        "status": "",
-        "reason": "",
         "seconds": round(work.seconds, 1),
-        "model": desk.researchers.model,
+        "model": desk.researchers.policy.name if desk.researchers.policy else None,
         "usage": work.telling.usage,
         "tool_calls": work.telling.calls,
-        "limits": work.limits,
+        "limits": work.telling.limits,
     }
 
 
@@ -324,21 +311,8 @@ def _ended(trajectory: Trajectory) -> dict[str, Any]:
     }
 
 
-async def _how_it_ended(desk: RunDesk, run: str) -> tuple[str, str]:
-    """Status and reason of a run that has no trajectory."""
-    if await asyncio.to_thread(desk.store.running, run):
-        return ELSEWHERE, "another process works on it"
-    log = await desk.logs.of(run)
-    for event in await log.read(max(log.told - 2, 0)):
-        if event.name == "finished":
-            return str(event.data["status"]), str(event.data["reason"])
-    return UNFINISHED, ""
-
-
-class Titled(BaseModel):
+class Titled(RequestBody):
     """A title; "": the first question stands for it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     title: str = Field(default="", max_length=1000)
 
@@ -349,61 +323,60 @@ class Begun(Titled):
     run: str | None = Field(default=None, max_length=64)
 
 
-class Branched(BaseModel):
+class Branched(RequestBody):
     """The last run that the branch has in common with its thread."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     run: str = Field(max_length=64)
 
 
+@dataclass(frozen=True)
 class _Threads:
     """What is asked about threads of questions."""
 
-    def __init__(self, desk: RunDesk) -> None:
-        self._desk = desk
-        self._store = desk.conversations
+    desk: RunDesk
 
-    async def listed(self, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> dict[str, Any]:
-        listing = await asyncio.to_thread(self._store.listed)
-        shown = listing.conversations[:limit]
-        told = await asyncio.to_thread(lambda: [self._told(each) for each in shown])
+    def listed(self, limit: Annotated[int, Query(ge=1, le=500)] = 100) -> dict[str, Any]:
+        listing = self.desk.conversations.listed()
+        told = [self._told(each) for each in listing.conversations[:limit]]
         return {"threads": told, "problems": listing.problems}
 
     async def create(self, begun: Begun) -> dict[str, Any]:
         if begun.run is None:
-            made = await asyncio.to_thread(self._store.create, begun.title)
+            made = await asyncio.to_thread(self.desk.conversations.create, begun.title)
         else:
-            await self._desk.known(begun.run)
-            made = await asyncio.to_thread(self._store.after, begun.run)
+            await self.desk.known(begun.run)
+            made = await asyncio.to_thread(self.desk.conversations.after, begun.run)
         return await asyncio.to_thread(self._told, made)
 
     async def one(self, thread: str) -> dict[str, Any]:
-        found = await asyncio.to_thread(self._desk.conversation, thread)
-        runs = [await self._run(run, thread) for run in found.runs]
+        found = await asyncio.to_thread(self.desk.conversation, thread)
+        runs = []
+        for run in found.runs:
+            try:
+                await self.desk.known(run)
+                runs.append(await summary(self.desk, run, {run: thread}))
+            except RubricemError as error:
+                # Its folder is gone.
+                gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
+                runs.append({**gone, "status": UNREADABLE, "reason": str(error)})
         return {**await asyncio.to_thread(self._told, found), "runs": runs}
 
-    async def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
-        await asyncio.to_thread(self._desk.conversation, thread)
-        made = await asyncio.to_thread(self._store.branch, thread, branched.run)
-        return await asyncio.to_thread(self._told, made)
+    def branch(self, thread: str, branched: Branched) -> dict[str, Any]:
+        self.desk.conversation(thread)
+        return self._told(self.desk.conversations.branch(thread, branched.run))
 
-    async def rename(self, thread: str, titled: Titled) -> dict[str, Any]:
-        await asyncio.to_thread(self._desk.conversation, thread)
-        named = await asyncio.to_thread(self._store.rename, thread, titled.title)
-        return await asyncio.to_thread(self._told, named)
+    def rename(self, thread: str, titled: Titled) -> dict[str, Any]:
+        self.desk.conversation(thread)
+        return self._told(self.desk.conversations.rename(thread, titled.title))
 
-    async def delete(self, thread: str) -> Response:
-        with unknown_thread():
-            await asyncio.to_thread(self._store.delete, thread)
+    def delete(self, thread: str) -> Response:
+        with refuse_as(HTTPStatus.NOT_FOUND):
+            self.desk.conversations.delete(thread)
         return Response(status_code=HTTPStatus.NO_CONTENT)
 
     def _told(self, thread: Conversation) -> dict[str, Any]:
         """A thread by its title, or by its first question; reads files."""
-        first = ""
-        if not thread.title and thread.runs:
-            with suppress(RubricemError, KeyError, TypeError):
-                first = self._desk.store.request(thread.runs[0])["ask"]["question"]
+        first = self.desk.store.question(thread.runs[0]) if thread.runs else ""
         return {
             "id": thread.id,
             "title": thread.title or one_line(first, LONGEST_TITLE),
@@ -414,17 +387,10 @@ class _Threads:
             "updated_at": thread.changed_at.isoformat(timespec="seconds"),
         }
 
-    async def _run(self, run: str, thread: str) -> dict[str, Any]:
-        """A run of the thread; one whose folder is gone is only named."""
-        try:
-            await self._desk.known(run)
-            return await summary(self._desk, run, {run: thread})
-        except RubricemError as error:
-            gone = {"run": run, "thread": thread, "question": "", "state": "ended"}
-            return {**gone, "status": UNREADABLE, "reason": str(error)}
-
 
 VERIFY = ("off", "mark", "repair")
+DEFAULTS = {"verify", "approve_plan", "clarify", "tool_calls", *BUDGETS.values()}
+"""settings that a question may change"""
 MONTH = 30 * 86400
 """seconds"""
 
@@ -437,57 +403,49 @@ class Login(BaseModel):
     token: str = Field(max_length=200)
 
 
+@dataclass(frozen=True)
 class _Server:
     """What the server is and can, the way in where a token is required, and its learning."""
 
-    def __init__(self, desk: RunDesk, security: Security) -> None:
-        self._desk = desk
-        self._security = security
+    desk: RunDesk
+    security: Security
 
     def status(self) -> dict[str, Any]:
-        desk, settings = self._desk, self._desk.settings
-        model = self._desk.setup.model.name
+        desk, settings = self.desk, self.desk.settings
+        policy, model = desk.researchers.policy, desk.setup.model.name
         states = [work.state for work in desk.live.values()]
         return {
             "version": version("rubricem"),
-            "model": desk.researchers.model or model,
+            "model": policy.name if policy else model,
             "sources": list(sources(settings)),
             "source": [shown_name(name) for name in settings.source],
             "formats": [each.value for each in AnswerFormat],
             "verify": list(VERIFY),
-            "defaults": {
-                "format": settings.answer_format.value,
-                "verify": settings.verify,
-                "approve_plan": settings.approve_plan,
-                "clarify": settings.clarify,
-                "tool_calls": settings.tool_calls,
-                "max_seconds": settings.max_seconds,
-                "max_total_tokens": settings.max_total_tokens,
-                "max_cost": settings.max_cost,
-            },
+            "defaults": settings.model_dump(include=DEFAULTS)
+            | {"format": settings.answer_format.value},
             "memory": settings.memory,
             "csrf": CSRF_HEADER,
-            "login": self._security.token is not None,
+            "login": self.security.token is not None,
             "limits": {"running": desk.capacity.running, "waiting": desk.capacity.waiting},
             "runs": {state: states.count(state) for state in ("waiting", "running", "asking")},
         }
 
     def login(self, given: Login, response: Response) -> dict[str, Any]:
-        if not self._security.admits(given.token):
+        if not self.security.admits(given.token):
             raise RequestRefused(
                 HTTPStatus.UNAUTHORIZED,
                 "That is not the token of this server.",
                 "rubricem serve printed it, and keeps it in the data directory.",
             )
-        kept = self._security.cookie()
+        kept = self.security.cookie()
         response.set_cookie(COOKIE, kept, MONTH, path="/", httponly=True, samesite="strict")
         return {"login": True}
 
     async def learn(self) -> dict[str, Any]:
         """Learn from all that wait; those that are at it already stay where they are."""
-        await self._desk.lessons.begin()
-        return await self._desk.lessons.state()
+        await self.desk.lessons.begin()
+        return await self.desk.lessons.state()
 
     async def stop_learning(self) -> dict[str, Any]:
-        await self._desk.lessons.stop()
-        return await self._desk.lessons.state()
+        await self.desk.lessons.stop()
+        return await self.desk.lessons.state()

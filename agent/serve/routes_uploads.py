@@ -29,13 +29,12 @@ from fastapi import APIRouter, Request
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from rubricem.agent.serve.refusals import RequestRefused, conflict
+from rubricem.agent.serve.refusals import RequestRefused, conflict, missing
 from rubricem.agent.serve.requests import UPLOADED, UPLOADS
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.agent.sources.readers import READERS
-from rubricem.memory.bank.events import sync_folder
-from rubricem.memory.errors import StoreError
-from rubricem.memory.runs import writable
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import sync, writable
 
 NAME_BYTES = 180
 """of a name in UTF-8; most file systems hold 255"""
@@ -50,8 +49,7 @@ def folder_name(name: str) -> str:
     named = unicodedata.normalize("NFC", name.strip(" "))
     for form in (named, unicodedata.normalize("NFKC", named)):
         if wrong := _wrong(form):
-            raise RequestRefused(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
+            raise SettingsError(
                 f"{_said(name)} cannot name anything here: {wrong}.",
                 "Use letters, digits, spaces, dots, dashes and underscores.",
             )
@@ -62,11 +60,9 @@ def document_name(name: str) -> str:
     """The same for a document, whose suffix must say a kind that is read."""
     named = folder_name(name)
     if PurePath(named).suffix.lower() not in READERS:
-        kinds = ", ".join(sorted(suffix.removeprefix(".") for suffix in READERS))
-        raise RequestRefused(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
+        raise SettingsError(
             f"{_said(name)} is of a kind that is not read.",
-            f"Upload documents of these kinds: {kinds}.",
+            f"Upload documents of these kinds: {', '.join(KINDS)}.",
         )
     return named
 
@@ -95,6 +91,11 @@ MOST_DOCUMENTS = 2000
 """in one folder"""
 ALL_BYTES = 2_000_000_000
 """in all folders together"""
+REQUEST_BYTES = 200_000_000
+"""of one request"""
+REQUEST_FILES = 200
+KINDS = sorted(suffix.removeprefix(".") for suffix in READERS)
+_FIELDS = 4
 _NEW = ".new-"
 _LOOKED_AT = 8192
 _BEGINNINGS = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
@@ -102,17 +103,77 @@ _BEGINNINGS = {".pdf": b"%PDF-", ".docx": b"PK\x03\x04"}
 
 
 class Uploads:
-    """The uploads of one data directory. Raises Refused for what is not taken; it all blocks."""
+    """The uploads of one data directory. Raises Refused for what is not taken.
 
-    def __init__(self, data_dir: Path, most: int = ALL_BYTES) -> None:
+    Only `upload` lets others go on meanwhile: all else blocks. One set is put into its place at a
+    time, and the bytes that uploads may still take are shared out before they come.
+    """
+
+    def __init__(self, data_dir: Path, most: int) -> None:
         """`most`: bytes in all folders together."""
         self.folder = data_dir / UPLOADS
         self._most = most
+        self._reserved = 0
+        self._sharing = asyncio.Lock()
+        self._placing = asyncio.Lock()
 
-    def listed(self) -> list[dict[str, Any]]:
-        return [self.shown(path.name) for path in self._folders()]
+    def listed(self) -> dict[str, Any]:
+        limits = {
+            "files": REQUEST_FILES,
+            "file_bytes": MOST_BYTES,
+            "request_bytes": REQUEST_BYTES,
+            "kinds": KINDS,
+        }
+        return {"uploads": [self._shown(path.name) for path in self._folders()], "limits": limits}
 
-    def shown(self, name: str) -> dict[str, Any]:
+    async def upload(self, request: Request) -> dict[str, Any]:
+        """Take `documents` into the folder that `folder` names."""
+        length = request.headers.get("content-length", "")
+        # As many bytes as it says that it brings, else as many as are taken of any.
+        wanted = int(length) if length.isascii() and length.isdigit() else REQUEST_BYTES
+        if wanted > REQUEST_BYTES:
+            raise _too_large(REQUEST_BYTES)
+        async with self._share(wanted) as most:
+            form = await _form(request, wanted, most)
+            try:
+                named, documents = _fields(form)
+                async with self._placing:
+                    return await asyncio.to_thread(self._take, named, documents)
+            finally:
+                await form.close()
+
+    def remove(self, name: str) -> dict[str, Any]:
+        """Remove a folder: it is gone at once, its documents soon after."""
+        held = self._held(name)
+        with writable(held):
+            gone = self.folder / f"{_NEW}{uuid.uuid4().hex}"
+            held.rename(gone)
+            shutil.rmtree(gone)
+        return {"removed": name}
+
+    def remove_document(self, name: str, document: str) -> dict[str, Any]:
+        for path in _documents(self._held(name)):
+            if path.name == document:
+                with writable(path):
+                    path.unlink()
+                return {"removed": document}
+        raise _unknown("document")
+
+    @asynccontextmanager
+    async def _share(self, most: int) -> AsyncIterator[int]:
+        """So many bytes, or as many as are left, for as long as a request lasts."""
+        async with self._sharing:
+            # Read before the folders are: what is put into its place meanwhile counts twice then,
+            # where it would not count at all the other way round.
+            others = self._reserved
+            share = min(most, max(await asyncio.to_thread(self._room) - others, 0))
+            self._reserved += share
+        try:
+            yield share
+        finally:
+            self._reserved -= share
+
+    def _shown(self, name: str) -> dict[str, Any]:
         """A folder and its documents."""
         documents = []
         for path in _documents(self._held(name)):
@@ -126,12 +187,12 @@ class Uploads:
             "documents": documents,
         }
 
-    def room(self) -> int:
+    def _room(self) -> int:
         """Bytes that may still come."""
         held = sum(path.stat().st_size for f in self._folders() for path in _documents(f))
         return max(0, self._most - held)
 
-    def take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
+    def _take(self, name: str, documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, Any]:
         """Store documents in a folder, beside those that it has; those of the same name go."""
         folder, named = folder_name(name), _named(documents)
         self._see_room(folder, named)
@@ -146,28 +207,16 @@ class Uploads:
             try:
                 new.mkdir()
                 for document, file in named.items():
-                    _write(new / document, file)
-                sync_folder(new)
+                    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                    with os.fdopen(os.open(new / document, flags, 0o600), "wb") as stored:
+                        shutil.copyfileobj(file, stored)
+                        stored.flush()
+                        os.fsync(stored.fileno())
+                sync(new)
                 self._put(new, self.folder / folder)
             finally:
                 shutil.rmtree(new, ignore_errors=True)
-        return self.shown(folder)
-
-    def remove(self, name: str) -> None:
-        """Remove a folder: it is gone at once, its documents soon after."""
-        held = self._held(name)
-        with writable(held):
-            gone = self.folder / f"{_NEW}{uuid.uuid4().hex}"
-            held.rename(gone)
-            shutil.rmtree(gone)
-
-    def remove_document(self, name: str, document: str) -> None:
-        for path in _documents(self._held(name)):
-            if path.name == document:
-                with writable(path):
-                    path.unlink()
-                return
-        raise _unknown("document")
+        return self._shown(folder)
 
     def _folders(self) -> list[Path]:
         if not self.folder.is_dir():
@@ -207,8 +256,8 @@ class Uploads:
                 if (place / path.name).is_dir():
                     raise conflict(f"{path.name!r} is a folder there.", "Choose another name.")
                 os.replace(path, place / path.name)
-            sync_folder(place)
-        sync_folder(self.folder)
+            sync(place)
+        sync(self.folder)
 
 
 def _named(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
@@ -216,11 +265,11 @@ def _named(documents: Sequence[tuple[str, BinaryIO]]) -> dict[str, BinaryIO]:
     for name, file in documents:
         checked = document_name(name)
         if checked.casefold() in {other.casefold() for other in named}:
-            raise _refused(f"Two documents are called {checked!r}.", "Rename one of them.")
+            raise SettingsError(f"Two documents are called {checked!r}.", "Rename one of them.")
         _check_kind(checked, file)
         named[checked] = file
     if not named:
-        raise _refused("There is no document in it.", "Choose at least one.")
+        raise SettingsError("There is no document in it.", "Choose at least one.")
     return named
 
 
@@ -236,18 +285,10 @@ def _check_kind(name: str, file: BinaryIO) -> None:
     wanted = _BEGINNINGS.get(suffix)
     right = wanted in beginning[:1024] if wanted else b"\0" not in beginning
     if not right:
-        raise _refused(
+        raise SettingsError(
             f"{name!r} is no {suffix.removeprefix('.')} document.",
             "Save it anew in that form, and without a password.",
         )
-
-
-def _write(path: Path, file: BinaryIO) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as stored:
-        shutil.copyfileobj(file, stored)
-        stored.flush()
-        os.fsync(stored.fileno())
 
 
 def _documents(folder: Path) -> Iterator[Path]:
@@ -261,47 +302,11 @@ def _is_own_folder(path: Path) -> bool:
 
 
 def _unknown(what: str) -> RequestRefused:
-    message = f"There is no such {what}."
-    return RequestRefused(
-        HTTPStatus.NOT_FOUND, message, "GET /api/uploads lists those that there are."
-    )
-
-
-def _refused(message: str, remedy: str) -> RequestRefused:
-    return RequestRefused(HTTPStatus.UNPROCESSABLE_ENTITY, message, remedy)
+    return missing(f"There is no such {what}.", "GET /api/uploads lists those that there are.")
 
 
 def _too_much(message: str, remedy: str) -> RequestRefused:
     return RequestRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, remedy)
-
-
-class UploadRoom:
-    """Shares out the bytes that uploads may still take; used on one event loop."""
-
-    def __init__(self, uploads: Uploads) -> None:
-        self._uploads = uploads
-        self._reserved = 0
-        self._sharing = asyncio.Lock()
-
-    @asynccontextmanager
-    async def reserved(self, most: int) -> AsyncIterator[int]:
-        """So many bytes, or as many as are left, for as long as a request lasts."""
-        async with self._sharing:
-            # Read before the folders are: what is put into its place meanwhile counts twice then,
-            # where it would not count at all the other way round.
-            others = self._reserved
-            share = min(most, max(await asyncio.to_thread(self._uploads.room) - others, 0))
-            self._reserved += share
-        try:
-            yield share
-        finally:
-            self._reserved -= share
-
-
-REQUEST_BYTES = 200_000_000
-"""of one request"""
-REQUEST_FILES = 200
-_FIELDS = 4
 
 
 class _TooLarge(MultiPartException):
@@ -311,62 +316,12 @@ class _TooLarge(MultiPartException):
 def router(data_dir: Path, most: int = ALL_BYTES) -> APIRouter:
     """The routes of one data directory's uploads; `most` bytes in all."""
     routes = APIRouter(prefix="/api/uploads")
-    desk = _UploadDesk(Uploads(data_dir, most))
-    routes.get("")(desk.listed)
-    routes.post("", status_code=HTTPStatus.CREATED)(desk.upload)
-    routes.delete("/{name}")(desk.remove)
-    routes.delete("/{name}/{document}")(desk.remove_document)
+    uploads = Uploads(data_dir, most)
+    routes.get("")(uploads.listed)
+    routes.post("", status_code=HTTPStatus.CREATED)(uploads.upload)
+    routes.delete("/{name}")(uploads.remove)
+    routes.delete("/{name}/{document}")(uploads.remove_document)
     return routes
-
-
-class _UploadDesk:
-    """What the routes do; one set is put into its place at a time."""
-
-    def __init__(self, uploads: Uploads) -> None:
-        self._uploads = uploads
-        self._room = UploadRoom(uploads)
-        self._placing = asyncio.Lock()
-
-    async def listed(self) -> dict[str, Any]:
-        limits = {
-            "files": REQUEST_FILES,
-            "file_bytes": MOST_BYTES,
-            "request_bytes": REQUEST_BYTES,
-            "kinds": sorted(suffix.removeprefix(".") for suffix in READERS),
-        }
-        return {"uploads": await asyncio.to_thread(self._uploads.listed), "limits": limits}
-
-    async def upload(self, request: Request) -> dict[str, Any]:
-        """Take `documents` into the folder that `folder` names."""
-        wanted = _length(request)
-        async with self._room.reserved(wanted) as most:
-            form = await _form(request, wanted, most)
-            try:
-                named, documents = _fields(form)
-                async with self._placing:
-                    return await asyncio.to_thread(self._uploads.take, named, documents)
-            finally:
-                await form.close()
-
-    async def remove(self, name: str) -> dict[str, Any]:
-        await asyncio.to_thread(self._uploads.remove, name)
-        return {"removed": name}
-
-    async def remove_document(self, name: str, document: str) -> dict[str, Any]:
-        await asyncio.to_thread(self._uploads.remove_document, name, document)
-        return {"removed": document}
-
-
-def _length(request: Request) -> int:
-    """Bytes that a request may bring: as many as it says, else as many as are taken of any.
-
-    Raises Refused (413) where it says that it brings more.
-    """
-    length = request.headers.get("content-length", "")
-    told = int(length) if length.isascii() and length.isdigit() else REQUEST_BYTES
-    if told > REQUEST_BYTES:
-        raise _too_large(REQUEST_BYTES)
-    return told
 
 
 async def _form(request: Request, wanted: int, most: int) -> FormData:
@@ -374,9 +329,17 @@ async def _form(request: Request, wanted: int, most: int) -> FormData:
         raise _malformed("it is not multipart/form-data")
     if most < wanted and "content-length" in request.headers:
         raise _too_large(most)
-    body = _at_most(request, most)
+
+    async def body() -> AsyncGenerator[bytes, None]:
+        read = 0
+        async for piece in request.stream():
+            read += len(piece)
+            if read > most:
+                raise _TooLarge("too large")
+            yield piece
+
     parser = MultiPartParser(
-        request.headers, body, max_files=REQUEST_FILES, max_fields=_FIELDS, max_part_size=4096
+        request.headers, body(), max_files=REQUEST_FILES, max_fields=_FIELDS, max_part_size=4096
     )
     try:
         return await parser.parse()
@@ -404,18 +367,8 @@ def _fields(form: FormData) -> tuple[str, list[tuple[str, BinaryIO]]]:
     return folders[-1], documents
 
 
-async def _at_most(request: Request, most: int) -> AsyncGenerator[bytes, None]:
-    read = 0
-    async for piece in request.stream():
-        read += len(piece)
-        if read > most:
-            raise _TooLarge("too large")
-        yield piece
-
-
 def _too_large(most: int) -> RequestRefused:
-    return RequestRefused(
-        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    return _too_much(
         f"More was sent than the {most / 1e6:,.0f} MB that are taken.",
         "Send fewer documents at once, or delete some that were uploaded before.",
     )

@@ -1,12 +1,9 @@
 """Who may ask the server what, decided before any route sees a request.
 
-Host       only names of this host: a page elsewhere whose name is pointed here is refused
-Origin     only our own, where one is sent; other sites' requests of data are refused
-CSRF       changing requests carry a header that no other site can send without being let to
-token      where the server can be reached from elsewhere: a bearer token, or the cookie of a login
-limits     sizes of bodies, and requests of one address within a time
-
-A refusal is a sentence and a remedy. Every reply forbids the page all that it does not need.
+A page elsewhere whose name is pointed at this host is refused by its Host, other sites by their
+Origin, and their forms by a header that none can send without being let to. Where the server can
+be reached from elsewhere it wants its token, or the cookie of a login. Bodies have their sizes, and
+addresses their rates. Every reply forbids the page all that it does not need.
 """
 
 import errno
@@ -27,10 +24,8 @@ from urllib.parse import urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from rubricem.agent.serve.refusals import RequestRefused, body_of, error_of, too_many
+from rubricem.agent.serve.refusals import RequestRefused, reply_of, too_many
 from rubricem.memory.errors import SettingsError
-
-BACKLOG = 2048
 
 MOST_ADDRESSES = 1024
 """addresses that are remembered; the one heard of least recently is forgotten"""
@@ -56,11 +51,8 @@ class Rates:
 
     def allow(self, address: str, changing: bool) -> bool:
         """Whether one more request is carried out; it is counted if so."""
-        rate, now, key = (
-            (self.changing if changing else self.reading),
-            self.clock(),
-            (address, changing),
-        )
+        rate = self.changing if changing else self.reading
+        now, key = self.clock(), (address, changing)
         left, at = self._left.pop(key, (rate.at_once, now))
         left = min(left + (now - at) * rate.a_second, rate.at_once)
         allowed = left >= 1
@@ -188,7 +180,11 @@ class Security:
         kind, _, given = headers.get("authorization", "").partition(" ")
         if kind.casefold() == "bearer" and self.admits(given.strip()):
             return
-        if hmac.compare_digest(_cookie_in(headers.get("cookie", "")), self.cookie()):
+        cookie = None
+        with suppress(CookieError):
+            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        shown = cookie.value if cookie else ""
+        if shown.isascii() and hmac.compare_digest(shown, self.cookie()):
             return
         raise RequestRefused(
             HTTPStatus.UNAUTHORIZED,
@@ -205,12 +201,6 @@ def too_large(most: int) -> RequestRefused:
     )
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
-    number = address_in(host)
-    return host in LOOPBACK or (number is not None and number.is_loopback)
-
-
 def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     """The number that a host is given by; None for a name."""
     try:
@@ -219,17 +209,6 @@ def address_in(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | Non
         return None
 
 
-def _cookie_in(header: str) -> str:
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    value = found.value if found else ""
-    return value if value.isascii() else ""
-
-
-OPENAI = "/v1/"
-"""what is refused there is told as clients of OpenAI's interface read it"""
 DISCARDED = 16
 """times its limit of a body is read and thrown away before the connection is closed"""
 
@@ -245,7 +224,7 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        sender = _Sender(send, scope["path"])
+        exchange = _Exchange(receive, send, scope["path"], self._security.most(scope["path"]))
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]
         }
@@ -254,31 +233,42 @@ class Guard:
             self._security.check(scope["method"], scope["path"], headers, client)
         except RequestRefused as refused:
             if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
-                await _discard(receive, DISCARDED * self._security.most(scope["path"]))
-            await sender.refuse(refused)
+                await exchange.discard()
+            await exchange.refuse(refused)
             return
-        await self._app(
-            scope, _Counted(receive, self._security.most(scope["path"]), sender), sender
-        )
+        await self._app(scope, exchange.receive, exchange.send)
 
 
-class _Sender:
-    """Sends on, with our headers."""
+class _Exchange:
+    """One request: receives a body up to its limit, and sends the reply with our headers."""
 
-    def __init__(self, send: Send, path: str) -> None:
-        data = path.startswith(GUARDED)
-        self._openai = path.startswith(OPENAI)
+    def __init__(self, receive: Receive, send: Send, path: str, most: int) -> None:
+        self._receive = receive
         self._send = send
-        self._added = [*HEADERS.items(), *([(b"cache-control", b"no-store")] if data else [])]
+        self._path = path
+        self._most = most
+        self._read = 0
         self._begun = False
         self._refused = False
 
-    async def __call__(self, message: Message) -> None:
+    async def receive(self) -> Message:
+        message = await self._receive()
+        self._read += len(message.get("body", b""))
+        if self._read <= self._most:
+            return message
+        if message.get("more_body"):
+            await self.discard()
+        await self.refuse(too_large(self._most))
+        # The client is as good as gone.
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Message) -> None:
         if self._refused:
             return
         if message["type"] == "http.response.start":
             self._begun = True
-            added = dict(self._added)
+            data = {b"cache-control": b"no-store"} if self._path.startswith(GUARDED) else {}
+            added = {**HEADERS, **data}
             kept = [(name, value) for name, value in message["headers"] if name not in added]
             message["headers"] = [*kept, *added.items()]
         await self._send(message)
@@ -287,46 +277,24 @@ class _Sender:
         """Say why, in the place of whatever the application has to say, if it has not begun."""
         if self._begun or self._refused:
             return
-        told = {"error": error_of(refused)} if self._openai else body_of(refused)
-        body = json.dumps(told).encode()
+        body = json.dumps(reply_of(refused, self._path)[0]).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         if refused.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
             # What is left of the body is not read.
             headers.append((b"connection", b"close"))
         start = {"type": "http.response.start", "status": refused.status, "headers": headers}
-        await self(start)
-        await self({"type": "http.response.body", "body": body})
+        await self.send(start)
+        await self.send({"type": "http.response.body", "body": body})
         self._refused = True
 
-
-class _Counted:
-    """Receives a body up to its limit; beyond, the client is as good as gone."""
-
-    def __init__(self, receive: Receive, most: int, sender: _Sender) -> None:
-        self._receive = receive
-        self._most = most
-        self._sender = sender
-        self._read = 0
-
-    async def __call__(self) -> Message:
-        message = await self._receive()
-        self._read += len(message.get("body", b""))
-        if self._read <= self._most:
-            return message
-        if message.get("more_body"):
-            await _discard(self._receive, DISCARDED * self._most)
-        await self._sender.refuse(too_large(self._most))
-        return {"type": "http.disconnect"}
-
-
-async def _discard(receive: Receive, most: int) -> None:
-    """Read on without keeping anything: who is cut off while they send does not hear why."""
-    read = 0
-    while read < most:
-        message = await receive()
-        read += len(message.get("body", b""))
-        if not message.get("more_body"):
-            return
+    async def discard(self) -> None:
+        """Read on without keeping anything: who is cut off while they send does not hear why."""
+        read = 0
+        while read < DISCARDED * self._most:
+            message = await self._receive()
+            read += len(message.get("body", b""))
+            if not message.get("more_body"):
+                return
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -344,20 +312,17 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
-        listening.listen(BACKLOG)
+        listening.listen(2048)
     except OSError as error:
         listening.close()
-        raise _not_bound(host, port, error) from error
+        why = os.strerror(error.errno) if error.errno else str(error)
+        said = f"Nothing can listen on {host} port {port}: {why}."
+        remedy = "Choose another --host or --port."
+        if error.errno == errno.EADDRINUSE:
+            said, remedy = (
+                f"Port {port} is in use.",
+                "Choose another by --port, or 0 for any free one.",
+            )
+        raise SettingsError(said, remedy) from error
     listening.setblocking(False)
     return listening
-
-
-def _not_bound(host: str, port: int, error: OSError) -> SettingsError:
-    if error.errno == errno.EADDRINUSE:
-        return SettingsError(
-            f"Port {port} is in use.", "Choose another by --port, or 0 for any free one."
-        )
-    why = os.strerror(error.errno) if error.errno else str(error)
-    return SettingsError(
-        f"Nothing can listen on {host} port {port}: {why}.", "Choose another --host or --port."
-    )

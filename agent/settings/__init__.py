@@ -11,7 +11,7 @@ What is wrong with a setting is said in a sentence that shows no key and no pass
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +33,7 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableEnvironment
 
-from rubricem.agent.mcp.tool_server import ServerName, ToolServer
+from rubricem.agent.sources.tool_server import ServerName, ToolServer
 from rubricem.agent.weights.catalogue import DEFAULT_EMBEDDER
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat
@@ -41,40 +41,6 @@ from rubricem.memory.schema import AnswerFormat
 _SECRETS = {"api_key", "scholar_key", "checkpoints", "mcp_servers"}
 _NOT_SHOWN = _SECRETS | {"base_url", "source", "bank_server"}
 """settings whose values may hold a key or a password"""
-
-
-def explained(
-    error: ValidationError,
-    values: Mapping[str, Any],
-    origins: Mapping[str, str],
-    known: Iterable[str],
-) -> SettingsError:
-    """The first thing wrong, said with its layer, its name and what is allowed."""
-    first = error.errors(include_url=False, include_input=False)[0]
-    name, *inside = (str(part) for part in first["loc"])
-    origin = origins[name]
-    if first["type"] == "extra_forbidden":
-        allowed = ", ".join(known)
-        return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
-    place = f"{origin}: {name}" if origin.endswith(".toml") else origin
-    where = f" (at {'.'.join(inside)})" if inside else ""
-    got = "" if name in _NOT_SHOWN else f" {values[name]!r}"
-    wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
-    return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
-
-
-def refuse_programs(servers: Mapping[str, ToolServer], local: bool) -> None:
-    """Raise SettingsError where a file of the working directory names a program to start.
-
-    Whoever works in a folder from elsewhere would otherwise run what that folder wants.
-    """
-    programs = [name for name, server in servers.items() if server.command]
-    if local and programs:
-        raise SettingsError(
-            f"The rubricem.toml of this folder names a program as MCP server {programs[0]}.",
-            "Name programs in the rubricem.toml of your configuration directory, or in "
-            "RUBRICEM_MCP_SERVERS.",
-        )
 
 
 FILE_NAME = "rubricem.toml"
@@ -89,6 +55,10 @@ _AS_JSON = {
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
 
+LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed", "approve_plan", "clarify")
+"""the settings that are part of what is asked"""
+BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
+"""budget of a run -> its setting, in which 0 is no limit"""
 Price = tuple[
     Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)], Annotated[float, Field(ge=0)]
 ]
@@ -257,18 +227,53 @@ def load_settings(flags: Mapping[str, Any] | None = None) -> Settings:
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for layer in _layers(flags or {}):
-        for name, (value, origin) in layer.items():
-            if name not in values:
-                values[name], origins[name] = value, origin
-    _add_openai(values, origins)
+    for name, value, origin in _layers(flags or {}):
+        if name not in values:
+            values[name], origins[name] = value, origin
+    # A server named by a file of the working directory never gets the key: a folder from
+    # elsewhere could otherwise collect it.
+    local_server = origins.get("base_url") == str(_local_file())
+    for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
+        unwanted = name == "api_key" and local_server
+        if name not in values and not unwanted and os.environ.get(variable, "").strip():
+            values[name], origins[name] = os.environ[variable], variable
     try:
         settings = Settings(**values)
     except ValidationError as cause:
-        raise explained(cause, values, origins, Settings.model_fields) from cause
-    refuse_programs(settings.mcp_servers, origins.get("mcp_servers") == str(_local_file()))
+        raise _explain(cause, values, origins) from cause
+    programs = [name for name, server in settings.mcp_servers.items() if server.command]
+    if programs and origins["mcp_servers"] == str(_local_file()):
+        # Whoever works in a folder from elsewhere would otherwise run what that folder wants.
+        raise SettingsError(
+            f"The rubricem.toml of this folder names a program as MCP server {programs[0]}.",
+            "Name programs in the rubricem.toml of your configuration directory, or in "
+            "RUBRICEM_MCP_SERVERS.",
+        )
     settings._origins.update(origins)
     return settings
+
+
+def limits_of(request: Mapping[str, Any]) -> dict[str, float]:
+    """What a kept run may spend, by the setting of each budget; 0: no limit."""
+    kept = request.get("budgets", {})
+    return {BUDGETS[name]: value or 0 for name, value in kept.items() if name in BUDGETS}
+
+
+def _explain(
+    error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]
+) -> SettingsError:
+    """The first thing wrong, said with its layer, its name and what is allowed."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    name, *inside = (str(part) for part in first["loc"])
+    origin = origins[name]
+    if first["type"] == "extra_forbidden":
+        allowed = ", ".join(Settings.model_fields)
+        return SettingsError(f"{origin}: there is no setting {name!r}.", f"Allowed are {allowed}.")
+    place = f"{origin}: {name}" if origin.endswith(".toml") else origin
+    where = f" (at {'.'.join(inside)})" if inside else ""
+    got = "" if name in _NOT_SHOWN else f" {values[name]!r}"
+    wrong = first["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+    return SettingsError(f"{place} cannot be{got}{where}: {wrong}.", f"Correct {place}.")
 
 
 def settings_file() -> Path | None:
@@ -288,29 +293,24 @@ def unknown_variables() -> list[str]:
     return sorted(name for name in names if name[len(PREFIX) :].lower() not in known)
 
 
-Layer = dict[str, tuple[Any, str]]
-"""setting -> its value and where that came from"""
+def _layers(flags: Mapping[str, Any]) -> Iterator[tuple[str, Any, str]]:
+    """Each setting that a layer names, its value and where that came from, the first layer first.
 
-
-def _layers(flags: Mapping[str, Any]) -> Iterator[Layer]:
-    given = {name: value for name, value in flags.items() if value not in (None, ())}
-    yield {name: (value, _flag(name)) for name, value in given.items()}
-    yield {name: (value, PREFIX + name.upper()) for name, value in _environment().items()}
-    if (path := settings_file()) is not None:
-        yield {name: (value, str(path)) for name, value in _read(path).items()}
-
-
-def _flag(name: str) -> str:
-    return "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
-
-
-def _environment() -> dict[str, Any]:
-    """What `RUBRICEM_*` sets; an empty variable is one that is not set."""
+    An empty variable is one that is not set.
+    """
+    for name, value in flags.items():
+        if value not in (None, ()):
+            yield name, value, "--" + _FLAG_NAMES.get(name, name).replace("_", "-")
     try:
-        return EnvSettingsSource(Settings, env_ignore_empty=True)()
+        variables = EnvSettingsSource(Settings, env_ignore_empty=True)()
     except UnreadableEnvironment as cause:
         name = next(name for name in _AS_JSON if name in str(cause))
         raise SettingsError(f"{PREFIX}{name.upper()} is not valid JSON.", _AS_JSON[name]) from cause
+    for name, value in variables.items():
+        yield name, value, PREFIX + name.upper()
+    if (path := settings_file()) is not None:
+        for name, value in _read(path).items():
+            yield name, value, str(path)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -322,16 +322,3 @@ def _read(path: Path) -> dict[str, Any]:
     except ValueError as cause:
         message = f"{path} is not valid TOML: {cause}."
         raise SettingsError(message, 'Write one setting a line, as in: model = "1.5b"') from cause
-
-
-def _add_openai(values: dict[str, Any], origins: dict[str, str]) -> None:
-    """Fill in the server and key of `OPENAI_*` where nothing else names them.
-
-    A server named by a file of the working directory never gets the key: a folder from
-    elsewhere could otherwise collect it.
-    """
-    local_server = origins.get("base_url") == str(_local_file())
-    for name, variable in (("base_url", "OPENAI_BASE_URL"), ("api_key", "OPENAI_API_KEY")):
-        unwanted = name == "api_key" and local_server
-        if name not in values and not unwanted and os.environ.get(variable, "").strip():
-            values[name], origins[name] = os.environ[variable], variable

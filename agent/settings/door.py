@@ -4,7 +4,9 @@ Which model answers: the embedded one, unless a server or a server's model is na
 never causes a paid call: `OPENAI_API_KEY` lies in many environments for other programs, so it
 counts only when a model that is not an embedded one has been asked for.
 
-Here ends `Settings`: what lies behind is given a `Setup`, a model's choice or a few values.
+Here ends `Settings`: what lies behind is given a `Setup`, a model's choice or a few values. Who
+asks for another thing of a question than the process was begun with (the page, collecting) changes
+the settings and comes through this door again.
 """
 
 import re
@@ -13,10 +15,11 @@ from typing import Any
 
 from rubricem.agent.models.limits import Endpoint
 from rubricem.agent.models.opening import EmbeddedChoice, PolicyChoice, ServerChoice, whole_name
-from rubricem.agent.research.question import Ask, Budgets
-from rubricem.agent.research.setup import Setup, Sources, Stores
-from rubricem.agent.settings import Settings
-from rubricem.agent.sources.choice import AUTO, kept_name
+from rubricem.agent.research.setup import Setup
+from rubricem.agent.research.stores import Stores
+from rubricem.agent.settings import BUDGETS, LIMITS, Settings
+from rubricem.agent.sources.choice import AUTO, Sources, kept_name
+from rubricem.agent.transcript.question import Ask, Budgets
 from rubricem.agent.weights.catalogue import DEFAULT_MODEL, known
 from rubricem.agent.weights.checkpoints import is_checkpoint
 from rubricem.memory.errors import SettingsError
@@ -140,25 +143,13 @@ def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
 
 def template_of(settings: Settings, model: PolicyChoice) -> Ask:
     """The limits of a question under these settings; a small model reads less of each passage."""
-    ask = Ask(
-        question="",
-        answer_format=settings.answer_format,
-        tool_calls=settings.tool_calls,
-        max_tokens=settings.max_tokens,
-        seed=settings.seed,
-        approve_plan=settings.approve_plan,
-        clarify=settings.clarify,
-    )
+    ask = Ask(question="", **{name: getattr(settings, name) for name in LIMITS})
     return replace(ask, passages=3, passage_words=110) if model.embedded else ask
 
 
 def budgets_of(settings: Settings) -> Budgets:
-    """What one question may spend; 0 in the settings is no limit."""
-    return Budgets(
-        tokens=settings.max_total_tokens or None,
-        seconds=settings.max_seconds or None,
-        cost=settings.max_cost or None,
-    )
+    """What one question may spend."""
+    return Budgets(**{name: getattr(settings, each) or None for name, each in BUDGETS.items()})
 
 
 def stores_of(settings: Settings) -> Stores:

@@ -5,16 +5,21 @@ as one, at the same time, and their passages taken in turn.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.index import OnProgress
 from rubricem.agent.sources.python import PythonDocs
+from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
+from rubricem.agent.sources.web_pages import WebPages
+from rubricem.agent.transcript.events import Tell, hush
 from rubricem.memory.errors import SettingsError, SourceError
-from rubricem.memory.interfaces import Embedder, Passage, SearchTool
+from rubricem.memory.schema import Embedder, Passage, SearchTool
 
 PYTHON = "python"
 WEB = "web"
@@ -28,6 +33,37 @@ ALLOWED = (
     "A source is `python` (the libraries installed here), `web`, `scholar`, `searxng:URL`, "
     "`auto`, or an existing folder with md, txt, rst, html, pdf or docx files."
 )
+
+
+PROBED = ("https://duckduckgo.com/", "https://www.wikipedia.org/")
+"""two of the services that the web search asks; one that answers is enough"""
+SECONDS = 2.0
+
+
+async def web_answers(addresses: Sequence[str] = PROBED, seconds: float = SECONDS) -> bool:
+    """Whether any of the addresses answers without an error within so many seconds."""
+    import httpx
+
+    async def answers(address: str) -> bool:
+        try:
+            reply = await http.head(address)
+        except httpx.HTTPError:
+            return False
+        return reply.is_success or reply.is_redirect
+
+    async with httpx.AsyncClient(timeout=seconds) as http:
+        tries = [asyncio.create_task(answers(address)) for address in addresses]
+        try:
+            for first in asyncio.as_completed(tries, timeout=seconds):
+                if await first:
+                    return True
+        except TimeoutError:
+            pass
+        finally:
+            for task in tries:
+                task.cancel()
+            await asyncio.gather(*tries, return_exceptions=True)
+    return False
 
 
 def is_beyond(name: str) -> bool:
@@ -49,23 +85,69 @@ def kept_name(name: str) -> str:
     return str(path.absolute()) if is_folder(name) and path.exists() else name
 
 
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What is searched and read."""
+
+    names: tuple[str, ...]
+    retrieval: str = "lexical"
+    scholar_key: str | None = field(default=None, repr=False)
+    tool_servers: Mapping[str, ToolServer] = field(default_factory=dict, repr=False)
+    """whose tools may be called beside the search"""
+    private_hosts: tuple[str, ...] = ()
+    """whose pages may be read although they are private"""
+
+    @property
+    def beyond(self) -> bool:
+        """Whether what some of them find lies beyond this machine."""
+        return any(map(is_beyond, self.names))
+
+    def open_pages(self, data_dir: Path) -> WebPages:
+        """A reader of pages of the web, which keeps what it read lately."""
+        return WebPages.of(data_dir / "pages", self.private_hosts)
+
+    @asynccontextmanager
+    async def open(
+        self, data_dir: Path, embedder: Embedder | None, tell: Tell = hush
+    ) -> AsyncIterator[SearchTool]:
+        """The named sources as one; folders and libraries are indexed when it is prepared."""
+
+        def read(done: int, total: int, doing: str) -> None:
+            # Without the name of what is read, so that a log gets one line of it.
+            tell(f"reading documents: {done} of {total}" if total else doing)
+
+        def open_all() -> SearchTool:
+            rest = data_dir / "indexes", embedder, read, self.scholar_key
+            tools = [open_source(name, *rest) for name in self.names]
+            return tools[0] if len(tools) == 1 else Combined(tools, tell)
+
+        tool = await asyncio.to_thread(open_all)
+        if not self.tool_servers:
+            yield tool
+            return
+        from rubricem.agent.sources.mcp_client import Equipped
+
+        equipped = Equipped(tool, self.tool_servers)
+        try:
+            yield equipped
+        finally:
+            await equipped.aclose()
+
+
 def open_source(
     name: str,
     cache_dir: Path,
-    retrieval: str = "lexical",
     embedder: Embedder | None = None,
     on_progress: OnProgress | None = None,
     scholar_key: str | None = None,
 ) -> SearchTool:
-    """The source called `name`; what lies on this machine is indexed by its first search.
+    """The source called `name`; what lies on this machine is indexed when it is prepared.
 
-    `retrieval` is `lexical` or `hybrid`, which needs an embedder, and concerns what is indexed.
-    `auto` is no source: it is replaced by one before. Raises SettingsError for an unknown
-    source or retrieval.
+    With an embedder what is indexed is searched by meaning, too. `auto` is no source: it is
+    replaced by one before. Raises SettingsError for an unknown source.
     """
-    wanted = _embedder_for(retrieval, embedder)
     if name == PYTHON:
-        return PythonDocs(cache_dir, wanted, on_progress)
+        return PythonDocs(cache_dir, embedder, on_progress)
     if name == WEB:
         return Web()
     if name == SCHOLAR:
@@ -74,20 +156,8 @@ def open_source(
         return SearXNG(name.removeprefix(SEARXNG))
     folder = Path(name).expanduser()
     if name and folder.is_dir():
-        return Folder(folder, cache_dir, wanted, on_progress)
+        return Folder(folder, cache_dir, embedder, on_progress)
     raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
-
-
-def _embedder_for(retrieval: str, embedder: Embedder | None) -> Embedder | None:
-    if retrieval not in ("lexical", "hybrid"):
-        raise SettingsError(f"Unknown retrieval {retrieval!r}.", "Use `lexical` or `hybrid`.")
-    if retrieval == "lexical":
-        return None
-    if embedder is None:
-        raise SettingsError(
-            "Hybrid retrieval needs an embedding model.", "Name one, or use `lexical`."
-        )
-    return embedder
 
 
 class Combined:
@@ -109,7 +179,13 @@ class Combined:
         return tuple(chain.from_iterable(problems))
 
     async def search(self, query: str, limit: int) -> list[Passage]:
-        answers = await asyncio.gather(*(_tried(tool, query, limit) for tool in self._tools))
+        async def tried(tool: SearchTool) -> list[Passage] | SourceError:
+            try:
+                return await tool.search(query, limit)
+            except SourceError as error:
+                return error
+
+        answers = await asyncio.gather(*map(tried, self._tools))
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         ranked = chain.from_iterable(zip_longest(*found))
@@ -121,10 +197,3 @@ class Combined:
             if self._on_problem:
                 self._on_problem(f"left out of this search: {error}")
         return passages[:limit]
-
-
-async def _tried(tool: SearchTool, query: str, limit: int) -> list[Passage] | SourceError:
-    try:
-        return await tool.search(query, limit)
-    except SourceError as error:
-        return error

@@ -1,6 +1,6 @@
 """A folder of documents as a source of passages: md, txt, rst, html, pdf and docx.
 
-The folder is indexed by the first search and looked at again by later ones: where a file was
+The folder is indexed before the first search and looked at again by later ones: where a file was
 added, changed or removed, what changed is read and the index is made anew. What a file says is
 cached by the hash of its content. A file that cannot be read is a problem kept beside the
 others, with the remedy; it never stops the rest.
@@ -11,6 +11,7 @@ import json
 import os
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,13 +21,13 @@ from rubricem.agent.sources.index import (
     LexicalIndex,
     OnProgress,
     build_index,
-    keeping,
     open_index,
     split_passages,
 )
-from rubricem.agent.sources.readers import READERS, Document, Section, read_document
+from rubricem.agent.sources.readers import READERS, Document, Section
 from rubricem.memory.errors import SourceError
-from rubricem.memory.interfaces import Embedder, Passage
+from rubricem.memory.runs import hash_of, writable
+from rubricem.memory.schema import Embedder, Passage
 
 READERS_VERSION = 1
 MOST_BYTES = 50_000_000
@@ -100,50 +101,33 @@ class DocumentCache:
             digest = self._digest(file)
         except OSError as cause:
             return problem("unreadable", f" could not be opened: {cause.strerror}.")
-        document = self._known(digest)
+        document: Document | None = None
+        kept_in = self._folder / f"{digest}.json"
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            known = json.loads(kept_in.read_text("utf-8"))
+            sections = tuple(Section(**section) for section in known["sections"])
+            document = Document(known["title"], sections, known["note"])
         if document is None:
             try:
-                document = read_document(file.path)
+                document = Document.read(file.path)
             except SourceError as error:
                 # Not cached: the remedy may lie outside the file, such as a missing library.
                 return problem(digest, f": {error.told()}")
-            self._write(digest, document)
+            # Not synced, as write_atomically would: what is lost is read again.
+            with writable(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as kept:
+                    json.dump(asdict(document), kept)
+                os.replace(kept.name, kept_in)
         note = f"{file.location} is {document.note}." if document.note else ""
         return ReadFile(file.location, digest, document, note)
 
     def _digest(self, file: FoundFile) -> str:
         state = (file.location, file.size, file.changed)
         if state not in self._digests:
-            with file.path.open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
             suffix = file.path.suffix.lower().removeprefix(".")
-            self._digests[state] = f"{digest[:40]}-{suffix}-{READERS_VERSION}"
+            self._digests[state] = f"{hash_of(file.path)[:40]}-{suffix}-{READERS_VERSION}"
         return self._digests[state]
-
-    def _known(self, digest: str) -> Document | None:
-        try:
-            kept = json.loads((self._folder / f"{digest}.json").read_text("utf-8"))
-            sections = tuple(Section(**section) for section in kept["sections"])
-            return Document(kept["title"], sections, kept["note"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-
-    def _write(self, digest: str, document: Document) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=self._folder, delete=False) as file:
-            json.dump(asdict(document), file)
-        os.replace(file.name, self._folder / f"{digest}.json")
-
-
-def file_passages(file: ReadFile) -> list[Passage]:
-    """The passages of a file, each with the heading, page or lines where it stands."""
-    if file.document is None:
-        return []
-    return [
-        Passage(file.document.title, file.location, section.heading, piece)
-        for section in file.document.sections
-        for piece in split_passages(section.text)
-    ]
 
 
 class Folder(Indexed):
@@ -176,8 +160,7 @@ class Folder(Indexed):
             raise SourceError(f"There is no folder {self._root}.", "Name an existing folder.")
         files = found_files(self._root)
         if self._index is None or files != self._files:
-            with keeping("Documents", self._cache_dir):
-                read = self._documents.read(files, self._on_progress)
+            read = self._documents.read(files, self._on_progress)
             self.problems = tuple(file.problem for file in read if file.problem)
             self._index = self._with_vectors(self._lexical(read))
             self._files = files
@@ -190,7 +173,13 @@ class Folder(Indexed):
         index = open_index(self._cache_dir, "passages", key)
         if index is not None:
             return index
-        passages = [passage for file in files for passage in file_passages(file)]
+        passages = [
+            Passage(file.document.title, file.location, section.heading, piece)
+            for file in files
+            if file.document is not None
+            for section in file.document.sections
+            for piece in split_passages(section.text)
+        ]
         if passages:
             return build_index(passages, self._cache_dir, "passages", key)
         if files:

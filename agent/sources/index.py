@@ -1,15 +1,12 @@
 """Passages found by words, and by meaning: what every source on this machine searches with.
 
-The words of a text are the same for passages and for questions: lower-cased and brought to a
-light stem (plural, -ing, -ed and a last -e go, which makes "caching", "cached" and "caches" one
-word). An identifier counts as a whole and as its parts: `functools.lru_cache` gives itself,
-`functools`, `lru_cache`, `lru` and `cache`; a dotted name gives each of its endings, so that
-`Path.read_text` meets `pathlib.Path.read_text`. What narrows a query (`year:2019-2021`,
-`field:"Computer Science"`) travels inside its text, so that the journal, a resume and the report
-show it as asked; sources that cannot narrow a search leave it out.
-
 A passage is at most MAX_WORDS words, cut between paragraphs, else between lines, else between
 sentences, so that what is quoted can be read by itself.
+
+The words of a text are the same for passages and for questions: lower-cased stems. An identifier
+counts as a whole and as its parts: `functools.lru_cache` gives itself, `functools`, `lru_cache`,
+`lru` and `cache`; a dotted name gives each of its endings, so that `Path.read_text` meets
+`pathlib.Path.read_text`.
 
 An index is one folder, `<name>-<key>`, where the key is a hash of what was indexed. It is
 written beside its place and renamed into it, so that a half-written index is never opened.
@@ -30,64 +27,87 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.memory.errors import StoreError
-from rubricem.memory.interfaces import Embedder, Passage
+from rubricem.agent.transcript.words import STOP_WORDS, read_query, stem
+from rubricem.memory.runs import writable
+from rubricem.memory.schema import Embedder, Passage
+
+MAX_WORDS = 110
+
+OnProgress = Callable[[int, int, str], None]
+"""How many are done, how many there are, and what is being done. Any thread calls it."""
+
+_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")
+_LAID_OUT = re.compile(r"^\s*(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^\s{2,}", re.MULTILINE)
+"""Lists, tables, code and fields, whose line breaks mean something."""
+_WORD = re.compile(r"\w+")
+
+
+def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
+    """Pieces of the text in order, each of at most `max_words` words, none empty."""
+    passages: list[str] = []
+    passage, size = "", 0
+    for joint, piece in _small_pieces(text, max_words):
+        count = len(piece.split())
+        if passage and size + count > max_words:
+            passages.append(passage.strip("\n"))
+            passage, size = "", 0
+        if count:
+            passage = passage + joint + piece if passage else piece
+            size += count
+    return [*passages, passage.strip("\n")] if passage.strip() else passages
+
+
+def _small_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
+    """(what joins it to the piece before, piece), no piece longer than `max_words`."""
+    for paragraph in _PARAGRAPH_END.split(text):
+        paragraph = paragraph.strip("\n").rstrip()
+        if len(paragraph.split()) <= max_words:
+            yield "\n\n", paragraph
+            continue
+        prose = not _LAID_OUT.search(paragraph)
+        joint = "\n\n"
+        for line in [" ".join(paragraph.split())] if prose else paragraph.splitlines():
+            short = len(line.split()) <= max_words
+            for sentence in [line] if short else _SENTENCE_END.split(line):
+                parts = sentence.split()
+                # A sentence without end (a table, a log, a list of names) is cut by words.
+                cuts = range(0, len(parts), max_words) if len(parts) > max_words else ()
+                for piece in [" ".join(parts[i : i + max_words]) for i in cuts] or [sentence]:
+                    yield joint, piece
+                    joint = " "
+            joint = "\n"
+
+
+def without_near_duplicates(
+    passages: Iterable[Passage], limit: int, same: float = 0.85
+) -> list[Passage]:
+    """The first `limit` passages whose words do not overlap (Jaccard) by `same` or more."""
+    kept: list[Passage] = []
+    seen: list[frozenset[str]] = []
+    for passage in passages:
+        if len(kept) == limit:
+            break
+        found = frozenset(_WORD.findall(passage.text.lower()))
+        # Two without a word are the same: 0 >= 0.
+        if not any(len(found & other) >= same * len(found | other) for other in seen):
+            kept.append(passage)
+            seen.append(found)
+    return kept
+
 
 WORDS_VERSION = 1
-"""Part of every index's key: raise it when the words of a text change."""
-
+"""part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+(?:[.,]\d+)*")
+"""words and dotted identifiers as they stand in a text"""
 _CASE_PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+|[^\W\d_A-Za-z]+")
-_VOWEL = re.compile("[aeiouy]")
-_KEEP_DOUBLE = frozenset("lsz")
-
-_STOP_WORDS = """
-    a about after all also an and any are as at be because been before being between both
-    but by can could did do does doing done each for from had has have having he her here
-    him his how i if in into is it its itself just may me might more most must my no nor not
-    now of off on once only or other our out over own same shall she should so some such
-    than that the their them then there these they this those through to too under until up
-    upon us very was we were what when where whether which while who whom whose why will
-    with would you your
-"""
-STOP_WORDS = frozenset(_STOP_WORDS.split())
-
-
-def stem(word: str) -> str:
-    """A light English stem of a lower-case word."""
-    word = _singular(word)
-    for ending, shortest in (("ing", 6), ("ed", 6)):
-        if word.endswith(ending) and len(word) >= shortest:
-            rest = word[: -len(ending)]
-            if _VOWEL.search(rest):
-                doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
-                word = rest[:-1] if doubled else rest
-            break
-    return word[:-1] if len(word) > 4 and word.endswith("e") else word
-
-
-def _singular(word: str) -> str:
-    if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
-        return word
-    if word.endswith("ies") and len(word) > 4:
-        return word[:-3] + "y"
-    if word.endswith(("sses", "shes", "ches", "xes")):
-        return word[:-2]
-    return word[:-1]
-
-
-def raw_words(text: str) -> list[str]:
-    """Words and dotted identifiers as they stand in the text."""
-    return _RAW.findall(text)
 
 
 def expand(raw: str) -> tuple[str, ...]:
@@ -114,144 +134,7 @@ def _name_parts(name: str) -> list[str]:
 
 def words(text: str) -> list[str]:
     """All words of a text that count, in order."""
-    return [word for raw in raw_words(text) for word in expand(raw)]
-
-
-_YEARS = r"\d{4}(?:-(?:\d{4})?)?|-\d{4}"
-_NARROWING = re.compile(
-    rf"(?<!\S)(?:years?:(?P<years>{_YEARS})|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
-    re.I,
-)
-_FIELD_NAMES = (
-    "Agricultural and Food Sciences, Art, Biology, Business, Chemistry, Computer Science, "
-    "Economics, Education, Engineering, Environmental Science, Geography, Geology, History, "
-    "Law, Linguistics, Materials Science, Mathematics, Medicine, Philosophy, Physics, "
-    "Political Science, Psychology, Sociology"
-)
-_FIELDS = {name.casefold(): name for name in _FIELD_NAMES.split(", ")}
-"""fields of study as Semantic Scholar names them"""
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """`years` is "2020", "2019-2021", "2019-", "-2021", or "" for any."""
-
-    text: str
-    years: str = ""
-    fields: tuple[str, ...] = ()
-
-
-def read_query(written: str) -> Query:
-    """The words, the years and the fields of study of a query; the last named years count."""
-    years, fields = "", dict[str, None]()
-
-    def take(found: re.Match[str]) -> str:
-        nonlocal years
-        if found["years"]:
-            years = found["years"]
-            return ""
-        named = known_fields(found["quoted"] or found["bare"])
-        fields.update(dict.fromkeys(named))
-        return "" if named else found[0]
-
-    text = _NARROWING.sub(take, written)
-    return Query(" ".join(text.split()), years, tuple(fields))
-
-
-def known_fields(names: str) -> tuple[str, ...]:
-    """The fields in a list with commas, spelt as they are known; () if any is unknown."""
-    found = [_FIELDS.get(" ".join(name.split()).casefold()) for name in names.split(",")]
-    return () if None in found else tuple(name for name in found if name)
-
-
-def narrowed(query: str, attributes: Mapping[str, str]) -> str:
-    """The query of a tool call with what its attributes narrow written into it."""
-    years = attributes.get("year") or attributes.get("years") or ""
-    fields = known_fields(attributes.get("field") or attributes.get("fields") or "")
-    if re.fullmatch(_YEARS, years):
-        query += f" year:{years}"
-    return f'{query} field:"{",".join(fields)}"' if fields else query
-
-
-MAX_WORDS = 110
-
-OnProgress = Callable[[int, int, str], None]
-"""How many are done, how many there are, and what is being done. Any thread calls it."""
-
-_PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")
-_LAID_OUT = re.compile(r"^\s*(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^\s{2,}", re.MULTILINE)
-"""Lists, tables, code and fields, whose line breaks mean something."""
-_WORD = re.compile(r"\w+")
-
-
-def split_passages(text: str, max_words: int = MAX_WORDS) -> list[str]:
-    """Pieces of the text in order, each of at most `max_words` words, none empty."""
-    return list(_merge(_small_pieces(text, max_words), max_words))
-
-
-def _small_pieces(text: str, max_words: int) -> Iterator[tuple[str, str]]:
-    """(what joins it to the piece before, piece), no piece longer than `max_words`."""
-    for paragraph in _PARAGRAPH_END.split(text):
-        paragraph = paragraph.strip("\n").rstrip()
-        if len(paragraph.split()) <= max_words:
-            yield "\n\n", paragraph
-        else:
-            yield from _cut_paragraph(paragraph, max_words)
-
-
-def _cut_paragraph(paragraph: str, max_words: int) -> Iterator[tuple[str, str]]:
-    prose = not _LAID_OUT.search(paragraph)
-    lines = [" ".join(paragraph.split())] if prose else paragraph.splitlines()
-    joint = "\n\n"
-    for line in lines:
-        short = len(line.split()) <= max_words
-        for sentence in [line] if short else _SENTENCE_END.split(line):
-            for piece in _chunks(sentence, max_words):
-                yield joint, piece
-                joint = " "
-        joint = "\n"
-
-
-def _chunks(sentence: str, max_words: int) -> Iterator[str]:
-    """A sentence without end (a table, a log, a list of names) is cut by words."""
-    parts = sentence.split()
-    if len(parts) <= max_words:
-        yield sentence
-        return
-    for start in range(0, len(parts), max_words):
-        yield " ".join(parts[start : start + max_words])
-
-
-def _merge(pieces: Iterable[tuple[str, str]], max_words: int) -> Iterator[str]:
-    passage, size = "", 0
-    for joint, piece in pieces:
-        count = len(piece.split())
-        if passage and size + count > max_words:
-            yield passage.strip("\n")
-            passage, size = "", 0
-        if count:
-            passage = passage + joint + piece if passage else piece
-            size += count
-    if passage.strip():
-        yield passage.strip("\n")
-
-
-def without_near_duplicates(
-    passages: Iterable[Passage], limit: int, same: float = 0.85
-) -> list[Passage]:
-    """The first `limit` passages whose words do not overlap (Jaccard) by `same` or more."""
-    kept: list[Passage] = []
-    seen: list[frozenset[str]] = []
-    for passage in passages:
-        if len(kept) == limit:
-            break
-        found = frozenset(_WORD.findall(passage.text.lower()))
-        # Two without a word are the same: 0 >= 0.
-        if not any(len(found & other) >= same * len(found | other) for other in seen):
-            kept.append(passage)
-            seen.append(found)
-    return kept
+    return [word for raw in _RAW.findall(text) for word in expand(raw)]
 
 
 INDEX_VERSION = 1
@@ -283,7 +166,7 @@ class LexicalIndex:
         """The rows that share a word with the query, at most `limit`."""
         if self._bm25 is None:
             return []
-        ids = self._bm25.get_tokens_ids([*words(query), *_exact_names(raw_words(query))])
+        ids = self._bm25.get_tokens_ids([*words(query), *_exact_names(_RAW.findall(query))])
         if not ids:
             return []
         return best(self._bm25.get_scores_from_ids(ids, weight_mask=self._weights), limit)
@@ -312,16 +195,6 @@ class StoredPassages(Sequence[Passage]):
         start = int(self._ends[row - 1]) if row else 0
         return Passage(*json.loads(self._bytes[start : int(self._ends[row])].tobytes()))
 
-    @staticmethod
-    def write(passages: Iterable[Passage], folder: Path) -> None:
-        ends: list[int] = []
-        with open(folder / "passages.jsonl", "wb") as file:
-            for passage in passages:
-                fields = (passage.title, passage.location, passage.place, passage.text)
-                file.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
-                ends.append(file.tell())
-        np.save(folder / "passages.ends.npy", np.array(ends, dtype=np.int64))
-
 
 def best(scores: NDArray[np.float32], limit: int) -> Ranking:
     """The rows of the highest positive scores; equal scores in the order of rows."""
@@ -344,11 +217,17 @@ def _exact_names(names: Iterable[str]) -> list[str]:
     return [f"={name.lower()}" for name in names if "." in name]
 
 
-def write_index(passages: Sequence[Passage], folder: Path, weight: Weight) -> None:
+def _write_index(passages: Sequence[Passage], folder: Path, weight: Weight) -> None:
     """Write the index of `passages` into an existing empty folder."""
     import bm25s
 
-    StoredPassages.write(passages, folder)
+    ends: list[int] = []
+    with open(folder / "passages.jsonl", "wb") as file:
+        for passage in passages:
+            fields = (passage.title, passage.location, passage.place, passage.text)
+            file.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
+            ends.append(file.tell())
+    np.save(folder / "passages.ends.npy", np.array(ends, dtype=np.int64))
     np.save(folder / "weights.npy", np.array([weight(p) for p in passages], dtype=np.float32))
     vocabulary: dict[str, int] = {}
     ids = _word_ids(passages, vocabulary)
@@ -366,7 +245,7 @@ def _word_ids(passages: Iterable[Passage], vocabulary: dict[str, int]) -> list[l
     rows: list[list[int]] = []
     for passage in passages:
         row: list[int] = []
-        for raw in raw_words(matched_text(passage)):
+        for raw in _RAW.findall(matched_text(passage)):
             ids = known.get(raw)
             if ids is None:
                 ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw))
@@ -399,28 +278,16 @@ def build_index(
 ) -> LexicalIndex:
     """Index the passages, put the folder in its place at once, drop older ones of the name."""
     place = _index_folder(cache_dir, name, key)
-    with keeping(f"The index of {name}", cache_dir):
+    with writable(cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".new-") as new:
-            write_index(passages, Path(new), weight)
+            _write_index(passages, Path(new), weight)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(new, place)
         for folder in cache_dir.glob(f"{name}-*"):
             if folder != place:
                 shutil.rmtree(folder, ignore_errors=True)
     return LexicalIndex(place)
-
-
-@contextmanager
-def keeping(what: str, folder: Path) -> Iterator[None]:
-    """Say what to do where a disk does not take what is derived and kept for the next time."""
-    try:
-        yield
-    except OSError as cause:
-        raise StoreError(
-            f"{what} could not be written to {folder}: {cause.strerror}.",
-            "Choose a data directory that you can write to, with room left on its disk.",
-        ) from cause
 
 
 _RANK_OFFSET = 60
@@ -467,16 +334,6 @@ def fuse(*rankings: Ranking) -> Ranking:
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def with_vectors(
-    lexical: LexicalIndex, embedder: Embedder, cache_dir: Path, on_progress: OnProgress | None
-) -> HybridIndex:
-    """Embed what of the index is not embedded yet, and open both as one."""
-    name = re.sub(r"[^\w.-]", "_", embedder.name)
-    store = VectorStore(cache_dir / f"vectors-{name}")
-    texts = [matched_text(passage) for passage in lexical.passages]
-    return HybridIndex(lexical, store.vectors(texts, embedder, on_progress), embedder)
-
-
 class VectorStore:
     """Vectors by the hash of their text, in shards that are written once and never changed."""
 
@@ -498,7 +355,13 @@ class VectorStore:
             if on_progress:
                 on_progress(start, len(new), "embedding passages")
             shard = slice(start, start + _SHARD)
-            self._write(new[shard], embedder.embed(texts[shard]))
+            vectors = embedder.embed(texts[shard])
+            name = hashlib.sha256(b"".join(new[shard])).hexdigest()[:24]
+            with writable(self._folder):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                    np.savez(file, hashes=np.array(new[shard], dtype=HASH), vectors=vectors)
+                os.replace(file.name, self._folder / f"{name}.npz")
         return self._gather(hashes)
 
     def _shards(self) -> Iterator[tuple[NDArray[np.bytes_], Vectors]]:
@@ -508,14 +371,6 @@ class VectorStore:
                     yield shard["hashes"], shard["vectors"]
             except (OSError, ValueError, KeyError):
                 path.unlink(missing_ok=True)
-
-    def _write(self, hashes: list[bytes], vectors: Vectors) -> None:
-        name = hashlib.sha256(b"".join(hashes)).hexdigest()[:24]
-        with keeping("Vectors", self._folder):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                np.savez(file, hashes=np.array(hashes, dtype=HASH), vectors=vectors)
-            os.replace(file.name, self._folder / f"{name}.npz")
 
     def _gather(self, hashes: Sequence[bytes]) -> Vectors:
         rows: dict[bytes, list[int]] = {}
@@ -531,10 +386,13 @@ class VectorStore:
 
 
 class Indexed:
-    """A source whose passages are indexed by its first search; a `SearchTool` without its name."""
+    """A source whose passages are indexed before it is searched; a `SearchTool` without a name."""
 
     def __init__(
-        self, cache_dir: Path, embedder: Embedder | None, on_progress: OnProgress | None
+        self,
+        cache_dir: Path,
+        embedder: Embedder | None = None,
+        on_progress: OnProgress | None = None,
     ) -> None:
         """With an embedder, search is hybrid; without one it is lexical."""
         self._cache_dir = cache_dir
@@ -570,4 +428,8 @@ class Indexed:
     def _with_vectors(self, lexical: LexicalIndex) -> LexicalIndex | HybridIndex:
         if self._embedder is None:
             return lexical
-        return with_vectors(lexical, self._embedder, self._cache_dir, self._on_progress)
+        name = re.sub(r"[^\w.-]", "_", self._embedder.name)
+        store = VectorStore(self._cache_dir / f"vectors-{name}")
+        texts = [matched_text(passage) for passage in lexical.passages]
+        vectors = store.vectors(texts, self._embedder, self._on_progress)
+        return HybridIndex(lexical, vectors, self._embedder)

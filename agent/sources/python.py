@@ -1,6 +1,6 @@
 """The documentation of the Python libraries installed here, as a source of passages.
 
-The index is built on the first search, kept in the data directory, and built again when a
+The index is built before the first search, kept in the data directory, and built again when a
 distribution is installed, removed or changes its version. Of two passages that match equally
 well, the one from the standard library comes first: a bare `lru_cache` is the one of functools.
 
@@ -39,7 +39,6 @@ import sys
 import sysconfig
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import Distribution, distributions
 from itertools import pairwise
@@ -57,7 +56,7 @@ from rubricem.agent.sources.index import (
 )
 from rubricem.agent.sources.readers import markdown_sections
 from rubricem.memory.errors import SourceError, boundary
-from rubricem.memory.interfaces import Embedder, Passage
+from rubricem.memory.schema import Passage
 
 _MOST_SIGNATURE = 320
 _MOST_TYPED = 140
@@ -88,6 +87,9 @@ class ModuleSource:
     """What one file documents, defines and takes from elsewhere."""
 
     name: str
+    path: Path
+    location: str
+    """the path as it is shown"""
     package: bool
     """its file is an __init__"""
     documented: list[Documented] = field(default_factory=list)
@@ -107,17 +109,6 @@ class ModuleSource:
         return name in self.exported if self.exported is not None else not name.startswith("_")
 
 
-def read_source(name: str, source: str, package: bool = False) -> ModuleSource:
-    """Read a module's source. Raises SyntaxError or ValueError where it is not Python."""
-    reader = _SourceReader(ModuleSource(name, package))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as of escapes in other people's strings
-        tree = ast.parse(source)
-    reader.module.add("", "", ast.get_docstring(tree, clean=False))
-    reader.body(tree.body)
-    return reader.module
-
-
 class _SourceReader:
     """The statements of a file, read into its `ModuleSource`."""
 
@@ -128,6 +119,14 @@ class _SourceReader:
         self._private: dict[str, ast.ClassDef] = {}
         """internal classes, whose methods are documented under the public classes made of them"""
 
+    def read(self, source: str) -> None:
+        """Raises SyntaxError or ValueError where it is not Python."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of escapes in other people's strings
+            tree = ast.parse(source)
+        self.module.add("", "", ast.get_docstring(tree, clean=False))
+        self.body(tree.body)
+
     def body(self, body: Iterable[ast.stmt], outer: str = "") -> None:
         """Read statements; `outer` is the class that they stand in, "" for the module itself."""
         before: ast.stmt | None = None
@@ -136,7 +135,9 @@ class _SourceReader:
                 case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                     self._definition(node, outer)
                 case ast.If() | ast.Try() | ast.With():
-                    self.body(_branches(node), outer)
+                    clauses = [node, *getattr(node, "handlers", [])]
+                    inner = [statement for clause in clauses for statement in clause.body]
+                    self.body([*inner, *getattr(node, "orelse", [])], outer)
                 case ast.Expr(value):
                     self._expression(value, before, outer)
                 case ast.Assign() if not outer:
@@ -195,17 +196,15 @@ class _SourceReader:
                 self.module.add(ast.unparse(target), "", _string(doc), absolute=True)
             case "add_newdoc", [owner, name, doc, *_]:
                 root, own = _string(owner), _string(name)
-                if root and own:
-                    self._newdoc(f"{root.partition('.')[0]}.{own}", doc)
-
-    def _newdoc(self, name: str, doc: ast.expr) -> None:
-        """`add_newdoc(module, name, doc)`: a text, a (method, text) pair, or a list of pairs."""
-        for pair in doc.elts if isinstance(doc, ast.List) else [doc]:
-            match pair:
-                case ast.Tuple([method, text]):
-                    self.module.add(f"{name}.{_string(method)}", "", _string(text), absolute=True)
-                case _:
-                    self.module.add(name, "", _string(pair), absolute=True)
+                public = f"{root.partition('.')[0]}.{own}" if root and own else ""
+                # A text, a (method, text) pair, or a list of pairs.
+                for pair in (doc.elts if isinstance(doc, ast.List) else [doc]) if public else []:
+                    match pair:
+                        case ast.Tuple([method, text]):
+                            part = f"{public}.{_string(method)}"
+                            self.module.add(part, "", _string(text), absolute=True)
+                        case _:
+                            self.module.add(public, "", _string(pair), absolute=True)
 
     def _assignment(self, node: ast.Assign) -> None:
         target = _assigned_name(node)
@@ -235,15 +234,6 @@ class _SourceReader:
                 self.module.stars.append(origin)
             else:
                 self.module.imported[alias.asname or alias.name] = (origin, alias.name)
-
-
-def _branches(node: ast.If | ast.Try | ast.With) -> Iterator[ast.stmt]:
-    yield from node.body
-    if isinstance(node, ast.Try):
-        for clause in node.handlers:
-            yield from clause.body
-    if isinstance(node, ast.If | ast.Try):
-        yield from node.orelse
 
 
 def signature(node: Function, method: bool) -> str:
@@ -301,26 +291,18 @@ def public_names(modules: Modules) -> dict[tuple[str, str], str]:
     for module in modules.values():
         if is_private(module.name) or not (module.package or module.exported):
             continue
-        for local, home in _offered(modules, module):
-            alias = f"{module.name}.{local}"
-            current = names.get(home)
-            if current is None or _order(alias) < _order(current):
-                names[home] = alias
+        taken = [(local, *origin) for local, origin in module.imported.items()]
+        for star in module.stars:
+            taken += [(local, star, local) for local in sorted(_star_names(modules, star))]
+        for local, origin, name in taken:
+            if module.offers(local) and (home := _home(modules, origin, name)):
+                alias = f"{module.name}.{local}"
+                names[home] = min(names.get(home, alias), alias, key=_order)
     return names
 
 
 def _order(name: str) -> tuple[int, int]:
     return name.count("."), len(name)
-
-
-def _offered(modules: Modules, module: ModuleSource) -> Iterator[tuple[str, tuple[str, str]]]:
-    """(local name, where it is defined) of what a package takes from its own modules."""
-    taken = [(local, *origin) for local, origin in module.imported.items()]
-    for star in module.stars:
-        taken += [(local, star, local) for local in sorted(_star_names(modules, star))]
-    for local, origin, name in taken:
-        if module.offers(local) and (home := _home(modules, origin, name)):
-            yield local, home
 
 
 def _star_names(modules: Modules, origin: str, depth: int = 0) -> set[str]:
@@ -368,19 +350,14 @@ _TRIPLE = re.compile(r"\"\"\"|'''")
 _BRACKETS = str.maketrans({"[": "(", "{": "(", "]": ")", "}": ")"})
 
 
-def skeleton(source: str) -> str:
-    """The source with each function body replaced by its docstring and `pass`.
+class _Skeleton:
+    """The lines of a source, with each function body replaced by its docstring and `pass`.
 
     Most of the time of parsing goes into function bodies. They are cut out line by line, by
     indentation, before the parse; measured on the libraries of one environment this takes 0.4
     of the time of parsing whole files. Source laid out in a way that this misreads (a string at
     the margin inside a body) mostly gives a syntax error, upon which the caller parses it whole.
     """
-    return "".join(_Cutting(source).kept)
-
-
-class _Cutting:
-    """Lines copied to `kept`, but for the bodies of functions."""
 
     def __init__(self, source: str) -> None:
         self.kept: list[str] = []
@@ -405,31 +382,26 @@ class _Cutting:
             pass
 
     def _function(self, margin: int) -> None:
-        self._header()
-        while (line := self._lines[self._at]) and (not line.strip() or line.lstrip()[0] == "#"):
-            self._at += 1
-        if _margin(line) <= margin:
-            return
-        self._docstring(line.lstrip())
-        self.kept.append(f"{line[: _margin(line)]}pass\n")
-        while (line := self._lines[self._at]) and (not line.strip() or _margin(line) > margin):
-            self._at += 1
-
-    def _header(self) -> None:
-        """Copy `def ...:` with its parameters over as many lines as they take."""
+        # `def ...:` with its parameters over as many lines as they take.
         depth = 0
         while line := self._copy():
             code = line.partition("#")[0].translate(_BRACKETS)
             depth += code.count("(") - code.count(")")
             if depth <= 0 and ":" in code:
                 break
-
-    def _docstring(self, start: str) -> None:
+        while (line := self._lines[self._at]) and (not line.strip() or line.lstrip()[0] == "#"):
+            self._at += 1
+        if _margin(line) <= margin:
+            return
+        start = line.lstrip()
         if begun := _DOCSTRING.match(start):
             self._copy()
             quote = begun[1]
             if len(quote) == 3 and quote not in start[begun.end() :]:
                 self._copy_through(quote)
+        self.kept.append(f"{line[: _margin(line)]}pass\n")
+        while (line := self._lines[self._at]) and (not line.strip() or _margin(line) > margin):
+            self._at += 1
 
 
 def _margin(line: str) -> int:
@@ -459,16 +431,6 @@ _NAMES_LEFT_OUT = """
 _LEFT_OUT = frozenset(_NAMES_LEFT_OUT.split())
 
 
-@dataclass(frozen=True, slots=True)
-class ModuleFile:
-    """A source file: its module's dotted name, its path, and its path as shown."""
-
-    module: str
-    path: Path
-    location: str
-    package: bool
-
-
 def installed() -> list[Distribution]:
     """The installed distributions by name; of two with one name the first on the path.
 
@@ -487,20 +449,24 @@ def fingerprint(distributions: list[Distribution]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def module_files(distribution: Distribution) -> dict[str, ModuleFile]:
+def module_files(distribution: Distribution) -> dict[str, ModuleSource]:
     """The modules of a distribution by name, without tests and vendored copies.
 
     A `.pyi` file counts only where the module has no `.py`: it documents a compiled module.
     """
     root = Path(str(distribution.locate_file("")))
-    files: dict[str, ModuleFile] = {}
+    files: dict[str, ModuleSource] = {}
     for line in sorted((distribution.read_text("RECORD") or "").splitlines()):
         location = line.partition(",")[0]
         stem, _, suffix = location.rpartition(".")
         parts, package = _module_parts(stem.split("/"))
-        if suffix in ("py", "pyi") and parts and all(map(_is_documented_part, parts)):
+        documented = all(
+            part.isidentifier() and part not in _LEFT_OUT and not part.startswith("test_")
+            for part in parts
+        )
+        if suffix in ("py", "pyi") and parts and documented:
             name = ".".join(parts)
-            files.setdefault(name, ModuleFile(name, root / location, location, package))
+            files.setdefault(name, ModuleSource(name, root / location, location, package))
     return files
 
 
@@ -510,26 +476,26 @@ def _module_parts(path: list[str]) -> tuple[list[str], bool]:
     return (path[:-1] if package else path), package
 
 
-def _is_documented_part(part: str) -> bool:
-    return part.isidentifier() and part not in _LEFT_OUT and not part.startswith("test_")
-
-
-def read_modules(files: dict[str, ModuleFile], budget: int = MOST_SOURCE) -> list[ModuleSource]:
+def read_modules(files: dict[str, ModuleSource], budget: int = MOST_SOURCE) -> list[ModuleSource]:
     """The modules worth reading, most public first, until `budget` bytes are read."""
-    modules: dict[str, ModuleSource] = {}
+    read: dict[str, ModuleSource] = {}
     waiting = [(float(_depth(name)), name) for name in files if not is_private(name)]
     heapq.heapify(waiting)
     while waiting and budget > 0:
         distance, name = heapq.heappop(waiting)
-        if name in modules:
+        if name in read:
             continue
-        module, size = _read_file(files[name])
-        budget -= size
-        modules[name] = module
+        module = read[name] = files[name]
+        budget -= _read_file(module)
         if module.package or module.stars:
-            for taken in {*_taken_from(module)} & files.keys() - modules.keys():
+            # What is behind the names that it offers, and what holds documentation.
+            behind = set(module.stars)
+            for local, (origin, inner) in module.imported.items():
+                if module.offers(local) or local.endswith("docs"):
+                    behind |= {origin, f"{origin}.{inner}"}
+            for taken in behind & files.keys() - read.keys():
                 heapq.heappush(waiting, (min(_depth(taken), distance + 0.5), taken))
-    return list(modules.values())
+    return list(read.values())
 
 
 def _depth(module: str) -> int:
@@ -537,31 +503,20 @@ def _depth(module: str) -> int:
     return sum(not part.startswith("_") for part in module.split("."))
 
 
-def _read_file(file: ModuleFile) -> tuple[ModuleSource, int]:
-    """The module, or an empty one where the file is gone or is no Python of this version."""
+def _read_file(module: ModuleSource) -> int:
+    """How long its source is; 0 where the file is gone or is no Python of this version."""
     try:
-        source = file.path.read_text("utf-8")
+        source = module.path.read_text("utf-8")
         try:
-            module = read_source(file.module, skeleton(source), file.package)
+            _SourceReader(module).read("".join(_Skeleton(source).kept))
         except SyntaxError:
-            module = read_source(file.module, source, file.package)
-        return module, len(source)
+            _SourceReader(module).read(source)
+        return len(source)
     except (OSError, SyntaxError, ValueError, RecursionError):
-        return ModuleSource(file.module, file.package), 0
+        return 0
 
 
-def _taken_from(module: ModuleSource) -> Iterator[str]:
-    """Modules behind the names that a package offers, and those that hold documentation."""
-    for local, (origin, name) in module.imported.items():
-        if module.offers(local) or local.endswith("docs"):
-            yield origin
-            yield f"{origin}.{name}"
-    yield from module.stars
-
-
-def documented_passages(
-    modules: list[ModuleSource], files: dict[str, ModuleFile], most: int = MOST_PASSAGES
-) -> list[Passage]:
+def documented_passages(modules: list[ModuleSource], most: int = MOST_PASSAGES) -> list[Passage]:
     """The passages of the modules' public objects, each object once."""
     names = public_names({module.name: module for module in modules})
     passages: list[Passage] = []
@@ -571,7 +526,7 @@ def documented_passages(
             public = symbol(module, item, names)
             if public is not None and public not in seen:
                 seen.add(public)
-                passages += object_passages(public, item, files[module.name].location)
+                passages += object_passages(public, item, module.location)
     return passages[:most]
 
 
@@ -582,13 +537,7 @@ def object_passages(public: str, item: Documented, location: str) -> list[Passag
 
 
 def distribution_passages(distribution: Distribution) -> list[Passage]:
-    """The README and the documented public objects of a distribution."""
-    files = module_files(distribution)
-    return [*readme_passages(distribution), *documented_passages(read_modules(files), files)]
-
-
-def readme_passages(distribution: Distribution) -> list[Passage]:
-    """The description in the metadata, without its history of changes."""
+    """The README, without its history of changes, and the documented public objects."""
     text = (distribution.read_text("METADATA") or "").partition("\n\n")[2]
     title = f"{distribution.name} {distribution.version} README"
     location = f"{distribution.name}-{distribution.version}.dist-info/METADATA"
@@ -599,7 +548,8 @@ def readme_passages(distribution: Distribution) -> list[Passage]:
             break
         for piece in split_passages(section.text):
             passages.append(Passage(title, location, section.heading, piece))
-    return passages[:_MOST_README]
+    documented = documented_passages(read_modules(module_files(distribution)))
+    return [*passages[:_MOST_README], *documented]
 
 
 _LIBRARY_LEFT_OUT = """
@@ -611,33 +561,33 @@ _MODULES_LEFT_OUT = frozenset(_LIBRARY_LEFT_OUT.split()) - {os.path.__name__}
 _NOT_IMPORTED = re.compile(r"_tkinter|_test|_xx|xx|_ctypes_test|_curses|_dbm|_gdbm|winreg")
 _PUBLIC_MODULES = {os.path.__name__: "os.path"}
 _UNLIMITED = 1_000_000_000
+_DESCRIBED = re.compile(r"^(?:class |object\.)?[A-Za-z_][\w.]*\([^\n]*\)$", re.MULTILINE)
 
 
 def library_passages() -> list[Passage]:
     """All passages of the standard library, builtins first."""
-    files = library_files(Path(sysconfig.get_path("stdlib")))
-    modules = read_modules(files, budget=_UNLIMITED)
+    modules = read_modules(library_files(Path(sysconfig.get_path("stdlib"))), budget=_UNLIMITED)
     passages = []
     for item in _module_items(builtins, sorted(vars(builtins))):
         passages += object_passages(item.name, item, "python:builtins")
     return [
         *passages,
         *_topic_passages(),
-        *documented_passages(modules, files, most=_UNLIMITED),
+        *documented_passages(modules, most=_UNLIMITED),
         *_compiled_passages(modules),
     ]
 
 
-def library_files(root: Path) -> dict[str, ModuleFile]:
+def library_files(root: Path) -> dict[str, ModuleSource]:
     """The public source modules under the library's folder."""
-    files: dict[str, ModuleFile] = {}
+    files: dict[str, ModuleSource] = {}
     shown = Path("lib") / root.name
     for path in sorted(root.rglob("*.py")):
         parts, package = _module_parts([*path.relative_to(root).parts[:-1], path.stem])
         if parts and parts[0] in sys.stdlib_module_names and not _MODULES_LEFT_OUT & set(parts):
             name = _PUBLIC_MODULES.get(parts[0], ".".join(parts))
             location = (shown / path.relative_to(root)).as_posix()
-            files[name] = ModuleFile(name, path, location, package)
+            files[name] = ModuleSource(name, path, location, package)
     return files
 
 
@@ -718,30 +668,17 @@ def _topic_passages() -> list[Passage]:
     path = root / "pydoc_data" / "topics.py"
     source = path.read_text("utf-8") if path.is_file() else ""
     location = f"lib/{root.name}/pydoc_data/topics.py"
+    tables = (getattr(node, "value", None) for node in ast.parse(source).body)
+    topics = [ast.literal_eval(table) for table in tables if isinstance(table, ast.Dict)][:1]
     passages: list[Passage] = []
-    for topic, text in _topics(source).items():
-        for title, body in _described(topic, text):
+    for topic, text in (pair for table in topics for pair in table.items()):
+        starts = [0, *(m.start() for m in _DESCRIBED.finditer(text)), len(text)]
+        for start, end in pairwise(starts):
+            body = text[start:end].strip("\n")
+            first = body.partition("\n")[0]
+            title = first if _DESCRIBED.match(first) else f"Python language reference: {topic}"
             passages += [Passage(title, location, topic, p) for p in split_passages(body)]
     return passages
-
-
-def _topics(source: str) -> dict[str, str]:
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-            return dict(ast.literal_eval(node.value))
-    return {}
-
-
-_DESCRIBED = re.compile(r"^(?:class |object\.)?[A-Za-z_][\w.]*\([^\n]*\)$", re.MULTILINE)
-
-
-def _described(topic: str, text: str) -> Iterator[tuple[str, str]]:
-    starts = [0, *(m.start() for m in _DESCRIBED.finditer(text)), len(text)]
-    for start, end in pairwise(starts):
-        body = text[start:end].strip("\n")
-        first = body.partition("\n")[0]
-        described = _DESCRIBED.match(first)
-        yield (first if described else f"Python language reference: {topic}"), body
 
 
 DOCS_VERSION = 1
@@ -754,14 +691,6 @@ class PythonDocs(Indexed):
 
     name = "python"
 
-    def __init__(
-        self,
-        cache_dir: Path,
-        embedder: Embedder | None = None,
-        on_progress: OnProgress | None = None,
-    ) -> None:
-        super().__init__(cache_dir, embedder, on_progress)
-
     def _open(self) -> LexicalIndex | HybridIndex:
         with boundary(SourceError, "Reading the documentation of the installed libraries"):
             found = installed()
@@ -771,32 +700,25 @@ class PythonDocs(Indexed):
             if index is None:
                 passages = collect(found, self._on_progress)
                 index = build_index(passages, self._cache_dir, name, key, _weight)
-            return self._with_vectors(index)
+        return self._with_vectors(index)
 
 
 def collect(found: list[Distribution], on_progress: OnProgress | None = None) -> list[Passage]:
     """All passages of the standard library and of the distributions."""
-    with _collector_paused():
-        passages: list[Passage] = []
+    passages: list[Passage] = []
+    # Syntax trees hold no cycles, but make the collector run all the time (a fifth of it).
+    running = gc.isenabled()
+    gc.disable()
+    try:
         for done, distribution in enumerate([None, *found]):
             if on_progress:
                 what = distribution.name if distribution else "the standard library"
                 on_progress(done, len(found) + 1, f"reading {what}")
-            read = distribution_passages(distribution) if distribution else library_passages()
-            passages += read
-    return passages
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Syntax trees hold no cycles, but make the collector run all the time (a fifth of it)."""
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
+            passages += distribution_passages(distribution) if distribution else library_passages()
     finally:
         if running:
             gc.enable()
+    return passages
 
 
 def _weight(passage: Passage) -> float:

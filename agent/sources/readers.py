@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Self
 from zipfile import BadZipFile, ZipFile
 
 from lxml import etree, html
@@ -53,19 +53,57 @@ class Document:
     sections: tuple[Section, ...]
     note: str = ""
 
+    @staticmethod
+    def read(path: Path) -> "Document":
+        """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot."""
+        try:
+            return READERS[path.suffix.lower()](path)
+        except SourceError:
+            raise
+        except Exception as cause:
+            raise SourceError(
+                f"{path.name} could not be read: {type(cause).__name__}: {cause}.",
+                "Check that it opens elsewhere, and save it anew or take it out.",
+            ) from cause
 
-def read_document(path: Path) -> Document:
-    """Read a file by its suffix. Raises SourceError, with the remedy, where it cannot."""
-    reader = READERS[path.suffix.lower()]
-    try:
-        return reader(path)
-    except SourceError:
-        raise
-    except Exception as cause:
-        raise SourceError(
-            f"{path.name} could not be read: {type(cause).__name__}: {cause}.",
-            "Check that it opens elsewhere, and save it anew or take it out.",
-        ) from cause
+    @classmethod
+    def of_pdf(
+        cls,
+        file: BinaryIO,
+        name: str,
+        seconds: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """The pages of a PDF; after so many seconds those read so far, with a note that says so.
+
+        What pypdf passed over is part of the note. Raises SourceError where it is encrypted or has
+        no text.
+        """
+        from pypdf import PdfReader
+
+        with overheard("pypdf") as faults:
+            reader = PdfReader(file)
+            if reader.is_encrypted and not reader.decrypt(""):
+                raise SourceError(
+                    f"{name} is encrypted.", "Save a copy of it that opens without a password."
+                )
+            until = clock() + seconds
+            pages = [page.extract_text() for page in reader.pages if clock() < until]
+            title = str(reader.metadata.title or "") if reader.metadata else ""
+            whole = len(reader.pages)
+        sections = tuple(
+            Section(f"page {n}", text) for n, text in enumerate(pages, 1) if text.strip()
+        )
+        if not sections and len(pages) < whole:
+            raise SourceError(f"{name} takes too long to read.", "Name a shorter document.")
+        if not sections:
+            raise SourceError(
+                f"{name} has no text in its {len(pages)} pages.",
+                "It was probably scanned: run text recognition on it first.",
+            )
+        part = f"read in part: {len(pages)} of {whole} pages" if len(pages) < whole else ""
+        note = "; ".join(filter(None, (part, complaint(faults))))
+        return cls(title.strip() or Path(name).stem, sections, note)
 
 
 def decode(content: bytes) -> tuple[str, str]:
@@ -114,9 +152,14 @@ _BADGE = re.compile(r"\[?!\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?|<!--.*?-->|</?\w[^
 _LINES_EACH = 40
 
 
-def _read_markdown(path: Path) -> Document:
-    text, note = decode(path.read_bytes())
-    return _titled(path, markdown_sections(text), note)
+def _headed(sections_of: Callable[[str], list[Section]]) -> Callable[[Path], Document]:
+    """The reader of a text whose headings `sections_of` knows."""
+
+    def read(path: Path) -> Document:
+        text, note = decode(path.read_bytes())
+        return _titled(path, sections_of(text), note)
+
+    return read
 
 
 def markdown_sections(text: str) -> list[Section]:
@@ -141,17 +184,9 @@ def _markdown_lines(text: str) -> Iterator[Line]:
             yield 0, _BADGE.sub("", line)
 
 
-def _read_rst(path: Path) -> Document:
-    text, note = decode(path.read_bytes())
-    return _titled(path, rst_sections(text), note)
-
-
 def rst_sections(text: str) -> list[Section]:
     """Sections by underlined heading; a kind of underline is a level where first met."""
-    return by_heading(_rst_lines(text))
-
-
-def _rst_lines(text: str) -> Iterator[Line]:
+    found: list[Line] = []
     levels: list[str] = []
     lines = text.splitlines()
     for i, line in enumerate(lines):
@@ -160,9 +195,10 @@ def _rst_lines(text: str) -> Iterator[Line]:
         if titled and _UNDERLINE.match(below) and len(below.rstrip()) >= len(line.strip()):
             if below[0] not in levels:
                 levels.append(below[0])
-            yield levels.index(below[0]) + 1, line.strip()
+            found.append((levels.index(below[0]) + 1, line.strip()))
         elif not _UNDERLINE.match(line):
-            yield 0, line
+            found.append((0, line))
+    return by_heading(found)
 
 
 def _read_text(path: Path) -> Document:
@@ -242,8 +278,7 @@ _NO_TEXT = frozenset({"del", "moveFrom", "Fallback", "pPr", "rPr", "instrText", 
 _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
 
 
-def docx_lines(path: Path) -> tuple[str, list[Line]]:
-    """(the document's title or "", its lines). Raises SourceError for what cannot be unpacked."""
+def _read_docx(path: Path) -> Document:
     with path.open("rb") as file:
         if file.read(4) == _OLD_OR_ENCRYPTED:
             raise SourceError(
@@ -252,14 +287,16 @@ def docx_lines(path: Path) -> tuple[str, list[Line]]:
             )
     try:
         with ZipFile(path) as package:
-            return _read(package, path.name)
+            title, lines = _titled_lines(package, path.name)
     except BadZipFile as cause:
         raise SourceError(
             f"{path.name} is no docx file.", "Open it in a word processor and save it as docx."
         ) from cause
+    return _titled(path, by_heading(lines), "", title)
 
 
-def _read(package: ZipFile, name: str) -> tuple[str, list[Line]]:
+def _titled_lines(package: ZipFile, name: str) -> tuple[str, list[Line]]:
+    """(the document's title or "", its lines)."""
     document = _part(package, "word/document.xml", name)
     if document is None:
         raise SourceError(f"{name} holds no document.", "Save it anew as docx.")
@@ -373,11 +410,6 @@ def _value(parent: etree._Element, name: str) -> str:
     return next((_attribute(e, "val") for e in parent if _tag(e) == name), "")
 
 
-def _read_docx(path: Path) -> Document:
-    title, lines = docx_lines(path)
-    return _titled(path, by_heading(lines), "", title)
-
-
 LONGEST = 120
 """characters of the first complaint; it may quote the document"""
 
@@ -417,54 +449,13 @@ def complaint(lines: list[str]) -> str:
 
 def _read_pdf(path: Path) -> Document:
     with path.open("rb") as file:
-        return pdf_document(file, path.name)
-
-
-def pdf_document(
-    file: BinaryIO,
-    name: str,
-    seconds: float = math.inf,
-    clock: Callable[[], float] = time.monotonic,
-) -> Document:
-    """The pages of a PDF; after so many seconds those read so far, with a note that says so.
-
-    What pypdf passed over is part of the note. Raises SourceError where it is encrypted or has
-    no text.
-    """
-    with overheard("pypdf") as faults:
-        document = _pdf(file, name, seconds, clock)
-    note = "; ".join(filter(None, (document.note, complaint(faults))))
-    return Document(document.title, document.sections, note)
-
-
-def _pdf(file: BinaryIO, name: str, seconds: float, clock: Callable[[], float]) -> Document:
-    from pypdf import PdfReader
-
-    reader = PdfReader(file)
-    if reader.is_encrypted and not reader.decrypt(""):
-        raise SourceError(
-            f"{name} is encrypted.", "Save a copy of it that opens without a password."
-        )
-    until = clock() + seconds
-    pages = [page.extract_text() for page in reader.pages if clock() < until]
-    title = str(reader.metadata.title or "") if reader.metadata else ""
-    sections = tuple(Section(f"page {n}", text) for n, text in enumerate(pages, 1) if text.strip())
-    whole = len(reader.pages)
-    if not sections and len(pages) < whole:
-        raise SourceError(f"{name} takes too long to read.", "Name a shorter document.")
-    if not sections:
-        raise SourceError(
-            f"{name} has no text in its {len(pages)} pages.",
-            "It was probably scanned: run text recognition on it first.",
-        )
-    note = f"read in part: {len(pages)} of {whole} pages" if len(pages) < whole else ""
-    return Document(title.strip() or Path(name).stem, sections, note)
+        return Document.of_pdf(file, path.name)
 
 
 READERS: dict[str, Callable[[Path], Document]] = {
-    ".md": _read_markdown,
-    ".markdown": _read_markdown,
-    ".rst": _read_rst,
+    ".md": _headed(markdown_sections),
+    ".markdown": _headed(markdown_sections),
+    ".rst": _headed(rst_sections),
     ".txt": _read_text,
     ".html": _read_html,
     ".htm": _read_html,

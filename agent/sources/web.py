@@ -23,6 +23,7 @@ import ssl
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Protocol
@@ -30,10 +31,11 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import httpx
 
-from rubricem.agent.models.limits import Endpoint, Retry, asked_wait, is_transient, shared_limiters
-from rubricem.agent.sources.index import Query, read_query, without_near_duplicates
+from rubricem.agent.models.limits import Endpoint, Retry, asked_wait, is_transient, shared_limiter
+from rubricem.agent.sources.index import without_near_duplicates
+from rubricem.agent.transcript.words import read_query
 from rubricem.memory.errors import SettingsError, SourceError
-from rubricem.memory.interfaces import Passage
+from rubricem.memory.schema import Passage
 
 LONGEST = 8000
 """characters kept of one result's text"""
@@ -237,8 +239,13 @@ class Service:
         )
 
     def _refused(self, reply: httpx.Response, content: bytes) -> SearchRefused:
+        """With the service's own words, where a field of a JSON reply holds them."""
         status = reply.status_code
-        words = " ".join(_complaint(content).split())[:QUOTED]
+        own: Any = ""
+        with suppress(ValueError):
+            told = json.loads(content)
+            own = (told.get("error") or told.get("message")) if isinstance(told, dict) else ""
+        words = " ".join(own.rstrip(".").split())[:QUOTED] if isinstance(own, str) else ""
         said = f": {words}" if words else ""
         usual = f"{self.name} refused the search (HTTP {status}){said}.", _LATER
         return SearchRefused(*self.refusals.get(status, usual), status, reply.headers)
@@ -248,16 +255,6 @@ class Service:
 def _trusted() -> ssl.SSLContext:
     """Whom a connection trusts; reading it takes 30 ms of CPU, which each search would take."""
     return httpx.create_ssl_context()
-
-
-def _complaint(content: bytes) -> str:
-    """The service's own words: the field of a JSON reply that holds them, else none."""
-    try:
-        reply = json.loads(content)
-    except ValueError:
-        return ""
-    said = (reply.get("error") or reply.get("message")) if isinstance(reply, dict) else ""
-    return said.rstrip(".") if isinstance(said, str) else ""
 
 
 class SearXNG:
@@ -303,8 +300,12 @@ class SearXNG:
         words = read_query(query).text
         reply = await self._service.get("/search", {"q": words, "format": "json"})
         rows = reply.get("results")
-        results = rows if isinstance(rows, list) else []
-        found = found_passages((_passage(r) for r in results if isinstance(r, dict)), limit)
+        passages = []
+        for each in filter(lambda r: isinstance(r, dict), rows if isinstance(rows, list) else []):
+            date = each.get("publishedDate")
+            place = f"published {date[:10]}" if isinstance(date, str) and date else ""
+            passages.append(row(each.get("title"), each.get("url"), each.get("content"), place))
+        found = found_passages(passages, limit)
         pairs = reply.get("unresponsive_engines") or []
         failed = ", ".join(f"{pair[0]} ({pair[1]})" for pair in pairs if len(pair) == 2)
         if failed and not found:
@@ -313,12 +314,6 @@ class SearXNG:
                 "Search again later, or turn on other engines in its settings.yml.",
             )
         return found
-
-
-def _passage(found: dict[str, Any]) -> Passage:
-    date = found.get("publishedDate")
-    place = f"published {date[:10]}" if isinstance(date, str) and date else ""
-    return row(found.get("title"), found.get("url"), found.get("content"), place)
 
 
 API = "https://api.semanticscholar.org/graph/v1"
@@ -352,14 +347,20 @@ class Scholar:
         asked = read_query(query)
         if not asked.text:
             return []
-        reply = await self._patiently(_params(asked, limit))
+        # Terms with a hyphen match nothing there.
+        params = {"query": " ".join(asked.text.replace("-", " ").split()), "fields": RETURNED}
+        if asked.years:
+            params["year"] = asked.years
+        if asked.fields:
+            params["fieldsOfStudy"] = ",".join(asked.fields)
+        reply = await self._patiently({**params, "limit": str(min(limit, MOST))})
         papers = reply.get("data")
         found = [paper for paper in papers or [] if isinstance(paper, dict)]
         return found_passages(map(_paper_passage, found), limit)
 
     async def _patiently(self, params: dict[str, str]) -> dict[str, Any]:
         """Ask again while the service is busy, as long as the waits stay within bounds."""
-        limiter = shared_limiters().of(self._service.url, 1)
+        limiter = shared_limiter(self._service.url, 1)
         waited = 0.0
         for tried in range(1, self._retry.tries + 1):
             async with limiter.slot():
@@ -375,34 +376,20 @@ class Scholar:
         raise AssertionError("the last try returns or raises")
 
 
-def _params(asked: Query, limit: int) -> dict[str, str]:
-    # Terms with a hyphen match nothing there.
-    params = {"query": " ".join(asked.text.replace("-", " ").split()), "fields": RETURNED}
-    if asked.years:
-        params["year"] = asked.years
-    if asked.fields:
-        params["fieldsOfStudy"] = ",".join(asked.fields)
-    return {**params, "limit": str(min(limit, MOST))}
-
-
 def _paper_passage(paper: dict[str, Any]) -> Passage:
+    """Its place is as in "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/..."."""
     text = paper.get("abstract") or _inside(paper, "tldr", "text")
     page, pdf = paper.get("url"), _inside(paper, "openAccessPdf", "url")
     doi = _inside(paper, "externalIds", "DOI")
     address = pdf or page or (f"https://doi.org/{doi}" if doi else "")
-    return row(paper.get("title"), address, text, _place(paper, page if pdf else ""))
+    names = [a["name"] for a in paper.get("authors") or [] if isinstance(a, dict) and a.get("name")]
+    who = " and ".join(names) if len(names) < 3 else f"{names[0]} et al."
+    parts = (who, paper.get("year"), paper.get("venue"), page if pdf else "")
+    place = ", ".join(str(part) for part in parts if part)
+    return row(paper.get("title"), address, text, place)
 
 
 def _inside(paper: dict[str, Any], name: str, part: str) -> str:
     value = paper.get(name)
     found = value.get(part) if isinstance(value, dict) else None
     return found if isinstance(found, str) else ""
-
-
-def _place(paper: dict[str, Any], page: object) -> str:
-    """As in "Vaswani et al., 2017, NeurIPS, https://www.semanticscholar.org/paper/..."."""
-    names = [a["name"] for a in paper.get("authors") or [] if isinstance(a, dict) and a.get("name")]
-    who = names[0] + (" et al." if len(names) > 2 else "") if names else ""
-    who = " and ".join(names) if len(names) == 2 else who
-    parts = (who, paper.get("year"), paper.get("venue"), page)
-    return ", ".join(str(part) for part in parts if part)

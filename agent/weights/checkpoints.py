@@ -14,8 +14,8 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from rubricem.agent.weights.catalogue import hash_of
 from rubricem.memory.errors import WeightsError
+from rubricem.memory.runs import hash_of
 from rubricem.memory.schema import Value
 
 NOTE, ADAPTER, MODEL = "checkpoint.json", "adapter.gguf", "model.gguf"
@@ -49,36 +49,36 @@ class Checkpoint(Value):
     def version(self) -> str:
         return f"{self.method}-{self.step}-{self.adapter_sha256[:12]}"
 
+    @staticmethod
+    def for_llama(folder: Path) -> "Checkpoint":
+        """The folder's note, of something that llama.cpp can answer with.
+
+        Raises WeightsError when a file is missing or altered, or is not for llama.cpp.
+        """
+        note = note_of(folder)
+        if not note.served or (note.adaptation != "lora" and not note.model_sha256):
+            raise WeightsError(
+                f"llama.cpp cannot answer with the checkpoint {folder}: it is for torch alone.",
+                "Load it by transformers; where it was trained from a GGUF file, export it by "
+                "`rubricem train export`.",
+            )
+        try:
+            full = note.adaptation == "full"
+            file, expected = (MODEL, note.model_sha256) if full else (ADAPTER, note.adapter_sha256)
+            found = hash_of(folder / file)
+        except OSError as cause:
+            raise _not_whole(folder, cause) from cause
+        if found != expected:
+            raise WeightsError(
+                f"{folder / file} is not what was trained: its hash differs.",
+                "Go on with the training once more, or name another checkpoint.",
+            )
+        return note
+
 
 def is_checkpoint(name: str) -> bool:
     """Whether a model's name is a folder with a trained adapter."""
     return (Path(name).expanduser() / NOTE).is_file()
-
-
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """The folder's note, of something that llama.cpp can answer with.
-
-    Raises WeightsError when a file is missing or altered, or is not for llama.cpp.
-    """
-    note = note_of(folder)
-    if not note.served or (note.adaptation != "lora" and not note.model_sha256):
-        raise WeightsError(
-            f"llama.cpp cannot answer with the checkpoint {folder}: it is for torch alone.",
-            "Load it by transformers; where it was trained from a GGUF file, export it by "
-            "`rubricem train export`.",
-        )
-    try:
-        full = note.adaptation == "full"
-        file, expected = (MODEL, note.model_sha256) if full else (ADAPTER, note.adapter_sha256)
-        found = hash_of(folder / file)
-    except OSError as cause:
-        raise _not_whole(folder, cause) from cause
-    if found != expected:
-        raise WeightsError(
-            f"{folder / file} is not what was trained: its hash differs.",
-            "Go on with the training once more, or name another checkpoint.",
-        )
-    return note
 
 
 def note_of(folder: Path) -> Checkpoint:

@@ -108,6 +108,6 @@ def _gradient(
     scores = judged(true_scores(chain, actions), noise, chance, guess)
     returns = stage_returns(scores.reshape(-1, STAGES), arm)
     # every question and rate is a group of its own: as columns they are normalised apart
-    advantages = stage_advantages(returns.reshape(GROUP, -1)).values.reshape(scores.shape)
+    advantages = stage_advantages(returns.reshape(GROUP, -1)).reshape(scores.shape)
     taken = actions[..., np.newaxis] == np.arange(policy.shape[-1])
     return np.asarray((advantages[..., np.newaxis] * (taken - policy)).mean(axis=0))

@@ -11,7 +11,7 @@ from benchmarks.learns.phases import BEFORE
 from benchmarks.learns.plan import facts
 from benchmarks.report import Value
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.scaffold import rejected
+from rubricem.agent.transcript.scaffold import rejected
 from rubricem.memory.schema import Stage, Status, Trajectory
 from rubricem.training.collect.directory import RunDirectory
 

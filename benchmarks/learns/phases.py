@@ -20,11 +20,11 @@ from rubricem.training.collect.questions import Selected, select_questions
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from rubricem.training.local.local_config import EngineConfig, TrainConfig
 from rubricem.training.rounds.fit import train
-from rubricem.training.rounds.parts import run_rounds
 from rubricem.training.rounds.rollouts import Sampled
+from rubricem.training.rounds.rounds import run_rounds
 from rubricem.training.rounds.rounds_config import RoundsConfig, build_job, with_rows
 from rubricem.training.rounds.update import RoundFolders
-from rubricem.training.rows.imitate import free_turns, unfit
+from rubricem.training.rows.compile import demonstrate
 
 BEFORE = "before"
 
@@ -109,4 +109,4 @@ def accepted(run: RunDirectory) -> int:
     """Traces of the finished steps that imitation takes."""
     if not run.exists:
         return 0
-    return sum(not unfit(trace, free_turns(trace)) for trace in run.trajectories())
+    return sum(not isinstance(demonstrate(trace), str) for trace in run.trajectories())

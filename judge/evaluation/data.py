@@ -15,7 +15,6 @@ Raises SettingsError where a file is none of the formats, StoreError where it ca
 row is broken, with the number of the row.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,9 +23,11 @@ from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
+from rubricem.judge.buffers import json_rows
 from rubricem.judge.checklist import ChecklistItem
+from rubricem.memory.asking import first_fault
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import unusable
+from rubricem.memory.runs import writable
 from rubricem.memory.schema import NO_USAGE, Usage, Value
 
 Side = Literal["first", "second"]
@@ -123,15 +124,15 @@ class LlmBarRow(BaseModel):
     label: Literal[1, 2]
 
     def labelled(self, place: int) -> list[LabelledPair]:
-        better: Literal["first", "second"] = "first" if self.label == 1 else "second"
-        pair = LabelledPair(
-            id=str(place),
-            prompt=self.input,
-            first=self.output_1,
-            second=self.output_2,
-            better=better,
-        )
-        return [pair]
+        return [
+            LabelledPair(
+                id=str(place),
+                prompt=self.input,
+                first=self.output_1,
+                second=self.output_2,
+                better="first" if self.label == 1 else "second",
+            )
+        ]
 
 
 class JudgeBenchRow(BaseModel):
@@ -145,15 +146,16 @@ class JudgeBenchRow(BaseModel):
     source: str = ""
 
     def labelled(self, place: int) -> list[LabelledPair]:
-        pair = LabelledPair(
-            id=self.pair_id,
-            prompt=self.question,
-            first=self.response_A,
-            second=self.response_B,
-            better="first" if self.label == "A>B" else "second",
-            subset=self.source,
-        )
-        return [pair]
+        return [
+            LabelledPair(
+                id=self.pair_id,
+                prompt=self.question,
+                first=self.response_A,
+                second=self.response_B,
+                better="first" if self.label == "A>B" else "second",
+                subset=self.source,
+            )
+        ]
 
 
 class ChosenRow(BaseModel):
@@ -167,15 +169,18 @@ class ChosenRow(BaseModel):
 
     def labelled(self, place: int) -> list[LabelledPair]:
         before = self.chosen[:-1] if isinstance(self.chosen, list) else []
-        pair = LabelledPair(
-            id="/".join(filter(None, (self.subset, str(place if self.id is None else self.id)))),
-            prompt=conversation_text(self.prompt or before),
-            first=_last(self.chosen),
-            second=_last(self.rejected),
-            better="first",
-            subset=self.subset,
-        )
-        return [pair]
+        return [
+            LabelledPair(
+                id="/".join(
+                    filter(None, (self.subset, str(place if self.id is None else self.id)))
+                ),
+                prompt=conversation_text(self.prompt or before),
+                first=_last(self.chosen),
+                second=_last(self.rejected),
+                better="first",
+                subset=self.subset,
+            )
+        ]
 
 
 class RmBenchRow(BaseModel):
@@ -215,15 +220,16 @@ class PhysiciansRow(BaseModel):
     category: str = ""
 
     def labelled(self, place: int) -> list[LabelledCriterion]:
-        item = LabelledCriterion(
-            id=str(place),
-            conversation=tuple(self.prompt),
-            completion=self.completion,
-            criterion=self.rubric,
-            labels=tuple(self.binary_labels),
-            subset=self.category,
-        )
-        return [item]
+        return [
+            LabelledCriterion(
+                id=str(place),
+                conversation=tuple(self.prompt),
+                completion=self.completion,
+                criterion=self.rubric,
+                labels=tuple(self.binary_labels),
+                subset=self.category,
+            )
+        ]
 
 
 class _Ideal(BaseModel):
@@ -245,14 +251,15 @@ class HealthBenchRow(BaseModel):
         ideal = self.ideal_completions_data.ideal_completion if self.ideal_completions_data else ""
         if not (self.completion or ideal):
             return []
-        answer = ListedAnswer(
-            id=self.prompt_id or str(place),
-            conversation=tuple(self.prompt),
-            completion=self.completion or ideal,
-            items=tuple(self.rubrics),
-            tags=tuple(self.example_tags),
-        )
-        return [answer]
+        return [
+            ListedAnswer(
+                id=self.prompt_id or str(place),
+                conversation=tuple(self.prompt),
+                completion=self.completion or ideal,
+                items=tuple(self.rubrics),
+                tags=tuple(self.example_tags),
+            )
+        ]
 
 
 Row = LlmBarRow | JudgeBenchRow | ChosenRow | RmBenchRow | PhysiciansRow | HealthBenchRow
@@ -333,15 +340,13 @@ def read_labelled(path: Path) -> LabelledData:
 def read_rows(path: Path) -> list[Any]:
     """The rows of a JSON list or of JSON lines; at least one."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise unusable(path, error) from error
+        with writable(path):
+            text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise StoreError(f"{path} is no UTF-8 text.", "Name a .json or .jsonl file.") from error
-    rows = _rows(text, path)
-    if not rows:
-        raise SettingsError(f"{path} holds no rows.", KNOWN)
-    return rows
+    if rows := json_rows(text, str(path)):
+        return rows
+    raise SettingsError(f"{path} holds no rows.", KNOWN)
 
 
 def validated(form: type[Form], row: object, path: Path, place: int) -> Form:
@@ -349,32 +354,10 @@ def validated(form: type[Form], row: object, path: Path, place: int) -> Form:
     try:
         return form.model_validate(row)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
         raise StoreError(
-            f"row {place} of {path} cannot be read: {where}: {first['msg']}",
+            f"row {place} of {path} cannot be read: {first_fault(error)}",
             "Mend the row, or leave it out.",
         ) from error
-
-
-def _rows(text: str, path: Path) -> list[Any]:
-    if text.lstrip().startswith("["):
-        try:
-            listed: list[Any] = json.loads(text)
-            return listed
-        except ValueError as error:
-            raise StoreError(f"{path} is no valid JSON: {error}", "Download it again.") from error
-    rows = []
-    # Not splitlines: answers may hold separators that end a line for it but not for JSON.
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            rows.append(json.loads(line))
-        except ValueError as error:
-            message = f"line {number} of {path} is no valid JSON: {error}"
-            raise StoreError(message, "Mend the line, or leave it out.") from error
-    return rows
 
 
 def _apart(listed: Sequence[Kind]) -> tuple[Kind, ...]:

@@ -17,9 +17,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from rubricem.judge.build import JudgeModel, checklist_judge, pair_comparer, stage_judge
+from rubricem.judge.base import group_text
+from rubricem.judge.build import (
+    JudgeModel,
+    attempt_reader,
+    checklist_judge,
+    pair_comparer,
+    stage_judge,
+)
 from rubricem.judge.checklist import ChecklistItem, ItemChecker
-from rubricem.judge.composed import InnerJudge
 from rubricem.judge.evaluation.data import (
     LabelledComparison,
     LabelledCriterion,
@@ -32,20 +38,19 @@ from rubricem.judge.evaluation.data import (
     read_comparisons,
     read_marks,
 )
-from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side
-from rubricem.judge.relative import AttemptReader, Attempts, ChatAttemptReader, ChoiceAttemptReader
-from rubricem.judge.stage import GroupJudgement
-from rubricem.judge.transcripts import group_text
-from rubricem.memory.asking import spent
-from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.interfaces import LocalModel
-from rubricem.memory.rubrics import RubricBuffer
+from rubricem.judge.pairwise import ChainForm, Comparer, Preference, Side, preferred
+from rubricem.judge.relative import AttemptReader
+from rubricem.judge.rubrics.core import together
+from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import (
     NO_USAGE,
     AnswerFormat,
     Author,
     Decoding,
+    GroupJudge,
+    GroupJudgement,
+    RubricBuffer,
     Segment,
     Stage,
     Status,
@@ -62,7 +67,7 @@ class GroupComparer:
     used for all of its pairs, for a judge that makes them from the question alone.
     """
 
-    def __init__(self, judge: InnerJudge, *, keep: bool = False) -> None:
+    def __init__(self, judge: GroupJudge, *, keep: bool = False) -> None:
         self._judge = judge
         self.name = judge.name
         self._keep = keep
@@ -72,10 +77,7 @@ class GroupComparer:
     async def prefer(self, question: str, first: str, second: str) -> Preference:
         runs = answers_alone(question, first, second)
         group = TrajectoryGroup(question=question, trajectories=runs)
-        try:
-            judged = await self._judged(group)
-        except RubricemError as error:
-            return no_preference(error)
+        judged = await self._judged(group)
         usage = sum((j.usage for j in judged.judgements), judged.usage)
         answers = [s for j in judged.judgements for s in j.stages if s.stage is Stage.ANSWER]
         scores = [answer.score for answer in answers if answer.score is not None]
@@ -106,10 +108,7 @@ class RelativeComparer:
         if first.strip() == second.strip():
             return Preference(None, "The answers are the same.", first_share=0.5)
         text = group_text(answers_alone(question, first, second), self._reader.characters)
-        try:
-            read = await self._reader.read(Attempts(question, text.shared, text.attempts), seed=0)
-        except RubricemError as error:
-            return no_preference(error)
+        read = await self._reader.read(question, text, seed=0)
         (left, _), (right, _) = read.scores
         return higher(left, right, read.usage)
 
@@ -121,30 +120,25 @@ def higher(first: float, second: float, usage: Usage) -> Preference:
     return Preference(winner, reason, first_share=0.5 + (first - second) / 2, usage=usage)
 
 
-def no_preference(error: RubricemError) -> Preference:
-    return Preference(None, error.told(), usage=spent(error))
-
-
-def answers_alone(question: str, first: str, second: str) -> tuple[Trajectory, Trajectory]:
-    return answer_alone(question, first, "A"), answer_alone(question, second, "B")
-
-
-def answer_alone(question: str, answer: str, name: str) -> Trajectory:
-    """A run that holds an answer and nothing else."""
-    return Trajectory(
-        id=name,
-        thread=name,
-        question=question,
-        answer_format=AnswerFormat.LONG,
-        decoding=Decoding.FREE,
-        segments=(
-            Segment(author=Author.PROMPT, text=question),
-            Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=1, text=answer),
-        ),
-        status=Status.FINISHED,
-        policy="labelled data",
-        started_at=datetime.now(UTC),
-        seconds=0.0,
+def answers_alone(question: str, *answers: str) -> tuple[Trajectory, ...]:
+    """A run for each that holds an answer and nothing else."""
+    return tuple(
+        Trajectory(
+            id=name,
+            thread=name,
+            question=question,
+            answer_format=AnswerFormat.LONG,
+            decoding=Decoding.FREE,
+            segments=(
+                Segment(author=Author.PROMPT, text=question),
+                Segment(author=Author.POLICY, stage=Stage.ANSWER, turn=1, text=answer),
+            ),
+            status=Status.FINISHED,
+            policy="labelled data",
+            started_at=datetime.now(UTC),
+            seconds=0.0,
+        )
+        for name, answer in zip("AB", answers, strict=True)
     )
 
 
@@ -205,15 +199,13 @@ async def _each(
         on_done(outcome)
         return outcome
 
-    async with asyncio.TaskGroup() as group:
-        running = [group.create_task(one(item)) for item in items]
-    return [task.result() for task in running]
+    return await together(map(one, items))
 
 
 async def shown(comparer: Comparer, pair: LabelledPair, swapped: bool) -> LabelledComparison:
     """The verdict on one pair in one order, told in the pair's own numbering."""
     texts = (pair.second, pair.first) if swapped else (pair.first, pair.second)
-    said = await comparer.prefer(pair.prompt, *texts)
+    said = await preferred(comparer, pair.prompt, *texts)
     winner, share = winner_of(said), said.first_share
     return LabelledComparison(
         pair=pair.id,
@@ -295,9 +287,7 @@ def comparer_of(kind: ComparerKind, model: JudgeModel, chain: ChainForm | None =
         return GroupComparer(checklist_judge(model), keep=True)
     if kind == "stage":
         return GroupComparer(stage_judge(model))
-    if isinstance(model, LocalModel):
-        return RelativeComparer(ChoiceAttemptReader(model))
-    return RelativeComparer(ChatAttemptReader(model))
+    return RelativeComparer(attempt_reader(model))
 
 
 class VerdictFile:

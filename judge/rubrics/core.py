@@ -38,8 +38,9 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from typing import Any, Self, SupportsFloat
+from typing import Any, ClassVar, Self, SupportsFloat, TypeVar
 
+T = TypeVar("T")
 Steps = Generator[Awaitable[Any], Any, float]
 
 
@@ -74,7 +75,7 @@ def settled(value: Any) -> Generator[Awaitable[Any], Any, Any]:
         raise
 
 
-async def together(waiting: Sequence[Awaitable[Any]]) -> list[Any]:
+async def together(waiting: Iterable[Awaitable[T]]) -> list[T]:
     """All outcomes, in order; at the first failure the others are cancelled and it is raised."""
     tasks = [asyncio.ensure_future(one) for one in waiting]
     try:
@@ -114,6 +115,8 @@ Hook = Callable[["Rubric", Any, Any, float], Any]
 class Rubric(ABC):
     """One score. NaN means unknown, which is not the same as 0."""
 
+    _state_names: ClassVar[tuple[str, ...]] = ()
+    """attributes that are saved, and taken over from what was saved"""
     last_score: float | None
     """of the latest call that ended well; None before the first and after `reset`"""
     _children: dict[str, "Rubric"]
@@ -144,17 +147,14 @@ class Rubric(ABC):
     def _steps(self, action: Any, observation: Any) -> Steps:
         for before in tuple(self._pre_hooks):
             yield from settled(before(self, action, observation))
-        score = self._number((yield from settled(self.forward(action, observation))))
-        self.last_score = score
+        given = yield from settled(self.forward(action, observation))
+        if not isinstance(given, SupportsFloat):
+            kind = type(given).__name__
+            raise TypeError(f"{type(self).__name__}.forward must return a number, not {kind}")
+        score = self.last_score = float(given)
         for after in tuple(self._hooks):
             yield from settled(after(self, action, observation, score))
         return score
-
-    def _number(self, score: object) -> float:
-        if not isinstance(score, SupportsFloat):
-            kind = type(score).__name__
-            raise TypeError(f"{type(self).__name__}.forward must return a number, not {kind}")
-        return float(score)
 
     def register_forward_pre_hook(self, hook: PreHook) -> None:
         """Call it before each forward, after those registered earlier."""
@@ -220,7 +220,7 @@ class Rubric(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Settings to save, children's under their dotted names; {} where there are none."""
-        return {
+        return {name: getattr(self, name) for name in self._state_names} | {
             f"{name}.{key}": value
             for name, child in self._children.items()
             for key, value in child.state_dict().items()
@@ -233,6 +233,9 @@ class Rubric(ABC):
         """
         longest_first = sorted(self._children.items(), key=lambda item: -len(item[0]))
         left = dict(state)
+        for name in self._state_names:
+            if name in left:
+                setattr(self, name, left[name])
         for name, child in longest_first:
             own = {key: left.pop(key) for key in tuple(left) if key.startswith(f"{name}.")}
             if own:
@@ -298,6 +301,7 @@ class Sequential(_Row):
 class Gate(Rubric):
     """Its child's score if that reaches the threshold, else 0.0; NaN stays NaN."""
 
+    _state_names = ("threshold",)
     rubric: Rubric
 
     def __init__(self, rubric: Rubric, threshold: float = 1.0) -> None:
@@ -312,13 +316,6 @@ class Gate(Rubric):
         score = float((yield from settled(self.rubric(action, observation))))
         return 0.0 if score < self.threshold else score
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"threshold": self.threshold, **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.threshold = state.get("threshold", self.threshold)
-
 
 class WeightedSum(_Row):
     """The sum of weight times score; what has to be waited for is waited for together.
@@ -326,6 +323,8 @@ class WeightedSum(_Row):
     If a child fails, those still at work are cancelled and its error is raised. Weights may be
     negative, but must sum to 1.0.
     """
+
+    _state_names = ("weights",)
 
     def __init__(self, rubrics: Sequence[Rubric], weights: Sequence[float]) -> None:
         self._weights = _checked(weights, len(rubrics))
@@ -335,6 +334,10 @@ class WeightedSum(_Row):
     def weights(self) -> list[float]:
         """A copy."""
         return list(self._weights)
+
+    @weights.setter
+    def weights(self, weights: Sequence[float]) -> None:
+        self._weights = _checked(weights, len(self))
 
     def forward(self, action: Any, observation: Any) -> float | Awaitable[float]:
         return run(self._weigh(action, observation))
@@ -352,13 +355,6 @@ class WeightedSum(_Row):
             raise
         total = (one if isinstance(one, Score) else next(scores) for one in given)
         return math.fsum(w * s for w, s in zip(weights, total, strict=True))
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"weights": self.weights, **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self._weights = _checked(state.get("weights", self._weights), len(self))
 
 
 class RubricList(_Row):
@@ -432,6 +428,8 @@ Step = tuple[Any, Any]
 class TrajectoryRubric(Rubric):
     """`intermediate_reward` until the episode is done, then `score_trajectory`."""
 
+    _state_names: ClassVar[tuple[str, ...]] = ("intermediate_reward",)
+
     def __init__(self, intermediate_reward: float = 0.0) -> None:
         super().__init__()
         self.intermediate_reward = intermediate_reward
@@ -461,20 +459,26 @@ class TrajectoryRubric(Rubric):
         super().reset()
         self._trajectory = []
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"intermediate_reward": self.intermediate_reward, **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.intermediate_reward = state.get("intermediate_reward", self.intermediate_reward)
-
 
 class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
     """Step t of T gets gamma**(T - 1 - t) times the final score."""
 
+    _state_names = ("gamma", "intermediate_reward")
+
     def __init__(self, gamma: float = 0.99, intermediate_reward: float = 0.0) -> None:
         super().__init__(intermediate_reward)
-        self.gamma = _checked_trajectory(gamma)
+        self.gamma = gamma
+
+    @property
+    def gamma(self) -> float:
+        """In [0, 1]."""
+        return self._gamma
+
+    @gamma.setter
+    def gamma(self, gamma: float) -> None:
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"gamma must be in [0, 1], not {gamma}")
+        self._gamma = gamma
 
     def compute_step_rewards(self) -> list[float]:
         """Needs a `score_trajectory` that does not have to be waited for."""
@@ -488,19 +492,6 @@ class ExponentialDiscountingTrajectoryRubric(TrajectoryRubric):
         last = len(self._trajectory) - 1
         return [self.gamma ** (last - step) * final for step in range(last + 1)]
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"gamma": self.gamma, **super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.gamma = _checked_trajectory(state.get("gamma", self.gamma))
-
 
 def _done(observation: object) -> bool:
     return bool(getattr(observation, "done", False))
-
-
-def _checked_trajectory(gamma: float) -> float:
-    if not 0.0 <= gamma <= 1.0:
-        raise ValueError(f"gamma must be in [0, 1], not {gamma}")
-    return gamma

@@ -15,7 +15,7 @@ import copy
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from string import Formatter
@@ -24,8 +24,7 @@ from typing import Any, Protocol
 from rubricem.judge.rubrics.core import Rubric
 from rubricem.memory.asking import counted
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
-from rubricem.memory.interfaces import ChatModel, Message, Sampling
-from rubricem.memory.schema import NO_USAGE, Usage
+from rubricem.memory.schema import NO_USAGE, ChatModel, Message, Sampling, Usage
 from rubricem.memory.text import without_markers
 
 MOST_TOKENS = 256
@@ -173,7 +172,10 @@ class OpenAIClient(LLMClient, _Counting):
                     completion_tokens=reply.usage.completion_tokens,
                 )
         except JudgeError as error:
-            error.away = _is_away(error.__cause__)
+            from openai import APIConnectionError, InternalServerError, RateLimitError
+
+            away = APIConnectionError | InternalServerError | RateLimitError
+            error.away = isinstance(error.__cause__, away)
             raise
         finally:
             self._count(used)
@@ -210,12 +212,6 @@ class ChatClient(_Counting):
             raise
         self._count(used)
         return reply.text
-
-
-def _is_away(cause: BaseException | None) -> bool:
-    from openai import APIConnectionError, InternalServerError, RateLimitError
-
-    return isinstance(cause, APIConnectionError | InternalServerError | RateLimitError)
 
 
 def create_llm_client(
@@ -276,6 +272,8 @@ class LLMJudge(Rubric):
     prompt allows, such as 10. What the client raises is raised.
     """
 
+    _state_names = ("prompt_template", "score_pattern", "default_score", "normalize", "scale")
+
     def __init__(
         self,
         prompt_template: str,
@@ -292,10 +290,25 @@ class LLMJudge(Rubric):
         self.normalize = normalize
         self.scale = scale
         self._client = client
-        self._score_pattern = _compiled(score_pattern)
+        self.score_pattern = score_pattern
+
+    @property
+    def score_pattern(self) -> str | None:
+        return self._score_pattern.pattern if self._score_pattern else None
+
+    @score_pattern.setter
+    def score_pattern(self, pattern: str | None) -> None:
+        self._score_pattern = None if pattern is None else re.compile(pattern)
 
     async def forward(self, action: Any, observation: Any) -> float:
-        prompt = _filled(self.prompt_template, {"action": action, "observation": observation})
+        template, values = self.prompt_template, {"action": action, "observation": observation}
+        # Braces that are no field, as in an example of JSON, stay as they are.
+        filled = (
+            template.format(**values)
+            if _is_format(template)
+            else _FIELD.sub(lambda field: str(values[field[1]]), template)
+        )
+        prompt = without_markers(filled)
         score = self._read(await asked(self._client, prompt))
         if score is None:
             return self.default_score
@@ -320,40 +333,6 @@ class LLMJudge(Rubric):
             return float(found[1] if found.lastindex else found[0])
         except (TypeError, ValueError):
             return None
-
-    def state_dict(self) -> dict[str, Any]:
-        pattern = self._score_pattern
-        return {
-            "prompt_template": self.prompt_template,
-            "score_pattern": None if pattern is None else pattern.pattern,
-            "default_score": self.default_score,
-            "normalize": self.normalize,
-            "scale": self.scale,
-            **super().state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        self.prompt_template = state.get("prompt_template", self.prompt_template)
-        self.default_score = state.get("default_score", self.default_score)
-        self.normalize = state.get("normalize", self.normalize)
-        self.scale = state.get("scale", self.scale)
-        if "score_pattern" in state:
-            self._score_pattern = _compiled(state["score_pattern"])
-
-
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    return None if pattern is None else re.compile(pattern)
-
-
-def _filled(template: str, values: Mapping[str, Any]) -> str:
-    """The prompt. Braces that are no field, as in an example of JSON, stay as they are."""
-    filled = (
-        template.format(**values)
-        if _is_format(template)
-        else _FIELD.sub(lambda field: str(values[field[1]]), template)
-    )
-    return without_markers(filled)
 
 
 def _is_format(template: str) -> bool:

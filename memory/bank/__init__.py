@@ -13,11 +13,6 @@ far: asked at one, the bank answers as it stood then, so that all the groups of 
 the same; only what was removed is gone from all of them. A bank without items, or one that knows
 all that is asked for by the question's own words, loads neither Chroma nor an embedding model.
 
-A snapshot, for a training checkpoint or a backup, is a folder with `snapshot.json` (the bank's id,
-its generation, the journal's length in bytes) and copies of both journals; what is derived is not
-copied. What a person removed since stays removed when the bank goes back to it; the snapshot
-itself still has its text.
-
 Where another bank's reflections are merged in, the pinned one of a question wins, else the higher
 reflection score, else the later one; the loser goes to the history. One that stands in quarantine
 meets nobody: it waits there. What a person removed stays away, unless it is asked for.
@@ -27,182 +22,47 @@ import asyncio
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from rubricem.memory.bank.catalogue import NOW, Standing, standing
+from rubricem.memory.bank.catalogue import NOW, Standing, Version, standing
 from rubricem.memory.bank.events import (
-    BankJournal,
-    Decided,
-    Event,
-    Put,
-    event_of,
-    line_of,
-    question_key,
-)
-from rubricem.memory.bank.store import BankStore, BankUses, blanked
-from rubricem.memory.bank.vectors import (
-    BankIndex,
-    Chroma,
-    ServerChroma,
-    embedder_of,
-    folder_chroma,
-    read_mark,
-)
-from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.interfaces import Embedder
-from rubricem.memory.runs import writable, write_atomically
-from rubricem.memory.schema import (
     NEVER,
     BankItem,
     BankStats,
     Imported,
     Match,
+    Put,
     Recalled,
-    Reflection,
     Released,
-    Value,
+    line_of,
+    question_key,
 )
+from rubricem.memory.bank.store import BankStore
+from rubricem.memory.bank.vectors import (
+    BankIndex,
+    Chroma,
+    FolderChroma,
+    IndexMark,
+    ServerChroma,
+)
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.schema import Embedder, Reflection
 
-
-def stats_of(store: BankStore) -> BankStats:
-    folder = store.folder / "index"
-    with store.lock:
-        generation, journal_bytes = store.catalogue.position()
-        return BankStats(
-            generation=generation,
-            **store.catalogue.counts(),
-            uses=store.uses.count(),
-            embedder=embedder_of(read_mark(folder)),
-            journal_bytes=journal_bytes,
-            index_bytes=_bytes_in(folder),
-        )
-
-
-def _bytes_in(folder: Path) -> int:
-    """Of its files; what another process is just removing counts for nothing."""
-    size = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                size += os.stat(os.path.join(parent, name)).st_size
-    return size
-
-
-_MARKER, _BEGUN = "snapshot.json", "snapshot.begun"
-
-
-class Snapshot(Value):
-    bank: str
-    generation: int
-    journal_bytes: int
-
-
-def snapshot(store: BankStore, folder: Path) -> int:
-    """Write the bank as it stands into a folder; returns the generation.
-
-    Raises SettingsError for a folder with a journal that is no snapshot's.
-    """
-    held = Snapshot(bank=store.identity(), generation=0, journal_bytes=0)
-    journal, uses = _files(folder)
-    with writable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        _claim(folder)
-        with store.lock, store.journal.locked():
-            generation, size = store.catalogue.position()
-            journal.replace(line for _, line in store.journal.lines())
-            uses.replace(line for _, line in store.uses.file.lines())
-    held = held.model_copy(update={"generation": generation, "journal_bytes": size})
-    write_atomically(folder / _MARKER, held.model_dump_json())
-    (folder / _BEGUN).unlink()
-    return generation
-
-
-def restore(store: BankStore, folder: Path, foreign: bool = False) -> int:
-    """Go back to a snapshot; returns the generation, which counts what is removed again.
-
-    An empty bank takes the snapshot's id; another bank's snapshot is refused unless `foreign`.
-    """
-    held = _read(folder)
-    if store.generation():
-        _check_bank(store, held, foreign)
-    else:
-        write_atomically(store.folder / "id", held.bank)
-    journal, uses = _files(folder)
-    with store.lock, store.journal.locked():
-        lines = _without(journal, store.catalogue.removed())
-        # The catalogue goes first: a kill between the two leaves none that does not fit.
-        store.catalogue.drop()
-        store.journal.replace(lines)
-        with store.uses.file.locked():
-            store.uses.file.replace(line for _, line in uses.lines())
-        return store.generation()
-
-
-def _claim(folder: Path) -> None:
-    """Begin a copy: it has no marker until it is whole, so a kill leaves none that looks so."""
-    ours = (folder / _MARKER).exists() or (folder / _BEGUN).exists()
-    if not ours and _files(folder)[0].path.exists():
-        raise SettingsError(
-            f"{folder} holds a journal that is not a snapshot's.", "Name an empty folder."
-        )
-    (folder / _BEGUN).touch()
-    (folder / _MARKER).unlink(missing_ok=True)
-
-
-def _without(journal: BankJournal, removed: Mapping[str, str]) -> Iterator[bytes]:
-    """The journal's lines, with the text of these ids removed; each has the key of its words."""
-    untold = set(removed)
-    for number, (_, line) in enumerate(journal.lines(), start=1):
-        event = _event(journal, number, line)
-        if isinstance(event, Decided) and event.event == "remove":
-            untold.discard(event.id)
-        yield blanked(line) if isinstance(event, Put) and event.id in removed else line
-    # Also of those that this snapshot does not know: a later one may hold them.
-    for identifier in sorted(untold):
-        yield line_of(Decided(event="remove", id=identifier, words=removed[identifier]))
-
-
-def _event(journal: BankJournal, number: int, line: bytes) -> Event:
-    try:
-        return event_of(line)
-    except ValueError as error:
-        raise SettingsError(
-            f"Line {number} of the snapshot's journal {journal.path} is damaged.",
-            "Name the folder of another snapshot; the bank was left as it is.",
-        ) from error
-
-
-def _check_bank(store: BankStore, held: Snapshot, foreign: bool) -> None:
-    if not foreign and held.bank != store.identity():
-        raise SettingsError(
-            f"The snapshot is of another bank ({held.bank[:8]}).",
-            "Say that it may take this bank's place, or restore it into an empty data directory.",
-        )
-
-
-def _read(folder: Path) -> Snapshot:
-    """What a whole snapshot says of itself."""
-    journal, uses = _files(folder)
-    try:
-        held = Snapshot.model_validate_json((folder / _MARKER).read_bytes())
-        state = journal.state()
-        if state is None or state.size != held.journal_bytes:
-            raise ValueError("its journal is not whole")
-        BankUses(uses.path).count()
-    except (OSError, ValidationError, ValueError) as error:
-        raise SettingsError(
-            f"There is no whole snapshot of a bank in {folder}.", "Name the folder of another one."
-        ) from error
-    return held
-
-
-def _files(folder: Path) -> tuple[BankJournal, BankJournal]:
-    return BankJournal(folder / "journal.jsonl"), BankJournal(folder / "uses.jsonl")
+__all__ = [
+    "FLOOR",
+    "NEAREST",
+    "NEVER",
+    "BankItem",
+    "BankStats",
+    "Imported",
+    "Match",
+    "Recalled",
+    "Released",
+    "RubricBank",
+]
 
 
 _BATCH = 256
@@ -326,7 +186,7 @@ class RubricBank:
 
     async def generation(self) -> int:
         """How many events there were."""
-        return await asyncio.to_thread(self._store.generation)
+        return await asyncio.to_thread(self._store.catalogue.generation)
 
     async def items(self, generation: int | None = None, *, every: bool = False) -> list[BankItem]:
         """The item that counts for each question, in the order in which they came.
@@ -339,7 +199,8 @@ class RubricBank:
         self, standing: Standing = "current", limit: int = 50, before: int = NEVER
     ) -> list[BankItem]:
         """The items of a standing that came before a generation, the latest first."""
-        return await asyncio.to_thread(self._store.page, standing, limit, before)
+        versions = self._store.catalogue.page
+        return await self._listed(lambda: versions(standing, limit, before))
 
     async def export(self) -> Iterator[BankItem]:
         """Every item that is not removed, read from disk one by one."""
@@ -347,11 +208,21 @@ class RubricBank:
 
     async def find(self, prefix: str) -> list[BankItem]:
         """Every item whose id begins so; none for ""."""
-        return await asyncio.to_thread(self._store.find, prefix)
+        by_prefix = self._store.catalogue.by_prefix
+        return await self._listed(lambda: by_prefix(prefix) if prefix else [])
+
+    async def item(self, identifier: str) -> BankItem | None:
+        """The item whose id this is, and not only begins so."""
+        found = await self.find(identifier)
+        return next((item for item in found if item.reflection.id == identifier), None)
 
     async def history(self, question: str) -> list[BankItem]:
         """Every item on the question, in the order in which they came."""
-        return await asyncio.to_thread(self._store.history, question)
+        by_key = self._store.catalogue.by_key
+        return await self._listed(lambda: by_key(question_key(question)))
+
+    async def _listed(self, versions: Callable[[], list[Version]]) -> list[BankItem]:
+        return await asyncio.to_thread(lambda: list(self._store.items(versions())))
 
     async def within(self, question: str, generation: int | None = None) -> Reflection | None:
         """What was learnt from this very question."""
@@ -428,14 +299,32 @@ class RubricBank:
 
     async def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
         """Write down that a run was given these items; again for the same run changes nothing."""
-        await asyncio.to_thread(self._store.used, trajectory_id, ids, question)
+        await asyncio.to_thread(self._store.uses.used, trajectory_id, ids, question)
 
     async def scored(self, trajectory_id: str, mean: float) -> None:
         """Write down a run's mean score over its scored stages, in [0, 1]; the last counts."""
-        await asyncio.to_thread(self._store.scored, trajectory_id, mean)
+        await asyncio.to_thread(self._store.uses.scored, trajectory_id, mean)
 
     async def stats(self) -> BankStats:
-        return await asyncio.to_thread(stats_of, self._store)
+        return await asyncio.to_thread(self._stats)
+
+    def _stats(self) -> BankStats:
+        store, folder, size = self._store, self.folder / "index", 0
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                # What another process is just removing counts for nothing.
+                with suppress(FileNotFoundError):
+                    size += os.stat(os.path.join(parent, name)).st_size
+        with store.lock:
+            generation, journal_bytes = store.catalogue.position()
+            return BankStats(
+                generation=generation,
+                **store.catalogue.counts(),
+                uses=store.uses.count(),
+                embedder=IndexMark.read(folder).embedder,
+                journal_bytes=journal_bytes,
+                index_bytes=size,
+            )
 
     async def rebuild(self) -> None:
         """Make the catalogue and the embeddings again, with the embedder of this bank."""
@@ -445,7 +334,7 @@ class RubricBank:
 
     async def snapshot(self, folder: Path) -> int:
         """Copy what cannot be derived into a folder; returns the generation."""
-        return await asyncio.to_thread(snapshot, self._store, folder)
+        return await asyncio.to_thread(self._store.snapshot, folder)
 
     @property
     def embedder(self) -> Embedder | None:
@@ -457,11 +346,12 @@ class RubricBank:
 
         Raises SettingsError for another bank's snapshot, unless `foreign` or this one is empty.
         """
-        return await asyncio.to_thread(restore, self._store, folder, foreign)
+        return await asyncio.to_thread(self._store.restore, folder, foreign)
 
     async def _has_others(self, k: int, key: str, generation: int) -> bool:
         """Whether there is anything to be found by meaning."""
-        return k > 0 and await asyncio.to_thread(self._store.has_others, key, generation)
+        besides = self._store.catalogue.shown_besides
+        return k > 0 and await asyncio.to_thread(besides, key, generation)
 
     async def _search(self) -> BankIndex:
         if self._open_embedder is None:
@@ -473,15 +363,13 @@ class RubricBank:
         async with self._opening:
             if self._opened is None:
                 embedder = await self._open_embedder()
-                chroma = await asyncio.to_thread(self._chroma)
+                folder = self.folder / "index"
+                chroma: Chroma = FolderChroma.of(folder)
+                if self.server is not None:
+                    name = f"rubricem-{await asyncio.to_thread(self._store.identity)}"
+                    chroma = ServerChroma(self.server, name, folder)
                 self._opened = BankIndex(self._store, embedder, chroma)
         return self._opened
-
-    def _chroma(self) -> Chroma:
-        folder = self.folder / "index"
-        if self.server is None:
-            return folder_chroma(folder)
-        return ServerChroma(self.server, f"rubricem-{self._store.identity()}", folder)
 
 
 def _at(generation: int | None) -> int:

@@ -10,7 +10,7 @@
 It follows the journal from the byte where it stopped, so that a bank of a hundred thousand items
 answers by question, id and generation without reading it. It holds no text, is derived, and
 is made again where it is damaged or does not fit the journal, in memory where it cannot be
-written. Blocking, and for one thread at a time; other processes may use the file at once.
+written. Blocking; threads take turns, and other processes may use the file at once.
 
 Its rules: at most one version of a question stands. A new one replaces the one that stood, unless
 it is in quarantine, came only for the history, or meets one that a person pinned. An edited
@@ -20,6 +20,7 @@ version takes the place of the one that was edited, and what was decided about i
 import hashlib
 import os
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass
@@ -27,18 +28,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from rubricem.memory.bank.events import (
+    NEVER,
     BankJournal,
     Blank,
     Decided,
     Event,
     Put,
     State,
-    damaged,
     event_of,
     words_key,
 )
 from rubricem.memory.errors import StoreError
-from rubricem.memory.schema import NEVER
 
 
 @dataclass(slots=True)
@@ -105,15 +105,10 @@ def decide(event: Decided, at: int, version: Version, versions: Sequence[Version
         version.removed = True
         version.until = min(version.until, at)
     elif version.quarantined:
-        _release(at, version, standing(versions))
-
-
-def _release(at: int, version: Version, held: Version | None) -> None:
-    version.released = True
-    if version.until != NEVER or held is None:
-        return
-    newer = held.pinned or held.since > version.since
-    (version if newer else held).until = at
+        version.released, held = True, standing(versions)
+        if version.until == NEVER and held is not None:
+            newer = held.pinned or held.since > version.since
+            (version if newer else held).until = at
 
 
 VERSION = 2
@@ -199,7 +194,10 @@ class Follower:
         try:
             event = event_of(line)
         except ValueError as error:
-            raise damaged(self._journal.path, generation) from error
+            raise StoreError(
+                f"line {generation} of the bank's journal {self._journal.path} is damaged",
+                "Remove that line, or move the file away to begin an empty bank.",
+            ) from error
         if isinstance(event, Decided):
             self._decide(event, generation, offset)
         else:
@@ -217,13 +215,11 @@ class Follower:
         self._save([*others, new], before, since)
         known = "SELECT 1 FROM questions WHERE key = ? AND gone = ?"
         if not self._db.execute(known, (new.key, NEVER)).fetchone():
-            self._name_question(new.key, since)
-
-    def _name_question(self, key: str, number: int) -> None:
-        last = "SELECT digest FROM questions ORDER BY number DESC LIMIT 1"
-        before = (self._db.execute(last).fetchone() or ("",))[0]
-        digest = hashlib.sha256(f"{before} {number} {key}".encode()).hexdigest()
-        self._db.execute("INSERT INTO questions VALUES (?, ?, ?, ?)", (number, key, digest, NEVER))
+            last = "SELECT digest FROM questions ORDER BY number DESC LIMIT 1"
+            before_it = (self._db.execute(last).fetchone() or ("",))[0]
+            digest = hashlib.sha256(f"{before_it} {since} {new.key}".encode()).hexdigest()
+            question = (since, new.key, digest, NEVER)
+            self._db.execute("INSERT INTO questions VALUES (?, ?, ?, ?)", question)
 
     def _decide(self, event: Decided, generation: int, offset: int) -> None:
         if event.event == "remove":
@@ -233,7 +229,10 @@ class Follower:
             self._unbar(event.words)
         row = self._db.execute("SELECT * FROM versions WHERE id = ?", (event.id,)).fetchone()
         if row is None:
-            self._bar(event, generation)
+            # What was removed before the bank went back to a time without it comes no more.
+            if event.event == "remove":
+                gone = Version(generation, event.id, "", 0, until=generation, removed=True)
+                self._save([gone], set(), generation)
             return
         version = version_of(row)
         others = [v for v in self._current(version.key) if v.since != version.since]
@@ -243,22 +242,14 @@ class Follower:
             version.let_out = offset
         self._save([*others, version], before, generation)
         if version.removed:
-            self._forget(version, generation)
+            self._db.execute("DELETE FROM spans WHERE version = ?", (version.since,))
+            left = "SELECT 1 FROM versions WHERE key = ? AND removed = 0"
+            if not self._db.execute(left, (version.key,)).fetchone():
+                ended = "UPDATE questions SET gone = ? WHERE key = ? AND gone = ?"
+                self._db.execute(ended, (generation, version.key, NEVER))
 
     def _unbar(self, words: str) -> None:
         self._db.execute("UPDATE removals SET barred = 0 WHERE words = ?", (words,))
-
-    def _bar(self, event: Decided, at: int) -> None:
-        """What was removed before the bank went back to a time without it comes no more."""
-        if event.event == "remove":
-            self._save([Version(at, event.id, "", 0, until=at, removed=True)], set(), at)
-
-    def _forget(self, version: Version, generation: int) -> None:
-        self._db.execute("DELETE FROM spans WHERE version = ?", (version.since,))
-        left = "SELECT 1 FROM versions WHERE key = ? AND removed = 0"
-        if not self._db.execute(left, (version.key,)).fetchone():
-            gone = "UPDATE questions SET gone = ? WHERE key = ? AND gone = ?"
-            self._db.execute(gone, (generation, version.key, NEVER))
 
     def _current(self, key: str) -> list[Version]:
         sql = "SELECT * FROM versions WHERE key = ? AND until = ?"
@@ -309,6 +300,7 @@ class Catalogue:
     """What the journal comes to. Raises StoreError where one of both cannot be used."""
 
     def __init__(self, path: Path, journal: BankJournal) -> None:
+        self.lock = threading.RLock()
         self._path = path
         self._journal = journal
         self._db: sqlite3.Connection | None = None
@@ -328,15 +320,19 @@ class Catalogue:
 
     def drop(self) -> None:
         """Remove the file: the next question makes it again from the journal."""
-        self.close()
-        # The file itself goes last: what lies beside a new one belongs to who made that.
-        for suffix in ("-wal", "-shm", ""):
-            with suppress(FileNotFoundError):
-                os.unlink(f"{self._path}{suffix}")
+        with self.lock:
+            self.close()
+            # The file itself goes last: what lies beside a new one belongs to who made that.
+            for suffix in ("-wal", "-shm", ""):
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{self._path}{suffix}")
 
     def position(self) -> tuple[int, int]:
         """The generation, and the byte where the last whole line of the journal ends."""
         return self._asked(lambda db: self._at)
+
+    def generation(self) -> int:
+        return self.position()[0]
 
     def by_id(self, identifier: str) -> Version | None:
         """The version of this very id, be it removed or not."""
@@ -401,15 +397,16 @@ class Catalogue:
         values = (*numbers, generation, generation, NEVER)
         return {row[0]: version_of(row[1:]) for row in self._rows(sql, *values)}
 
-    def questions_after(self, generation: int) -> list[BankQuestion]:
-        """Questions that came after a generation and are not gone, in order."""
-        sql = "SELECT number, key FROM questions WHERE number > ? AND gone = ? ORDER BY number"
-        return [BankQuestion(*row) for row in self._rows(sql, generation, NEVER)]
-
-    def gone_after(self, generation: int) -> list[int]:
-        """Numbers of questions of which nothing was left since a generation."""
-        sql = "SELECT number FROM questions WHERE gone > ? AND gone < ?"
-        return [row[0] for row in self._rows(sql, generation, NEVER)]
+    def changes(self, generation: int) -> tuple[int, list[BankQuestion], list[int]]:
+        """The generation now, the questions that came since one and are there, in order, and
+        the numbers of those that went.
+        """
+        came = "SELECT number, key FROM questions WHERE number > ? AND gone = ? ORDER BY number"
+        went = "SELECT number FROM questions WHERE gone > ? AND gone < ?"
+        # Read first: what comes meanwhile is then told again, and not passed over.
+        now = self.generation()
+        new = [BankQuestion(*row) for row in self._rows(came, generation, NEVER)]
+        return now, new, [row[0] for row in self._rows(went, generation, NEVER)]
 
     def some_questions(self, generation: int, count: int) -> list[int]:
         """Numbers of at most `count` questions, spread over those up to a generation."""
@@ -452,27 +449,24 @@ class Catalogue:
         return self._asked(lambda db: db.execute(sql, values).fetchall())
 
     def _asked(self, question: Callable[[sqlite3.Connection], _Got]) -> _Got:
-        for _ in range(2):
+        with self.lock:
+            for _ in range(2):
+                try:
+                    return question(self._followed())
+                except sqlite3.DatabaseError as error:
+                    if getattr(error, "sqlite_errorname", "").startswith(_MADE_AGAIN):
+                        self.drop()
+                    else:
+                        self.close()
+                        self._aside = True
             try:
                 return question(self._followed())
-            except sqlite3.DatabaseError as error:
-                self._mend(error)
-        try:
-            return question(self._followed())
-        except sqlite3.Error as error:
-            self.close()
-            raise StoreError(
-                f"the catalogue of the bank in {self._path.parent} cannot be used: {error}",
-                "Make the data directory writable and see that its disk is not full.",
-            ) from error
-
-    def _mend(self, error: sqlite3.DatabaseError) -> None:
-        """Begin again where the file is damaged, in memory where it cannot be written."""
-        if getattr(error, "sqlite_errorname", "").startswith(_MADE_AGAIN):
-            self.drop()
-        else:
-            self.close()
-            self._aside = True
+            except sqlite3.Error as error:
+                self.close()
+                raise StoreError(
+                    f"the catalogue of the bank in {self._path.parent} cannot be used: {error}",
+                    "Make the data directory writable and see that its disk is not full.",
+                ) from error
 
     def _followed(self) -> sqlite3.Connection:
         """The database with every whole line of the journal in it."""

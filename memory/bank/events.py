@@ -14,6 +14,9 @@ What is removed is blanked in a copy that takes the journal's place, with spaces
 length, so that the other lines stay where they are. A removal or release says by a hash of what
 words it is about: those of a removed reflection come back under no other id, until a person brings
 them in, writes them or releases them.
+
+An item of the bank is a reflection and what became of it: for which generations it was the bank's
+word on its question, what a person decided about it, and what came of the runs that recalled it.
 """
 
 import fcntl
@@ -22,14 +25,15 @@ import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from pydantic import ValidationError
 
-from rubricem.memory.errors import StoreError
-from rubricem.memory.runs import unusable, writable
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.runs import append_whole, sync, writable
 from rubricem.memory.schema import Reflection, Value
 
 _BLOCK = 2**20
@@ -51,28 +55,20 @@ class BankJournal:
 
     def state(self) -> State | None:
         """None where there is no journal yet."""
-        try:
+        with writable(self.path), suppress(FileNotFoundError):
             status = os.stat(self.path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise unusable(self.path, error) from error
-        return State(status.st_dev, status.st_ino, status.st_size)
+            return State(status.st_dev, status.st_ino, status.st_size)
+        return None
 
     def lines(self, offset: int = 0) -> Iterator[tuple[int, bytes]]:
         """The whole lines from an offset on, each with its own offset and its line break."""
-        try:
-            with open(self.path, "rb") as file:
-                file.seek(offset)
-                for line in file:
-                    if not line.endswith(b"\n"):
-                        return
-                    yield offset, line
-                    offset += len(line)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise unusable(self.path, error) from error
+        with writable(self.path), suppress(FileNotFoundError), open(self.path, "rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                yield offset, line
+                offset += len(line)
 
     def line_at(self, offset: int) -> bytes:
         """The line that begins there; b"" beyond the end."""
@@ -90,18 +86,8 @@ class BankJournal:
 
     def append(self, descriptor: int, block: bytes) -> None:
         """Write lines after the last whole one; they are on disk on return."""
-        end = _whole(descriptor)
-        os.ftruncate(descriptor, end)
-        view = memoryview(block)
-        try:
-            while view:
-                view = view[os.write(descriptor, view) :]
-            os.fsync(descriptor)
-        except OSError:
-            # Half a line would join with the next one into a line that nobody can read.
-            with suppress(OSError):
-                os.ftruncate(descriptor, end)
-            raise
+        os.ftruncate(descriptor, _whole(descriptor))
+        append_whole(descriptor, block)
 
     def replace(self, lines: Iterable[bytes]) -> None:
         """Put a new file in the place of this one. Its lock must be held, if others use it."""
@@ -115,7 +101,7 @@ class BankJournal:
         except BaseException:
             self._temporary.unlink(missing_ok=True)
             raise
-        sync_folder(self.path.parent)
+        sync(self.path.parent)
 
     @property
     def _temporary(self) -> Path:
@@ -136,7 +122,7 @@ class BankJournal:
         # What a process that was killed left of a copy holds text that was to be removed.
         self._temporary.unlink(missing_ok=True)
         if new:
-            sync_folder(self.path.parent)
+            sync(self.path.parent)
         return descriptor
 
 
@@ -150,23 +136,6 @@ def _whole(descriptor: int) -> int:
             return start + found + 1
         end = start
     return 0
-
-
-def damaged(path: Path, number: int) -> StoreError:
-    """The sentence for a line that is no event."""
-    return StoreError(
-        f"line {number} of the bank's journal {path} is damaged",
-        "Remove that line, or move the file away to begin an empty bank.",
-    )
-
-
-def sync_folder(folder: Path) -> None:
-    """Have the names in a folder on disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 Decision = Literal["pin", "disable", "release", "remove"]
@@ -271,3 +240,112 @@ def event_of(line: bytes) -> Event:
         return Decided.model_validate(value)
     except ValidationError as error:
         raise ValueError(str(error)) from error
+
+
+def blanked(line: bytes) -> bytes:
+    """A put's line without its text, and as long as it was."""
+    event = event_of(line)
+    assert not isinstance(event, Decided), "only what was put has a text"
+    return line_of(Blank.of(event)).rstrip(b"\n").ljust(len(line) - 1) + b"\n"
+
+
+NEVER = 2**31
+"""the generation in which an item that was not replaced is replaced"""
+
+
+class BankItem(Value):
+    """One reflection of a bank and its standing now."""
+
+    reflection: Reflection
+    since: int
+    """the generation that it made by being put"""
+    until: int = NEVER
+    """the generation that replaced it"""
+    pinned: bool = False
+    """a person's word: no run's reflection replaces it"""
+    disabled: bool = False
+    removed: bool = False
+    released: bool = False
+    """a person released it from quarantine"""
+    released_by: str = ""
+    """where a person did; "" where an earlier version kept no such thing"""
+    released_at: datetime | None = None
+    edited_by: str = ""
+    """where a person wrote it, at its `written_at`"""
+    recalled: int = 0
+    """how many runs were given it"""
+    mean_score: float | None = None
+    """in [0, 1], over those of these runs that were scored; None: none was"""
+
+    @property
+    def quarantined(self) -> bool:
+        return bool(self.reflection.flags) and not self.released
+
+    @property
+    def live(self) -> bool:
+        """Whether it may be recalled."""
+        barred = self.removed or self.disabled or self.quarantined
+        return self.until == NEVER and not barred
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A reflection found by meaning; similarity is a cosine in [-1, 1]."""
+
+    reflection: Reflection
+    similarity: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What is worth knowing before a question."""
+
+    own: Reflection | None = None
+    """of this very question"""
+    similar: tuple[Match, ...] = ()
+    """of others: first the nearest, then what is near and adds to what is chosen"""
+    fault: RubricemError | None = None
+    """why nothing similar could be looked for; what is here is good all the same"""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What became of an item that was let out of quarantine."""
+
+    item: BankItem
+    instead: BankItem | None = None
+    """what stands on its question in its place; None: the item itself, or nothing"""
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What became of reflections that were brought in, each counted once."""
+
+    added: int = 0
+    """on questions that the bank knew nothing of"""
+    replaced: int = 0
+    """in the place of the bank's own, which went to the history"""
+    kept: int = 0
+    """the bank's own stayed: the newcomer went to the history, or was there already"""
+    quarantined: int = 0
+    removed: int = 0
+    """passed over, as a person had removed them from the bank"""
+
+
+@dataclass(frozen=True, slots=True)
+class BankStats:
+    """A bank in numbers."""
+
+    generation: int
+    live: int
+    disabled: int
+    quarantined: int
+    replaced: int
+    removed: int
+    uses: int
+    """runs that were given something"""
+    embedder: str
+    """whose vectors the index holds; "": there is none yet"""
+    journal_bytes: int
+    index_bytes: int
+    """of the index on this machine; 0 where a server holds it"""

@@ -9,6 +9,11 @@ The uses say which runs were given which items, and how these runs were scored:
 
 They are no events of the bank, so that recalling makes no generations. A run told of twice is
 one use, and its last score counts: writing looks nothing up. One fsynced line each.
+
+A snapshot, for a training checkpoint or a backup, is a folder with `snapshot.json` (the bank's id,
+its generation, the journal's length in bytes) and copies of both journals; what is derived is not
+copied. What a person removed since stays removed when the bank goes back to it; the snapshot
+itself still has its text.
 """
 
 import hashlib
@@ -19,73 +24,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 
 from pydantic import TypeAdapter, ValidationError
 
-from rubricem.memory.bank.catalogue import BankQuestion, Catalogue, Standing, Version, standing
+from rubricem.memory.bank.catalogue import BankQuestion, Catalogue, Version, standing
 from rubricem.memory.bank.events import (
+    NEVER,
+    BankItem,
     BankJournal,
-    Blank,
     Decided,
     Decision,
+    Event,
     Put,
+    Released,
     State,
+    blanked,
     event_of,
     line_of,
     question_key,
     words_key,
 )
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.runs import unusable, write_atomically
-from rubricem.memory.schema import NEVER, BankItem, Reflection, Released, Value
-
-Uses = Mapping[str, tuple[int, float | None]]
-"""id -> how many runs were given it, and the mean score of those that were scored"""
-
-
-def item_of(version: Version, put: Put, journal: BankJournal, uses: Uses) -> BankItem:
-    release = _release(journal, version)
-    recalled, mean_score = uses.get(version.id, (0, None))
-    return BankItem(
-        reflection=put.reflection,
-        since=version.since,
-        until=version.until,
-        pinned=version.pinned,
-        disabled=version.disabled,
-        released=version.released,
-        released_by=release.by if release else "",
-        released_at=release.at if release else None,
-        edited_by=put.by,
-        recalled=recalled,
-        mean_score=mean_score,
-    )
-
-
-def edited(old: Reflection, rubrics: str, takeaways: str) -> Reflection:
-    """A version in a person's words; the same words in its place always have the same id."""
-    text = "\0".join((old.id, rubrics, takeaways))
-    return old.model_copy(
-        update={
-            "id": hashlib.sha256(text.encode()).hexdigest()[:12],
-            "rubrics": rubrics,
-            "takeaways": takeaways,
-            "origin": "hand",
-            "replaces": old.id,
-            "flags": (),
-            "written_at": datetime.now(UTC),
-        }
-    )
-
-
-def _release(journal: BankJournal, version: Version) -> Decided | None:
-    """The line that let it out of quarantine, where there is one."""
-    if not version.let_out:
-        return None
-    try:
-        event = event_of(journal.line_at(version.let_out))
-    except ValueError:
-        return None
-    return event if isinstance(event, Decided) and event.id == version.id else None
+from rubricem.memory.runs import writable, write_atomically
+from rubricem.memory.schema import Reflection, Value
 
 
 class Used(Value):
@@ -104,10 +66,11 @@ _LINE: TypeAdapter[Used | ScoredUse] = TypeAdapter(Used | ScoredUse)
 
 
 class BankUses:
-    """The uses of one bank, read on as the file grows. Blocking, for one thread at a time."""
+    """The uses of one bank, read on as the file grows. Blocking; threads take turns."""
 
     def __init__(self, path: Path) -> None:
         self.file = BankJournal(path)
+        self._lock = threading.RLock()
         self._state: State | None = None
         self._offset = 0
         self._lines = 0
@@ -115,30 +78,28 @@ class BankUses:
         self._means: dict[str, float] = {}
 
     def used(self, trajectory: str, ids: Sequence[str], question: str) -> None:
-        """Returns once it is on disk."""
         key = question_key(question)
         self._append(Used(trajectory=trajectory, ids=tuple(ids), question=key))
 
     def scored(self, trajectory: str, mean: float) -> None:
-        """Returns once it is on disk."""
         self._append(ScoredUse(trajectory=trajectory, mean=mean))
 
     def count(self) -> int:
         """Runs that were given something."""
-        self._read_on()
-        return len(self._ids)
+        with self._lock:
+            self._read_on()
+            return len(self._ids)
 
     def by_item(self) -> dict[str, tuple[int, float | None]]:
         """Id -> how many runs were given it, and the mean score of those that were scored."""
-        self._read_on()
-        means: dict[str, list[float]] = defaultdict(list)
-        counts: dict[str, int] = defaultdict(int)
-        for trajectory, ids in self._ids.items():
-            for identifier in ids:
-                counts[identifier] += 1
-                if trajectory in self._means:
-                    means[identifier].append(self._means[trajectory])
-        return {i: (n, sum(m) / len(m) if (m := means[i]) else None) for i, n in counts.items()}
+        means: defaultdict[str, list[float | None]] = defaultdict(list)
+        with self._lock:
+            self._read_on()
+            for trajectory, ids in self._ids.items():
+                for identifier in ids:
+                    means[identifier].append(self._means.get(trajectory))
+        known = {i: [mean for mean in given if mean is not None] for i, given in means.items()}
+        return {i: (len(means[i]), fmean(k) if k else None) for i, k in known.items()}
 
     def _append(self, line: Value) -> None:
         with self.file.locked() as descriptor:
@@ -169,34 +130,36 @@ class BankUses:
             self._means[told.trajectory] = told.mean
 
 
+_MARKER = "snapshot.json"
+
+
+class Snapshot(Value):
+    """What a folder with copies of both journals says of itself."""
+
+    bank: str
+    generation: int
+    journal_bytes: int
+
+
 class BankStore:
     """Everything of a bank but its embeddings."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.lock = threading.RLock()
         self.journal = BankJournal(folder / "journal.jsonl")
         self.uses = BankUses(folder / "uses.jsonl")
         self.catalogue = Catalogue(folder / "catalogue.db", self.journal)
+        self.lock = self.catalogue.lock
 
     def identity(self) -> str:
         """The bank's own id, which it gets when it is first asked for."""
         path = self.folder / "id"
-        with self.lock, self.journal.locked():
-            try:
-                return path.read_text(encoding="ascii").strip()
-            except FileNotFoundError:
+        with self.lock, self.journal.locked(), writable(path):
+            if not path.exists():
                 write_atomically(path, uuid.uuid4().hex)
-                return path.read_text(encoding="ascii").strip()
-            except OSError as error:
-                raise unusable(path, error) from error
-
-    def generation(self) -> int:
-        with self.lock:
-            return self.catalogue.position()[0]
+            return path.read_text(encoding="ascii").strip()
 
     def put(self, reflection: Reflection) -> bool:
-        """Return once it is on disk; False where this very one, or its words, shall not come."""
         with self.lock, self.journal.locked() as descriptor:
             if self.catalogue.by_id(reflection.id) is not None:
                 return False
@@ -210,7 +173,19 @@ class BankStore:
         with self.lock, self.journal.locked() as descriptor:
             old = self.read(self._current(identifier))
             assert old is not None, "nothing is removed while the lock is held"
-            new = edited(old, rubrics, takeaways)
+            # The same words in its place always have the same id.
+            text = "\0".join((old.id, rubrics, takeaways))
+            new = old.model_copy(
+                update={
+                    "id": hashlib.sha256(text.encode()).hexdigest()[:12],
+                    "rubrics": rubrics,
+                    "takeaways": takeaways,
+                    "origin": "hand",
+                    "replaces": old.id,
+                    "flags": (),
+                    "written_at": datetime.now(UTC),
+                }
+            )
             if self.catalogue.by_id(new.id) is None:
                 self.journal.append(descriptor, line_of(Put(reflection=new, by=by)))
         return self.item(new.id)
@@ -246,10 +221,8 @@ class BankStore:
             return Released(self.item(identifier), self.item(other.id) if other else None)
 
     def remove(self, identifier: str) -> None:
-        """Blank the text of a reflection, and have it gone."""
         with self.lock, self.journal.locked():
             version = self.known(identifier)
-
             lines = (
                 blanked(line) if offset == version.offset else line
                 for offset, line in self.journal.lines()
@@ -260,81 +233,40 @@ class BankStore:
 
     def shown(self, generation: int, every: bool) -> Iterator[BankItem]:
         """The live item of each question at a generation, or every item there is."""
-        with self.lock:
-            catalogue = self.catalogue
-            versions = catalogue.everything() if every else catalogue.shown(generation)
-        return self.items(versions)
-
-    def page(self, standing: Standing, limit: int, before: int) -> list[BankItem]:
-        with self.lock:
-            versions = self.catalogue.page(standing, limit, before)
-        return list(self.items(versions))
-
-    def find(self, prefix: str) -> list[BankItem]:
-        with self.lock:
-            versions = self.catalogue.by_prefix(prefix) if prefix else []
-        return list(self.items(versions))
-
-    def history(self, question: str) -> list[BankItem]:
-        with self.lock:
-            versions = self.catalogue.by_key(question_key(question))
-        return list(self.items(versions))
+        catalogue = self.catalogue
+        return self.items(catalogue.everything() if every else catalogue.shown(generation))
 
     def within(self, question: str, generation: int) -> Reflection | None:
         with self.lock:
             version = self.catalogue.shown_of(question_key(question), generation)
             return self.read(version) if version else None
 
-    def has_others(self, key: str, generation: int) -> bool:
-        with self.lock:
-            return self.catalogue.shown_besides(key, generation)
-
-    def questions(self) -> int:
-        """How many questions the bank has something on."""
-        with self.lock:
-            return self.catalogue.held()
-
-    def changed(self) -> int:
-        """The generation in which a question last came or went."""
-        with self.lock:
-            return self.catalogue.changed()
-
-    def changes(self, generation: int) -> tuple[int, list[BankQuestion], list[int]]:
-        """The generation now, and the questions that came and those that went since one."""
-        with self.lock:
-            now = self.catalogue.position()[0]
-            catalogue = self.catalogue
-            return now, catalogue.questions_after(generation), catalogue.gone_after(generation)
-
-    def some_questions(self, generation: int, count: int) -> list[int]:
-        """Numbers of at most `count` questions, spread over those up to a generation."""
-        with self.lock:
-            return self.catalogue.some_questions(generation, count)
-
-    def digest(self, generation: int) -> str:
-        with self.lock:
-            return self.catalogue.digest(generation)
-
-    def used(self, trajectory_id: str, ids: Sequence[str], question: str) -> None:
-        with self.lock:
-            self.uses.used(trajectory_id, ids, question)
-
-    def scored(self, trajectory_id: str, mean: float) -> None:
-        with self.lock:
-            self.uses.scored(trajectory_id, mean)
-
     def item(self, identifier: str) -> BankItem:
         with self.lock:
-            version = self.known(identifier)
-            return next(self.items([version]))
+            return next(self.items([self.known(identifier)]))
 
     def items(self, versions: Sequence[Version]) -> Iterator[BankItem]:
         """Read from the journal one by one; what is removed in the meantime is left out."""
-        with self.lock:
-            uses = self.uses.by_item()
+        uses = self.uses.by_item()
         for version in versions:
-            if (put := self._put(version)) is not None:
-                yield item_of(version, put, self.journal, uses)
+            if (put := self._put(version)) is None:
+                continue
+            release = self._event_at(version.let_out, version.id) if version.let_out else None
+            by, at = (release.by, release.at) if isinstance(release, Decided) else ("", None)
+            recalled, mean_score = uses.get(version.id, (0, None))
+            yield BankItem(
+                reflection=put.reflection,
+                since=version.since,
+                until=version.until,
+                pinned=version.pinned,
+                disabled=version.disabled,
+                released=version.released,
+                released_by=by,
+                released_at=at,
+                edited_by=put.by,
+                recalled=recalled,
+                mean_score=mean_score,
+            )
 
     def read(self, version: Version) -> Reflection | None:
         """None where its text was removed in the meantime."""
@@ -343,8 +275,7 @@ class BankStore:
 
     def question(self, question: BankQuestion) -> str | None:
         """The words of a question; None where they were removed in the meantime."""
-        with self.lock:
-            versions = self.catalogue.by_key(question.key)
+        versions = self.catalogue.by_key(question.key)
         read = next((r for r in map(self.read, versions) if r is not None), None)
         return read.question if read else None
 
@@ -356,6 +287,56 @@ class BankStore:
                 "Give an id from: rubricem bank list",
             )
         return version
+
+    def snapshot(self, folder: Path) -> int:
+        """Write the bank as it stands into a folder; returns the generation.
+
+        Raises SettingsError for a folder with a journal that is no snapshot's.
+        """
+        bank = self.identity()
+        journal, uses = _files(folder)
+        begun = folder / "snapshot.begun"
+        with writable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            if journal.path.exists() and not ((folder / _MARKER).exists() or begun.exists()):
+                raise SettingsError(
+                    f"{folder} holds a journal that is not a snapshot's.", "Name an empty folder."
+                )
+            # It has no marker until it is whole, so a kill leaves none that looks so.
+            begun.touch()
+            (folder / _MARKER).unlink(missing_ok=True)
+            with self.lock, self.journal.locked():
+                generation, size = self.catalogue.position()
+                journal.replace(line for _, line in self.journal.lines())
+                uses.replace(line for _, line in self.uses.file.lines())
+        held = Snapshot(bank=bank, generation=generation, journal_bytes=size)
+        write_atomically(folder / _MARKER, held.model_dump_json())
+        begun.unlink()
+        return generation
+
+    def restore(self, folder: Path, foreign: bool = False) -> int:
+        """Go back to a snapshot; returns the generation, which counts what is removed again.
+
+        An empty bank takes the snapshot's id; another bank's snapshot is refused unless `foreign`.
+        """
+        held = _whole_snapshot(folder)
+        if not self.catalogue.generation():
+            write_atomically(self.folder / "id", held.bank)
+        elif not foreign and held.bank != self.identity():
+            raise SettingsError(
+                f"The snapshot is of another bank ({held.bank[:8]}).",
+                "Say that it may take this bank's place, or restore it into an empty data "
+                "directory.",
+            )
+        journal, uses = _files(folder)
+        with self.lock, self.journal.locked():
+            lines = _without(journal, self.catalogue.removed())
+            # The catalogue goes first: a kill between the two leaves none that does not fit.
+            self.catalogue.drop()
+            self.journal.replace(lines)
+            with self.uses.file.locked():
+                self.uses.file.replace(line for _, line in uses.lines())
+            return self.catalogue.generation()
 
     def _current(self, identifier: str) -> Version:
         """The version of this id, if nothing has replaced it."""
@@ -374,26 +355,58 @@ class BankStore:
         return words_key(read) if read else ""
 
     def _put(self, version: Version) -> Put | None:
-        put = self._put_of(version)
-        if put is None:
+        put = self._event_at(version.offset, version.id)
+        if put is None or isinstance(put, Decided):
             # The catalogue says where it stands, and is wrong: it is made again.
             with self.lock:
                 self.catalogue.drop()
                 found = self.catalogue.by_id(version.id)
-            put = self._put_of(found) if found else None
+            put = self._event_at(found.offset, found.id) if found else None
         return put if isinstance(put, Put) else None
 
-    def _put_of(self, version: Version) -> Put | Blank | None:
-        """What stands at its place in the journal; None where that is not its own line."""
+    def _event_at(self, offset: int, identifier: str) -> Event | None:
+        """What stands at a place in the journal; None where it is about another reflection."""
         try:
-            event = event_of(self.journal.line_at(version.offset))
+            event = event_of(self.journal.line_at(offset))
         except ValueError:
             return None
-        return None if isinstance(event, Decided) or event.id != version.id else event
+        return event if event.id == identifier else None
 
 
-def blanked(line: bytes) -> bytes:
-    """A put's line without its text, and as long as it was."""
-    event = event_of(line)
-    assert not isinstance(event, Decided), "only what was put has a text"
-    return line_of(Blank.of(event)).rstrip(b"\n").ljust(len(line) - 1) + b"\n"
+def _without(journal: BankJournal, removed: Mapping[str, str]) -> Iterator[bytes]:
+    """The journal's lines, with the text of these ids removed; each has the key of its words."""
+    untold = set(removed)
+    for number, (_, line) in enumerate(journal.lines(), start=1):
+        try:
+            event = event_of(line)
+        except ValueError as error:
+            raise SettingsError(
+                f"Line {number} of the snapshot's journal {journal.path} is damaged.",
+                "Name the folder of another snapshot; the bank was left as it is.",
+            ) from error
+        if isinstance(event, Decided) and event.event == "remove":
+            untold.discard(event.id)
+        yield blanked(line) if isinstance(event, Put) and event.id in removed else line
+    # Also of those that this snapshot does not know: a later one may hold them.
+    for identifier in sorted(untold):
+        yield line_of(Decided(event="remove", id=identifier, words=removed[identifier]))
+
+
+def _whole_snapshot(folder: Path) -> Snapshot:
+    """What it says of itself."""
+    journal, uses = _files(folder)
+    try:
+        held = Snapshot.model_validate_json((folder / _MARKER).read_bytes())
+        state = journal.state()
+        if state is None or state.size != held.journal_bytes:
+            raise ValueError("its journal is not whole")
+        BankUses(uses.path).count()
+    except (OSError, ValidationError, ValueError) as error:
+        raise SettingsError(
+            f"There is no whole snapshot of a bank in {folder}.", "Name the folder of another one."
+        ) from error
+    return held
+
+
+def _files(folder: Path) -> tuple[BankJournal, BankJournal]:
+    return BankJournal(folder / "journal.jsonl"), BankJournal(folder / "uses.jsonl")

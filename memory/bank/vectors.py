@@ -25,29 +25,29 @@ since what the index asks of them is made to the measure of what they can break.
 """
 
 import fcntl
-import json
 import os
 import shutil
 import threading
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
-from rubricem.memory.bank.catalogue import BankQuestion, Version
-from rubricem.memory.bank.events import question_key
+from rubricem.memory.bank.catalogue import Version
+from rubricem.memory.bank.events import Match, question_key
 from rubricem.memory.bank.store import BankStore
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
-from rubricem.memory.interfaces import Embedder
-from rubricem.memory.runs import unusable, write_atomically
-from rubricem.memory.schema import Match
+from rubricem.memory.runs import writable, write_atomically
+from rubricem.memory.schema import Embedder, Value
 
 HNSW: dict[str, str | int] = {
     "space": "ip",
@@ -65,60 +65,99 @@ synced is added to the graph again by whoever opens it, at 0.5 ms each: with Chr
 """
 
 
-class Chroma(Protocol):
+_MARK = "current.json"
+
+
+class IndexMark(Value):
+    """What lies beside an index; it is another one after every writing."""
+
+    place: str = ""
+    """the folder or the server where the vectors are; "": not known"""
+    embedder: str = ""
+    """whose they are; "": there are none"""
+    mark: str = ""
+
+    @classmethod
+    def read(cls, folder: Path) -> "IndexMark":
+        """One that names nothing where there is none, or none that can be read."""
+        path, unknown = folder / _MARK, (FileNotFoundError, NotADirectoryError, ValidationError)
+        with writable(path), suppress(*unknown):
+            return cls.model_validate_json(path.read_bytes())
+        return cls()
+
+    @classmethod
+    def write(cls, folder: Path, place: str, embedder: str) -> "IndexMark":
+        mark = cls(place=place, embedder=embedder, mark=uuid.uuid4().hex)
+        write_atomically(folder / _MARK, mark.model_dump_json())
+        return mark
+
+
+class Chroma(ABC):
     """One collection, kept open between uses. For one thread at a time, which holds `lock`."""
 
-    lock: threading.RLock
-    at: int
-    """the generation up to which what is open has followed the bank; -1: not known"""
-    embedder: str
-    """whose vectors are in what is open; "": not known"""
+    def __init__(self, folder: Path) -> None:
+        self.lock = threading.RLock()
+        self.at = -1
+        """the generation up to which what is open has followed the bank; -1: not known"""
+        self.embedder = ""
+        """whose vectors are in what is open; "": not known"""
+        self._folder = folder
+        self._client: Any = None
+        self._collection: Any = None
+
+    def __del__(self) -> None:
+        self.close()
 
     def stale(self) -> bool:
         """Whether it is not open, or another process has written since it was opened."""
-        ...
+        return self._collection is None
 
+    @abstractmethod
     def collection(self) -> Any:
         """The collection, opened where it is stale; None where there is none."""
-        ...
+
+    @abstractmethod
+    def create(self, metadata: dict[str, Any]) -> Any:
+        """An empty collection in the place of what there is."""
+
+    @abstractmethod
+    def writing(self, embedder: str) -> None:
+        """To be called before anything is written: others will open it again."""
 
     def proved(self) -> None:
         """To be called when what was opened was read without harm."""
-        ...
+        return
 
-    def create(self, metadata: dict[str, Any]) -> Any:
-        """An empty collection in the place of what there is."""
-        ...
-
-    def writing(self, embedder: str) -> None:
-        """To be called before anything is written: others will open it again."""
-        ...
-
-    def close(self) -> None: ...
+    def close(self) -> None:
+        client, self._client, self._collection = self._client, None, None
+        self.at, self.embedder = -1, ""
+        if client is not None:
+            self._shut(client)
 
     def give_up(self) -> None:
         """What there is cannot be used: have it made anew, if nothing else can be the cause."""
-        ...
+        self.close()
 
+    @abstractmethod
     def fault(self, error: Exception) -> StoreError:
         """The sentence for an error that did not go away."""
-        ...
 
+    def _shut(self, client: Any) -> None:
+        client.close()
 
-def stored(client: Any, name: str) -> Any:
-    """The collection of a name; None where there is none."""
-    from chromadb.errors import NotFoundError
+    def _stored(self, name: str) -> Any:
+        """The collection of a name; None where there is none."""
+        from chromadb.errors import NotFoundError
 
-    try:
-        return client.get_collection(name, embedding_function=None)
-    except NotFoundError:
-        return None
+        try:
+            return self._client.get_collection(name, embedding_function=None)
+        except NotFoundError:
+            return None
 
-
-def created(client: Any, name: str, metadata: dict[str, Any]) -> Any:
-    return client.create_collection(
-        name, embedding_function=None, configuration={"hnsw": HNSW}, metadata=metadata
-    )
+    def _created(self, name: str, metadata: dict[str, Any]) -> Any:
+        return self._client.create_collection(
+            name, embedding_function=None, configuration={"hnsw": HNSW}, metadata=metadata
+        )
 
 
 def settings() -> Any:
@@ -217,8 +256,7 @@ class BankIndex:
         asked = max(count, FETCHED)
         while True:
             found = self.near(vector, asked)
-            with self._store.lock:
-                live = self._store.catalogue.shown_among([n.number for n in found], generation)
+            live = self._store.catalogue.shown_among([n.number for n in found], generation)
             near = [
                 n
                 for n in found
@@ -243,27 +281,28 @@ class BankIndex:
                     raise
                 except Exception:
                     mend()
-            try:
+            with self._told():
                 return self._query(vector, count)
-            except RubricemError:
-                raise
-            except Exception as error:
-                self._chroma.close()
-                raise self._chroma.fault(error) from error
 
     def rebuild(self) -> None:
         """Embed every question again, by this index's embedder."""
-        with self._chroma.lock, self._locked(fcntl.LOCK_EX):
-            try:
-                self._catch_up(self._chroma.create(self._position(0)))
-            except RubricemError:
-                raise
-            except Exception as error:
-                self._chroma.close()
-                raise self._chroma.fault(error) from error
+        with self._chroma.lock, self._locked(fcntl.LOCK_EX), self._told():
+            self._catch_up(self._chroma.create(self._position(0)))
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say Chroma's errors in a sentence."""
+        try:
+            yield
+        except RubricemError:
+            raise
+        except Exception as error:
+            self._chroma.close()
+            raise self._chroma.fault(error) from error
 
     def _query(self, vector: NDArray[np.float32], count: int) -> list[Near]:
-        if self._up_to_date():
+        same = not self._chroma.stale() and self._chroma.embedder == self.embedder.name
+        if same and self._chroma.at >= self._store.catalogue.changed():
             with self._locked(fcntl.LOCK_SH):
                 if not self._chroma.stale():
                     return self._found(vector, count)
@@ -285,7 +324,7 @@ class BankIndex:
         rows = zip(found["ids"][0], found["distances"][0], found["embeddings"][0], strict=True)
         # Chroma's distance is 1 - inner product. Equal ones stand in a fixed order.
         near = [Near(int(i), 1.0 - d, np.asarray(v)) for i, d, v in rows]
-        if len(near) < count and len(near) < (questions := self._store.questions()):
+        if len(near) < count and len(near) < (questions := self._store.catalogue.held()):
             # A graph of many equal vectors has parts that no way leads to.
             near = self._compared(collection, vector)
             if 2 * len(near) < questions:
@@ -303,15 +342,9 @@ class BankIndex:
             near += [Near(int(i), float(s), v) for i, s, v in rows]
         return near
 
-    def _up_to_date(self) -> bool:
-        """Whether every question of the bank is in what is open."""
-        chroma = self._chroma
-        same = not chroma.stale() and chroma.embedder == self.embedder.name
-        return same and chroma.at >= self._store.changed()
-
     def _prove(self, collection: Any) -> None:
         """See that vectors of some questions are there and whole: damaged files may say nothing."""
-        numbers = self._store.some_questions(collection.metadata["generation"], _PROBES)
+        numbers = self._store.catalogue.some_questions(collection.metadata["generation"], _PROBES)
         if numbers:
             ids = [str(number) for number in numbers]
             held = collection.get(ids=ids, include=["embeddings"])
@@ -324,7 +357,8 @@ class BankIndex:
         """Whether what it holds is this bank's; refused where it is not this embedder's."""
         held = collection.metadata or {}
         at = held.get("generation", -1)
-        if not 0 <= at <= self._store.generation() or held.get("digest") != self._store.digest(at):
+        catalogue = self._store.catalogue
+        if not 0 <= at <= catalogue.generation() or held.get("digest") != catalogue.digest(at):
             return False
         if at and held.get("embedder") != self.embedder.name:
             # It was opened without harm: a refusal is no crash, however often it comes.
@@ -337,34 +371,28 @@ class BankIndex:
 
     def _catch_up(self, collection: Any) -> None:
         at = collection.metadata["generation"]
-        generation, new, gone = self._store.changes(at)
+        generation, new, gone = self._store.catalogue.changes(at)
         if new or gone:
             self._chroma.writing(self.embedder.name)
         if gone:
             collection.delete(ids=[str(number) for number in gone])
         for start in range(0, len(new), _BATCH):
             batch = new[start : start + _BATCH]
-            self._add(collection, batch)
+            texts = {str(question.number): self._store.question(question) for question in batch}
+            held = {number: text for number, text in texts.items() if text is not None}
+            if held:
+                collection.upsert(ids=list(held), embeddings=self._embedded(list(held.values())))
             collection.modify(metadata=self._position(batch[-1].number))
         if new or gone:
             collection.modify(metadata=self._position(generation))
         self._chroma.at, self._chroma.embedder = generation, self.embedder.name
-
-    def _add(self, collection: Any, batch: Sequence[BankQuestion]) -> None:
-        texts = {question.number: self._store.question(question) for question in batch}
-        held = {number: text for number, text in texts.items() if text is not None}
-        if held:
-            collection.upsert(
-                ids=[str(number) for number in held],
-                embeddings=self._embedded(list(held.values())),
-            )
 
     def _embedded(self, texts: Sequence[str]) -> NDArray[np.float32]:
         starts = range(0, len(texts), _EMBEDDED)
         return np.vstack([self.embedder.embed(texts[s : s + _EMBEDDED]) for s in starts])
 
     def _position(self, generation: int) -> dict[str, Any]:
-        digest = self._store.digest(generation)
+        digest = self._store.catalogue.digest(generation)
         return {"generation": generation, "digest": digest, "embedder": self.embedder.name}
 
     @contextmanager
@@ -386,96 +414,58 @@ class BankIndex:
             os.close(descriptor)
 
 
-_NAME = "current.json"
-
-
-def read_mark(folder: Path) -> str:
-    """The mark of an index; "" where there is none."""
-    path = folder / _NAME
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, NotADirectoryError):
-        return ""
-    except OSError as error:
-        raise unusable(path, error) from error
-
-
-def write_mark(folder: Path, place: str, embedder: str) -> str:
-    """A new mark, which it returns."""
-    mark = json.dumps({"place": place, "embedder": embedder, "mark": uuid.uuid4().hex})
-    write_atomically(folder / _NAME, mark)
-    return mark
-
-
-def place_of(mark: str) -> str:
-    """The folder or the server that a mark names; "" where it names none."""
-    return _told(mark, "place")
-
-
-def embedder_of(mark: str) -> str:
-    """Whose vectors the index holds; "" where there are none."""
-    return _told(mark, "embedder")
-
-
-def _told(mark: str, name: str) -> str:
-    try:
-        told = json.loads(mark or "{}")
-    except ValueError:
-        return ""
-    value = told.get(name) if isinstance(told, dict) else None
-    return value if isinstance(value, str) else ""
-
-
-_FOLDER_NAME = "reflections"
-_OPENING = "opening"
+_REFLECTIONS, _OPENING = "reflections", "opening"
 _DEATHS = 2
 """of processes in a row while they opened a folder: one may have been killed"""
 
 
-class FolderChroma:
+_OPEN: "WeakValueDictionary[str, FolderChroma]" = WeakValueDictionary()
+_OPEN_LOCK = threading.Lock()
+
+
+class FolderChroma(Chroma):
     """A persistent Chroma in a folder of this machine."""
 
     def __init__(self, folder: Path) -> None:
-        self.lock = threading.RLock()
-        self.at = -1
-        self.embedder = ""
-        self._folder = folder
-        self._mark = ""
-        self._client: Any = None
-        self._collection: Any = None
+        super().__init__(folder)
+        self._mark = IndexMark()
         self._place = ""
         self._spoilt = ""
 
-    def __del__(self) -> None:
-        self.close()
+    @classmethod
+    def of(cls, folder: Path) -> "FolderChroma":
+        """The one of this process for a folder."""
+        with _OPEN_LOCK:
+            return _OPEN.setdefault(str(folder.resolve()), cls(folder))
 
     def stale(self) -> bool:
-        return self._collection is None or self._mark != read_mark(self._folder)
+        return super().stale() or self._mark != IndexMark.read(self._folder)
 
     def collection(self) -> Any:
         if self.stale():
             self.close()
-            self._mark = read_mark(self._folder)
-            place = self._place = place_of(self._mark) or self._only_one()
-            if place and place != self._spoilt and (self._folder / place).is_dir():
-                deaths = self._deaths(place)
-                if deaths < _DEATHS:
-                    self._note(place, deaths + 1)
-                    self._open(place)
-                    self._collection = stored(self._client, _FOLDER_NAME)
+            self._mark = IndexMark.read(self._folder)
+            place = self._place = self._mark.place or self._only_one()
+            usable = place and place != self._spoilt and (self._folder / place).is_dir()
+            if usable and (deaths := self._deaths(place)) < _DEATHS:
+                # Where it cannot be written, as on a full disk, there is no guard, all else works.
+                with suppress(OSError):
+                    self._opening.write_text(f"{place} {deaths + 1}", encoding="ascii")
+                self._open(place)
+                self._collection = self._stored(_REFLECTIONS)
         return self._collection
 
     def proved(self) -> None:
         with suppress(OSError):
-            (self._folder / _OPENING).unlink(missing_ok=True)
+            self._opening.unlink(missing_ok=True)
 
     def create(self, metadata: dict[str, Any]) -> Any:
         self.close()
         place = self._place = uuid.uuid4().hex[:12]
         try:
             self._open(place)
-            self._collection = created(self._client, _FOLDER_NAME, metadata)
-            self._mark = write_mark(self._folder, place, str(metadata["embedder"]))
+            self._collection = self._created(_REFLECTIONS, metadata)
+            self._mark = IndexMark.write(self._folder, place, str(metadata["embedder"]))
         except BaseException:
             self.close()
             shutil.rmtree(self._folder / place, ignore_errors=True)
@@ -486,17 +476,11 @@ class FolderChroma:
         return self._collection
 
     def writing(self, embedder: str) -> None:
-        self._mark = write_mark(self._folder, self._place, embedder)
-
-    def close(self) -> None:
-        client, self._client, self._collection = self._client, None, None
-        self.at, self.embedder = -1, ""
-        if client is not None:
-            client.close()
+        self._mark = IndexMark.write(self._folder, self._place, embedder)
 
     def give_up(self) -> None:
         self.close()
-        self._spoilt = place_of(read_mark(self._folder)) or self._only_one()
+        self._spoilt = IndexMark.read(self._folder).place or self._only_one()
 
     def fault(self, error: Exception) -> StoreError:
         return StoreError(
@@ -516,15 +500,14 @@ class FolderChroma:
     def _deaths(self, place: str) -> int:
         """How many processes in a row did not come out of opening it."""
         try:
-            opened, deaths = (self._folder / _OPENING).read_text(encoding="ascii").split()
+            opened, deaths = self._opening.read_text(encoding="ascii").split()
         except (OSError, ValueError):
             return 0
         return int(deaths) if opened == place and deaths.isdigit() else 0
 
-    def _note(self, place: str, deaths: int) -> None:
-        # Where it cannot be written, as on a full disk, there is no guard and all else works.
-        with suppress(OSError):
-            (self._folder / _OPENING).write_text(f"{place} {deaths}", encoding="ascii")
+    @property
+    def _opening(self) -> Path:
+        return self._folder / _OPENING
 
     def _open(self, place: str) -> None:
         import chromadb
@@ -532,71 +515,43 @@ class FolderChroma:
         self._client = chromadb.PersistentClient(self._folder / place, settings=settings())
 
 
-_FOLDERS: "WeakValueDictionary[str, FolderChroma]" = WeakValueDictionary()
-_FOLDERS_LOCK = threading.Lock()
-
-
-def folder_chroma(folder: Path) -> FolderChroma:
-    """The one of this process for a folder."""
-    with _FOLDERS_LOCK:
-        name = str(folder.resolve())
-        return _FOLDERS.setdefault(name, FolderChroma(folder))
-
-
 _SECONDS = 30.0
 """a server may stay silent"""
 
 
-class ServerChroma:
-    """A collection of a Chroma server, which all its clients see alike."""
+class ServerChroma(Chroma):
+    """A collection of a Chroma server, which all its clients see alike.
+
+    Its files are its own matter, and a fault of it is not mended by embedding everything again.
+    """
 
     def __init__(self, url: str, name: str, folder: Path) -> None:
-        self.lock = threading.RLock()
-        self.at = -1
-        self.embedder = ""
+        super().__init__(folder)
         self._url = url
         self._name = name
-        self._folder = folder
-        self._client: Any = None
-        self._collection: Any = None
-
-    def __del__(self) -> None:
-        self.close()
-
-    def stale(self) -> bool:
-        return self._collection is None
 
     def collection(self) -> Any:
         if self._collection is None:
-            self._collection = stored(self._opened(), self._name)
+            self._open()
+            self._collection = self._stored(self._name)
         return self._collection
 
-    def proved(self) -> None:
-        """A server's files are its own matter."""
-
     def create(self, metadata: dict[str, Any]) -> Any:
-        client = self._opened()
-        if stored(client, self._name) is not None:
-            client.delete_collection(self._name)
-        self._collection = created(client, self._name, metadata)
+        self._open()
+        if self._stored(self._name) is not None:
+            self._client.delete_collection(self._name)
+        self._collection = self._created(self._name, metadata)
         return self._collection
 
     def writing(self, embedder: str) -> None:
         """Others see it without being told; the mark says whose vectors the server holds."""
-        write_mark(self._folder, self._url, embedder)
+        IndexMark.write(self._folder, self._url, embedder)
 
-    def close(self) -> None:
-        client, self._client, self._collection = self._client, None, None
-        self.at, self.embedder = -1, ""
-        if client is not None:
-            # Its own closing leaves its connections open, and those of a client inside it.
-            for part in (client, client._admin_client):
-                part._server._session.close()
-            client.close()
-
-    def give_up(self) -> None:
-        """A server's fault is not mended by embedding everything again."""
-        self.close()
+    def _shut(self, client: Any) -> None:
+        # Its own closing leaves its connections open, and those of a client inside it.
+        for part in (client, client._admin_client):
+            part._server._session.close()
+        client.close()
 
     def fault(self, error: Exception) -> StoreError:
         return StoreError(
@@ -604,20 +559,20 @@ class ServerChroma:
             "See that it runs, or take the bank_server setting away to index in a folder.",
         )
 
-    def _opened(self) -> Any:
-        if self._client is None:
-            import chromadb
-            import httpx
+    def _open(self) -> None:
+        if self._client is not None:
+            return
+        import chromadb
+        import httpx
 
-            # By itself the client waits for a silent server for ever.
-            httpx.get(f"{self._url}/api/v2/heartbeat", timeout=_SECONDS).raise_for_status()
-            url = urlsplit(self._url)
-            ssl = url.scheme == "https"
-            self._client = chromadb.HttpClient(
-                url.hostname or "localhost",
-                url.port or (443 if ssl else 80),
-                ssl=ssl,
-                settings=settings(),
-            )
-            self._client._server._session.timeout = _SECONDS
-        return self._client
+        # By itself the client waits for a silent server for ever.
+        httpx.get(f"{self._url}/api/v2/heartbeat", timeout=_SECONDS).raise_for_status()
+        url = urlsplit(self._url)
+        ssl = url.scheme == "https"
+        self._client = chromadb.HttpClient(
+            url.hostname or "localhost",
+            url.port or (443 if ssl else 80),
+            ssl=ssl,
+            settings=settings(),
+        )
+        self._client._server._session.timeout = _SECONDS

@@ -10,15 +10,378 @@ they were laid out: both are compared as words without case, punctuation, markup
 characters. Naming the same facts copies short runs; what is longer counts. A whole sentence
 counts when it is shorter, too, if it speaks of answering, citing or readers: pages of the world
 speak of the world, and one that speaks of its reader's work is talking to an agent.
+
+A reflection is full of advice in the imperative, so what counts is not the mood but the matter:
+dropping one's instructions, another role, hiding, leaving out citations, an answer or a name
+settled beforehand, an action beside research, being carried on. The rules (`orders.toml`) know
+many ways to say so in English, and the commonest in other languages, where it takes two or three
+words in one clause, so that a lesson about ignoring a rule of grammar is none. A paraphrase that
+the rules have no words for gets by.
+
+A text is also read as it would be if its letters stood for others: whoever hides words relies on
+a reader who makes the same effort. Each such reading is cheap and says nothing by itself: it
+counts only where an order can be read in it.
+
+What is stripped leaves the words around it as they stand. Addresses are also reported, because a
+text that names one wants its reader to go there.
 """
 
+import base64
+import binascii
+import codecs
+import html
 import re
+import tomllib
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+from urllib.parse import unquote
 
-from rubricem.memory.screening.orders import QUOTED, orders
-from rubricem.memory.screening.stripping import Stripped, stripped, visible
+from rubricem.memory.text import printable
+
+ROUNDS = 4
+"""taking out a tag may join the halves of another; what still looks like one is then no tag"""
+
+_ENTITY = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]\w{1,30});")
+_UNSEEN = re.compile(
+    "[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180e\u3164\uffa0\U000e0080-\U000e01ef]"
+)
+_MARKERS = re.compile(
+    r"<[|\uff5c][^<>|\uff5c\n]{1,64}[|\uff5c]>"
+    r"|</?(?:start_of_turn|end_of_turn|bos|eos|s)>|<</?SYS>>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|TOOL_CALLS|TOOL_RESULTS|AVAILABLE_TOOLS)\]",
+    re.I | re.A,
+)
+_HIDDEN = re.compile(
+    r"<!--.*?(?:-->|\Z)|<\s*(script|style|template)\b[^>]*>.*?(?:<\s*/\s*\1\s*>|\Z)", re.I | re.S
+)
+_CALLS = re.compile(
+    r"<\s*(call_tool|tool_call|tool_output|tool_response|function_call|invoke)\b[^>]*>"
+    r"(?:[\s\S]{0,2000}?<\s*/\s*\1\s*>|[^\n]*)"
+    r'|\{\s*"(?:name|tool|function|action|tool_calls?)"\s*:'
+    r"(?:[^{}]++|\{(?:[^{}]++|\{[^{}]*+\})*+\})*+\}"
+    r"|^[ \t]*(?:[-*+][ \t]*)?(?:search|tool(?: call)?|action input|open[_ ]page)[ \t]*:[^\n]*$"
+    r"|(?<![\w.])(?:search|open_page|call_tool)\(\s*[\"'][^()\n]*\)",
+    re.I | re.M,
+)
+_LINK = re.compile(
+    r"!?\[([^\[\]\n]{0,300})\](?:\([^()\n]*(?:\([^()\n]*\)[^()\n]*)?\)|\[[^\[\]\n]*\])"
+)
+_REFERENCE = re.compile(r"^[ \t]*\[[^\]\n]+\]:[ \t]*\S[^\n]*$", re.M)
+_GENERIC = re.compile(
+    r"(?<=\w)<(?!(?:[abipqsu]|em|tt|h[1-6]|hr|kbd|sub|sup|del|ins|code|span|font|mark|strong)>)"
+    r"([A-Za-z][\w. ]{0,60})>"
+)
+"""what programs write and HTML does not: it is no tag, and must not look like one"""
+_BREAK = re.compile(r"</?(?:br|p|li|ul|ol|div|tr|td|h[1-6])\b[^<>]*>", re.I)
+_TAG = re.compile(
+    r"<\s*+/?+\s*+[A-Za-z_][\w:.-]*+\s*+/?+\s*+>"
+    r"|</?[A-Za-z_][\w:.-]*+\s[^<>]*>"
+    r"|<\s*+/?+\s*+[A-Za-z_][\w:.-]*+\s++[\w:-]++\s*+=[^<>]*>"
+    r"|<[!?][^<>]*>"
+)
+
+_PORT_AND_PATH = r"(?::\d+)?(?:[/?#][^\s<>\"']*)?"
+_LABELS = r"(?<![\w.@/-])(?:[a-z0-9][a-z0-9-]{0,62}\.){1,6}"
+_ADDRESS = re.compile(
+    r"\b(?:[a-z][a-z0-9+.-]{1,15}://|(?:mailto|javascript):|data:[a-z]+/|www\.)[^\s<>\"']+"
+    r"|\b[\w.+-]{1,64}@[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){0,5}\.[a-z]{2,}\b"
+    rf"|{_LABELS}(?:com|org|(?-i:net)|edu|gov|mil|onion|xyz|biz|ru|cn|tk|club|online|shop|example"
+    rf"|invalid)\b(?!\.?\w|\(){_PORT_AND_PATH}"
+    # Endings that are also names in programs: only what goes on like an address is one.
+    rf"|{_LABELS}[a-z]{{2,10}}(?::\d+)?/[^\s<>\"']*"
+    r"|(?:(?<=\bvisit )|(?<=\bsite )|(?<=\bdomain ))[a-z0-9-]{1,63}(?:\.[a-z0-9-]{1,63}){1,6}"
+    rf"|\b(?!127\.|0\.|255\.)\d{{1,3}}(?:\.\d{{1,3}}){{3}}\b(?!\.){_PORT_AND_PATH}"
+    r"|\blocalhost:\d+[^\s<>\"']*"
+    r"|\b[\w-]{1,63}(?:\s?[\[({]\s?(?:\.|dot)\s?[\])}]\s?|\sdot\s)(?:com|org|net|io|dev|ai|ru)\b",
+    re.I | re.A,
+)
+_PATH = re.compile(
+    r"(?<![\w./<~])(?:~|\.{1,2})?/(?:[\w.@+-]+/)+[\w.@+-]*|(?<!\w)(?:~|\.\.)/[\w.@+-]+"
+    r"|\b[A-Za-z]:\\[^\s\"']+|\\\\\w+\\[^\s\"']+"
+)
+_LEFT_ALONE = re.compile(
+    r"(?<=\s)[(\[{<\"'\u2039] ?[)\]}>\"'\u203a](?=[\s.,;:!?]|$)| (?=[.,;:!?](?:\s|$))", re.M
+)
+_TWICE = re.compile(r"([,;:]) ?(?=[,;:.!?])")
+_NO_WORD = re.compile(r"^[^\w\n]+$", re.M)
+
+
+@dataclass(frozen=True, slots=True)
+class Stripped:
+    """The text as it may be kept, and what was found in it on the way."""
+
+    text: str
+    addresses: tuple[str, ...]
+    unseen: int
+    """characters that nobody would have seen"""
+    markers: tuple[str, ...]
+    """of chat templates"""
+    hidden: bool
+    """it held a part that no page would have shown"""
+
+
+def stripped(text: str) -> Stripped:
+    """What a text says, in lines; never longer than it was."""
+    shown = visible(text)
+    unseen = len(re.sub("[\r\n]", "", text)) - len(re.sub("[\r\n]", "", shown))
+    markers = tuple(_MARKERS.findall(entities_read(shown)))
+    hidden = _HIDDEN.search(entities_read(shown)) is not None
+    plain = shown
+    for _ in range(ROUNDS):
+        before = plain
+        plain = _HIDDEN.sub(" ", _MARKERS.sub("", entities_read(plain)))
+        plain = _LINK.sub(r"\1", _REFERENCE.sub("", _CALLS.sub(" ", plain)))
+        plain = _TAG.sub("", _GENERIC.sub(r"[\1]", _BREAK.sub("\n", plain)))
+        if plain == before:
+            break
+    addresses = tuple(match.group().rstrip(".,;:!?)]}'\"") for match in _ADDRESS.finditer(plain))
+    left = _PATH.sub("", _ADDRESS.sub("", plain)).split("\n")
+    tidy = "\n".join(" ".join(line.split()) for line in left)
+    for pattern in (_LEFT_ALONE, _TWICE, _NO_WORD):
+        tidy = pattern.sub("", tidy)
+    tidy = re.sub(r"\n{3,}", "\n\n", tidy).strip()
+    return Stripped(tidy, addresses, unseen, markers, hidden)
+
+
+def visible(text: str) -> str:
+    """The text with nothing in it that takes no room on a page."""
+    return unicodedata.normalize("NFC", _UNSEEN.sub("", printable(text)))
+
+
+def entities_read(text: str) -> str:
+    """The text with its HTML character references read."""
+    return _ENTITY.sub(lambda match: html.unescape(match.group()), text)
+
+
+QUOTED = 80
+"""characters of the offending words in a flag"""
+BOND = "claims a past or a bond with its reader"
+_WORD_PLACE = re.compile(r"\{([A-Z_]+)\}")
+
+
+@cache
+def _rules() -> dict[str, Any]:
+    text = (files("rubricem.memory.screening") / "orders.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def _pattern(text: str) -> str:
+    """A pattern of the rules with its words put in."""
+    return _WORD_PLACE.sub(lambda at: _pattern(_rules()["words"][at[1]]), text.replace("\n", ""))
+
+
+@cache
+def _orders() -> Mapping[str, re.Pattern[str]]:
+    """What a note does -> words that do it.
+
+    Compiled when something is first screened: it takes a tenth of a second.
+    """
+    return {
+        what: re.compile("|".join(f"(?:{_pattern(one)})" for one in patterns), re.I)
+        for what, patterns in _rules()["orders"].items()
+    }
+
+
+@cache
+def _courting() -> re.Pattern[str]:
+    return re.compile(_pattern("{COURTING}"))
+
+
+def pleading(text: str) -> str:
+    """The first words that speak to whoever judges, in lower case, or ""."""
+    match = _courting().search(text.casefold())
+    return match.group(0) if match else ""
+
+
+def orders(text: str, *, asked: bool = False) -> Iterator[str]:
+    """A sentence for each thing that the text does to its reader, with the words that do it.
+
+    `asked`: it is a question, which may speak of itself and to its reader.
+    """
+    told = dict(_found(folded(text)))
+    if asked:
+        told.pop(BOND, None)
+    yield from (f'It {what}: "{words}".' for what, words in told.items())
+    for what, words in dict(_orders_abroad(text)).items():
+        yield f'It {what}: "{words[:QUOTED]}".'
+    for reading in hidden_readings(text):
+        for what, words in _found(reading):
+            if what not in told and not (asked and what == BOND):
+                yield f'Read otherwise, it {what}: "{words}".'
+
+
+def _found(plain: str) -> Iterator[tuple[str, str]]:
+    """What a folded text does, and the first words that do it."""
+    for what, pattern in _orders().items():
+        if match := pattern.search(plain):
+            yield what, match.group().strip(" .,:;!?-")[:QUOTED]
+
+
+_LOOKALIKES = str.maketrans(
+    "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0458\u0455\u0501\u03bf\u03b1\u03bd\u0131"
+    "\u04bb\u051b\u051d\u0261\u03c1\u03c4\u03ba"
+    "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0406\u0405\u0391\u039f"
+    "\u0392\u0395\u0397\u0399\u039a\u039c\u039d\u03a1\u03a4\u03a5\u03a7",
+    "aeopcyxijsdoavihqwgptkABEKMHOPCTXISAOBEHIKMNPTYX",
+)
+"""Cyrillic and Greek letters that pass for Latin ones"""
+_EMPHASIS = re.compile(r"[*`~]+|\b_+|_+\b")
+_ITEM = re.compile(r"\n\s*(?:[-+\u2022]|\d{1,2}[.)])\s+|\n\s*\n\s*")
+_APART = re.compile(r"(?<!\w)[^\W_]([ .\-_*|])(?:[^\W_]\1)+[^\W_](?!\w)")
+_BETWEEN = re.compile(r"[ .\-_*|]")
+_MIXED = re.compile(r"(?<!\w)(?=[\w@$!|]*[a-z])[\w@$!|]*[013457@$!|][\w@$!|]*(?!\w)", re.I)
+_DIGITS = str.maketrans("013457@$!|", "oieastasil")
+_BASE64 = re.compile(r"(?<![\w+/-])[A-Za-z0-9+/_-]{16,400}={0,2}")
+_HEX = re.compile(r"(?:(?:0x|\\x|%)?[0-9A-Fa-f]{2}[ ,:]?){8,}")
+_LEAST_SHARE = 0.9
+"""of a decoded piece that must be plain letters and spaces to be words"""
+_MOST_PIECES = 20
+_SCRAMBLED = "ignore disregard forget previous instructions instruction system prompt rules sources"
+_KEYWORDS = {
+    (word[0], word[-1], "".join(sorted(word))): word for word in re.findall(r"\w+", _SCRAMBLED)
+}
+"""words that are known although their letters stand in another order"""
+_LIKELY = re.compile(
+    r"ignor|instruct|disregard|forget|prompt|answer|cite|citation|recommend|source|judge|assistant"
+    r"|agent|rules|always|never",
+    re.I,
+)
+"""what one of any reading's words must be, so that most texts are read once"""
+
+
+def folded(text: str) -> str:
+    """The text as it reads: letters by their look, one clause after the other, no emphasis."""
+    plain = unicodedata.normalize("NFKD", visible(entities_read(text)).translate(_LOOKALIKES))
+    plain = "".join(letter for letter in plain if not unicodedata.combining(letter))
+    plain = plain.replace("\u2019", "'")
+    return " ".join(_EMPHASIS.sub("", _ITEM.sub(". ", plain)).split())
+
+
+def hidden_readings(text: str) -> Iterator[str]:
+    """What else the text says to somebody who knows how to read it, as `folded` gives it."""
+    plain = visible(entities_read(text))
+    once = folded(text)
+    for other in (
+        folded(_APART.sub(lambda match: _BETWEEN.sub("", match.group()), plain)),
+        folded(_MIXED.sub(lambda match: match.group().translate(_DIGITS), plain)),
+        re.sub(r"[A-Za-z]{5,}", _in_order, once),
+        codecs.encode(once, "rot13"),
+        once[::-1],
+        *map(folded, _decoded(plain)),
+    ):
+        if other != once and _LIKELY.search(other):
+            yield other
+
+
+def _in_order(match: re.Match[str]) -> str:
+    word = match.group().casefold()
+    known = _KEYWORDS.get((word[0], word[-1], "".join(sorted(word))))
+    return known or str(match.group())
+
+
+def _decoded(text: str) -> Iterator[str]:
+    """Pieces in base64, in hexadecimal or in escapes that come to words."""
+    for match in [*_BASE64.finditer(text)][:_MOST_PIECES]:
+        piece = match.group().rstrip("=").replace("-", "+").replace("_", "/")
+        with_padding = piece + "=" * (-len(piece) % 4)
+        yield from _words(with_padding, base64.b64decode)
+    for match in [*_HEX.finditer(text)][:_MOST_PIECES]:
+        yield from _words(re.sub(r"0x|\\x|[% ,:]", "", match.group()), bytes.fromhex)
+    if "%" in text:
+        yield unquote(text, errors="replace")
+    if "\\u" in text or "\\x" in text:
+        yield html.unescape(re.sub(r"\\(?:u|x)([0-9A-Fa-f]{2,4})", r"&#x\1;", text))
+
+
+def _words(piece: str, decode: Callable[[str], bytes]) -> Iterator[str]:
+    try:
+        text = decode(piece).decode("utf-8")
+    except (binascii.Error, ValueError):
+        return
+    plain = sum(letter.isalpha() or letter.isspace() for letter in text)
+    if plain >= _LEAST_SHARE * len(text):
+        yield text
+
+
+_NEGATIONS = ("kein", "nicht", "ne", "pas", "no", "non", "nao", "niet", "inte", "ikke", "nie", "не")
+_DROPS = "tells its reader in another language to drop what it was told"
+_PROMOTES = "promotes something in another language"
+_CLAUSE = re.compile(r"[.!?;:\n\u3002\uff01\uff1f\uff1b]")
+_WORD = re.compile(r"[\w']+")
+_SPACED = "\u0600"
+"""scripts before this letter part words with spaces, and prefix them with nothing"""
+_BESIDE = 2
+"""letters between always and what is always to be promoted"""
+_MOST = 200
+"""letters of a clause that are looked at"""
+
+
+@dataclass(frozen=True, slots=True)
+class _Language:
+    """Beginnings of one language's words, separated by |, without accents."""
+
+    drop: str
+    which: str
+    rules: str
+    void: str
+    always: str
+    promote: str
+
+
+@cache
+def _languages() -> tuple[_Language, ...]:
+    return tuple(_Language(**words) for words in _rules()["languages"])
+
+
+def _orders_abroad(text: str) -> Iterator[tuple[str, str]]:
+    """What the text does in another language, and its words, letters without their accents."""
+    letters = unicodedata.normalize("NFKD", text).casefold()
+    plain = "".join(c for c in letters if not unicodedata.combining(c)).replace("\u2019", "'")
+    for clause in _CLAUSE.split(plain):
+        words = f" {' '.join(_WORD.findall(clause))}"[:_MOST]
+        for language in _languages():
+            if _drops(words, language):
+                yield _DROPS, words.strip()
+            if _promotes(words, language):
+                yield _PROMOTES, words.strip()
+
+
+def _drops(words: str, language: _Language) -> bool:
+    if not (_at(words, language.rules) and _at(words, language.which)):
+        return False
+    if _at(words, language.void):
+        return True
+    return any(
+        not any(f" {negation} " in words[: start + 1] for negation in _NEGATIONS)
+        for start, _ in _at(words, language.drop)
+    )
+
+
+def _promotes(words: str, language: _Language) -> bool:
+    always, promote = _at(words, language.always), _at(words, language.promote)
+    return any(
+        0 <= second[0] - first[1] <= _BESIDE
+        for one in always
+        for other in promote
+        for first, second in (sorted((one, other)),)
+    )
+
+
+def _at(words: str, stems: str) -> list[tuple[int, int]]:
+    """Start and end of each word that begins with one of the stems."""
+    found = []
+    for stem in stems.split("|"):
+        sought = f" {stem}" if stem < _SPACED else stem
+        if (start := words.find(sought)) >= 0:
+            end = start + len(sought)
+            space = words.find(" ", end)
+            found.append((start, (space if space >= 0 else len(words)) if stem < _SPACED else end))
+    return found
+
 
 SHINGLE = 8
 """words"""
@@ -32,8 +395,8 @@ SENTENCE_WORDS = 6
 """of a whole copied sentence about the reader's work"""
 
 _WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-_WORD = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
-_TAG = re.compile(r"</?[A-Za-z][^<>]{0,200}>")
+_COMPARED = re.compile(rf"[{_WIDE}]|[^\W_{_WIDE}]+")
+_MARKUP = re.compile(r"</?[A-Za-z][^<>]{0,200}>")
 _SENTENCE = re.compile(r"(?<=[.!?;])\s+|\n+|(?<=[\u3002\uff01\uff1f])")
 _WORK_WORDS = (
     "agent answer answers assistant citation citations cite cited cites citing instructions note"
@@ -65,8 +428,9 @@ class Copied:
 
 
 def copied(text: str, sources: Sequence[str]) -> Copied:
-    """What of the text stands in any of the sources."""
-    words, orders = words_of(text), list(_about_work(text))
+    words = words_of(text)
+    said = [words_of(sentence) for sentence in _SENTENCE.split(text)]
+    orders = [" ".join(s) for s in said if len(s) >= SENTENCE_WORDS and not _WORK.isdisjoint(s)]
     shingles = list(_runs(words))
     wanted, known, order = frozenset(shingles), set[tuple[str, ...]](), ""
     for source in sources if words else ():
@@ -87,16 +451,8 @@ def copied(text: str, sources: Sequence[str]) -> Copied:
 
 
 def words_of(text: str) -> list[str]:
-    """The words that are compared."""
-    plain = unicodedata.normalize("NFKC", visible(_TAG.sub(" ", text)))
-    return _WORD.findall(plain.casefold())
-
-
-def _about_work(text: str) -> Iterator[str]:
-    for sentence in _SENTENCE.split(text):
-        words = words_of(sentence)
-        if len(words) >= SENTENCE_WORDS and not _WORK.isdisjoint(words):
-            yield " ".join(words)
+    plain = unicodedata.normalize("NFKC", visible(_MARKUP.sub(" ", text)))
+    return _COMPARED.findall(plain.casefold())
 
 
 def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -160,11 +516,14 @@ def screened(rubrics: str, takeaways: str, source_texts: Sequence[str]) -> Scree
         # What was taken out speaks as well as what is left, and taking it out may join words.
         *dict.fromkeys([*orders(kept), *orders(whole)]),
         *_flags_of_parts(parts),
-        *_found(_ENCODED, whole, "It holds text in some code"),
-        *_found(_BROKEN, kept, "It runs into signs that say nothing"),
-        *_found(_SECRET, whole, "It holds what looks like a password, a key or the way to one"),
-        *_copying(kept, source_texts),
+        *_flag_of(_ENCODED, whole, "It holds text in some code"),
+        *_flag_of(_BROKEN, kept, "It runs into signs that say nothing"),
+        *_flag_of(_SECRET, whole, "It holds what looks like a password, a key or the way to one"),
     )
+    found = copied(kept, source_texts)
+    if found.counts:
+        what = _quoted(found.order or found.passage)
+        flags += (f"It is copied from what the run read: {what}.",)
     return Screened(
         capped(parts[0].text, RUBRICS_CHARACTERS),
         capped(parts[1].text, TAKEAWAYS_CHARACTERS),
@@ -193,15 +552,9 @@ def _flags_of_parts(parts: Sequence[Stripped]) -> Iterator[str]:
         yield f"It held {unseen} characters that cannot be seen."
 
 
-def _found(pattern: re.Pattern[str], text: str, what: str) -> Iterator[str]:
+def _flag_of(pattern: re.Pattern[str], text: str, what: str) -> Iterator[str]:
     if match := pattern.search(text):
         yield f"{what}: {_quoted(match.group())}."
-
-
-def _copying(text: str, source_texts: Sequence[str]) -> Iterator[str]:
-    found = copied(text, source_texts)
-    if found.counts:
-        yield f"It is copied from what the run read: {_quoted(found.order or found.passage)}."
 
 
 def _quoted(words: str) -> str:

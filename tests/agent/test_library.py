@@ -16,7 +16,7 @@ import pytest
 from rubricem import Report, learnt, research, research_sync
 from rubricem.agent.learning.lessons import queued
 from rubricem.agent.library import _QUEUES
-from rubricem.agent.research.events import Event, SourceProgress, StageStarted
+from rubricem.agent.transcript.events import Event, SourceProgress, StageStarted
 from rubricem.memory.errors import RubricemError, SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import Stage, Status
@@ -55,14 +55,6 @@ async def test_a_report_has_text_citations_sources_usage_and_its_trajectory(here
     assert report.usage == report.trajectory.usage
     assert report.usage.calls == 4
     assert RunStore(here / "data").load(report.trajectory.thread) == report.trajectory
-
-
-async def test_events_are_told_as_they_happen(here: Path) -> None:
-    told: list[Event] = []
-    with ScriptedServer([*RUN, SUPPORTED]) as server:
-        await research(ASKED, source="documents", base_url=server.base_url, on_event=told.append)
-    stages = [event.stage for event in told if isinstance(event, StageStarted)]
-    assert stages == [Stage.PLAN, Stage.RESEARCH, Stage.RESEARCH, Stage.REVIEW, Stage.ANSWER]
 
 
 async def test_a_run_that_is_stopped_is_a_partial_report(here: Path) -> None:
@@ -110,9 +102,6 @@ async def test_what_cannot_be_asked_is_a_settings_error(here: Path) -> None:
         await research("  ", base_url="http://127.0.0.1:9/v1", model="m", source="documents")
     with pytest.raises(SettingsError, match="no setting 'modle'"):
         await research(ASKED, modle="1.5b")
-
-
-async def test_the_synchronous_form_says_what_to_use_in_a_loop(here: Path) -> None:
     with pytest.raises(SettingsError, match="where an event loop runs") as refused:
         research_sync(ASKED)
     assert "await research" in refused.value.remedy
@@ -121,7 +110,7 @@ async def test_the_synchronous_form_says_what_to_use_in_a_loop(here: Path) -> No
 def test_an_interrupt_gives_the_synchronous_form_a_partial_report(here: Path) -> None:
     code = (
         "from rubricem import research_sync\n"
-        "from rubricem.agent.research.events import ToolReturned\n"
+        "from rubricem.agent.transcript.events import ToolReturned\n"
         "def told(event):\n    if isinstance(event, ToolReturned): print('ready', flush=True)\n"
         f"report = research_sync({ASKED!r}, on_event=told)\n"
         "print(report.status, report.trajectory.ended_by)\n"

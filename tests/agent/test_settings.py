@@ -61,12 +61,18 @@ def test_flag_beats_environment_beats_file_beats_default(
     assert settings.origin("timeout") == "default"
 
 
-def test_flags_not_given_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_given_hides_nothing_and_an_empty_flag_takes_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RUBRICEM_SOURCE", "docs, python")
     monkeypatch.setenv("RUBRICEM_MODEL", "0.5b")
+    monkeypatch.setenv("RUBRICEM_THREADS", "")
+    monkeypatch.setenv("RUBRICEM_BASE_URL", "http://localhost:1/v1")
     settings = load_settings({"source": (), "model": None})
     assert settings.source == ("docs", "python")
-    assert settings.model == "0.5b"
+    assert (settings.model, settings.threads) == ("0.5b", None)
+    assert settings.base_url == "http://localhost:1/v1"
+    assert load_settings({"base_url": ""}).base_url is None
 
 
 def test_the_file_of_the_working_directory_hides_the_users_own(folder: Path, home: Path) -> None:
@@ -82,16 +88,6 @@ def test_building_settings_reads_neither_environment_nor_file(
     write(folder, "seed = 7\n")
     monkeypatch.setenv("RUBRICEM_SEED", "8")
     assert Settings().seed == 0
-
-
-def test_an_empty_variable_is_not_set_and_an_empty_flag_takes_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RUBRICEM_THREADS", "")
-    monkeypatch.setenv("RUBRICEM_BASE_URL", "http://localhost:1/v1")
-    assert load_settings().threads is None
-    assert load_settings().base_url == "http://localhost:1/v1"
-    assert load_settings({"base_url": ""}).base_url is None
 
 
 def test_openai_variables_lie_under_every_other_layer(
@@ -134,12 +130,15 @@ def test_prices_come_from_file_or_environment(
     assert str(refusal()) == "RUBRICEM_PRICES is not valid JSON."
 
 
-def test_an_unknown_key_is_refused_with_file_key_and_choices(folder: Path) -> None:
+def test_an_unknown_key_and_a_bad_price_are_refused_with_file_place_and_choices(
+    folder: Path,
+) -> None:
     path = write(folder, 'modle = "1.5b"\n')
     error = refusal()
     assert str(error) == f"{path}: there is no setting 'modle'."
-    assert "model" in error.remedy
-    assert "tool_calls" in error.remedy
+    assert "model" in error.remedy and "tool_calls" in error.remedy
+    write(folder, "[prices]\nsmall = [0.1, -1, 0.4]\n")
+    assert "prices cannot be {'small': [0.1, -1, 0.4]} (at small.1): it should be" in str(refusal())
 
 
 def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
@@ -158,22 +157,28 @@ def test_a_bad_value_is_refused_with_its_origin_and_what_is_allowed(
     assert str(refusal({"tool_calls": 1, "answer_format": "epic"})) == (
         "--format cannot be 'epic': it should be 'long', 'short' or 'exact'."
     )
+    assert str(refusal({"tool_calls": 1, "retrieval": "fuzzy"})) == (
+        "--retrieval cannot be 'fuzzy': it should be 'lexical' or 'hybrid'."
+    )
 
 
-def test_a_bad_price_is_refused_with_its_place(folder: Path) -> None:
-    write(folder, "[prices]\nsmall = [0.1, -1, 0.4]\n")
-    assert "prices cannot be {'small': [0.1, -1, 0.4]} (at small.1): it should be" in str(refusal())
-
-
-@pytest.mark.parametrize("address", ["localhost:8000", "ftp://x/v1", "http://", "http://[::1"])
-def test_a_server_that_is_no_address_is_refused(address: str) -> None:
-    assert str(refusal({"base_url": address})).startswith("--base-url cannot be: ")
-
-
-@pytest.mark.parametrize("sources", ["", ",", "python,,docs"])
-def test_a_source_without_a_name_is_refused(folder: Path, sources: str) -> None:
-    write(folder, f'source = "{sources}"\n')
-    assert "must name at least one source" in str(refusal())
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        *(({"base_url": a}, "--base-url cannot be: ") for a in ("localhost:8000", "http://")),
+        *(({"base_url": a}, "--base-url cannot be: ") for a in ("ftp://x/v1", "http://[::1")),
+        *(({"source": s}, "must name at least one source") for s in (",", "python,,docs", " ")),
+        *(
+            ({"allow_hosts": (host,)}, "must be hosts such as wiki.local")
+            for host in ("http://wiki.local", "*", "wiki.local/page", "me@wiki")
+        ),
+    ],
+)
+def test_what_is_no_address_no_source_and_no_host_is_refused(
+    flags: dict[str, object], said: str
+) -> None:
+    error = str(refusal(flags))
+    assert said in error and error.startswith("--")
 
 
 def test_a_key_is_never_shown_by_an_error_or_a_repr(folder: Path) -> None:
@@ -199,20 +204,12 @@ def test_misspelt_variables_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unknown_variables() == ["RUBRICEM_MODLE"]
 
 
-def test_hosts_that_may_be_private_are_listed_like_sources(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_are_listed_like_sources_and_a_key_loses_its_line_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("RUBRICEM_ALLOW_HOSTS", "wiki.local, 10.0.0.7:8080,")
-    assert load_settings().allow_hosts == ("wiki.local", "10.0.0.7:8080")
-    assert load_settings({"allow_hosts": ("other",)}).allow_hosts == ("other",)
-
-
-@pytest.mark.parametrize("host", ["http://wiki.local", "*", "wiki.local/page", "me@wiki"])
-def test_what_is_no_host_is_not_allowed(host: str) -> None:
-    error = refusal({"allow_hosts": (host,)})
-    assert "--allow-host cannot be" in str(error)
-    assert "must be hosts such as wiki.local" in str(error)
-
-
-def test_a_key_that_ends_in_a_line_end_is_the_key_without_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OPENAI_API_KEY", "sk-one\r\n")
-    key = load_settings({}).api_key
-    assert key is not None and key.get_secret_value() == "sk-one"
+    settings = load_settings()
+    assert settings.allow_hosts == ("wiki.local", "10.0.0.7:8080")
+    assert load_settings({"allow_hosts": ("other",)}).allow_hosts == ("other",)
+    assert settings.api_key is not None and settings.api_key.get_secret_value() == "sk-one"

@@ -16,10 +16,6 @@ KEY = SecretStr("sk-secret")
 SERVER = "http://localhost:8000/v1"
 
 
-def chosen(**settings: Any) -> tuple[object, ...]:
-    return named(model_of(Settings(**settings)))
-
-
 def named(choice: PolicyChoice) -> tuple[object, ...]:
     """The choice by what was named: a model here, or model, address and key of a server."""
     return (
@@ -29,57 +25,45 @@ def named(choice: PolicyChoice) -> tuple[object, ...]:
     )
 
 
-def test_nothing_named_is_the_embedded_default() -> None:
-    assert chosen() == ("qwen2.5-coder-1.5b",)
-
-
-def test_a_key_alone_never_causes_a_paid_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert chosen(api_key=KEY) == ("qwen2.5-coder-1.5b",)
-    assert chosen(api_key=KEY, model="0.5b") == ("0.5b",)
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
-    assert named(model_of(load_settings())) == ("qwen2.5-coder-1.5b",)
+DEFAULT = "qwen2.5-coder-1.5b"
+WEIGHTS = ("1.5b", "0.5B", "qwen2.5-coder-0.5b", "my/model.gguf", "/a/model.bin", "org/repo")
 
 
 @pytest.mark.parametrize(
-    "model",
+    ("settings", "choice"),
     [
-        "1.5b",
-        "0.5B",
-        "qwen2.5-coder-0.5b",
-        "my/model.gguf",
-        "/a/model.bin",
-        "org/repo",
-        "o/r:f.gguf",
+        ({}, (DEFAULT,)),
+        ({"api_key": KEY}, (DEFAULT,)),
+        *(({"model": model, "api_key": KEY}, (model,)) for model in (*WEIGHTS, "o/r:f.gguf")),
+        ({"base_url": SERVER}, (None, SERVER, None)),
+        ({"base_url": SERVER, "model": "org/repo"}, ("org/repo", SERVER, None)),
+        ({"base_url": SERVER, "api_key": KEY}, (None, SERVER, "sk-secret")),
+        ({"model": "gpt-4.1", "api_key": KEY}, ("gpt-4.1", OPENAI_URL, "sk-secret")),
     ],
 )
-def test_names_of_weights_are_embedded(model: str) -> None:
-    assert chosen(model=model, api_key=KEY) == (model,)
+def test_a_named_server_answers_else_weights_else_openai_and_a_key_alone_buys_nothing(
+    settings: dict[str, Any], choice: tuple[object, ...]
+) -> None:
+    chosen = model_of(Settings(**settings))
+    assert named(chosen) == choice
+    assert "sk-secret" not in repr(chosen)
 
 
-def test_a_named_server_is_asked_whatever_the_model_is_called() -> None:
-    assert chosen(base_url=SERVER) == (None, SERVER, None)
-    assert chosen(base_url=SERVER, model="org/repo") == ("org/repo", SERVER, None)
-    assert chosen(base_url=SERVER, api_key=KEY) == (None, SERVER, "sk-secret")
-
-
-def test_another_model_is_openais_when_there_is_a_key() -> None:
-    assert chosen(model="gpt-4.1", api_key=KEY) == ("gpt-4.1", OPENAI_URL, "sk-secret")
-
-
-def test_another_model_without_server_or_key_is_refused_with_both_remedies() -> None:
+def test_what_does_not_go_together_is_refused_with_its_remedies() -> None:
     with pytest.raises(SettingsError, match=r"'gpt-4\.1' is not an embedded one") as caught:
-        chosen(model="gpt-4.1")
-    assert "--base-url" in caught.value.remedy
-    assert "OPENAI_API_KEY" in caught.value.remedy
+        model_of(Settings(model="gpt-4.1"))
+    assert "--base-url" in caught.value.remedy and "OPENAI_API_KEY" in caught.value.remedy
+    with pytest.raises(SettingsError, match="slot by slot"):
+        decoding_of(load_settings({"decoding": "forced"}), ServerChoice("m", SERVER))
 
 
-def test_openai_base_url_names_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ambient_address_names_a_server_and_an_ambient_key_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-ambient")
+    assert named(model_of(load_settings())) == (DEFAULT,)
     monkeypatch.setenv("OPENAI_BASE_URL", SERVER)
-    assert named(model_of(load_settings())) == (None, SERVER, None)
-
-
-def test_a_choice_does_not_show_its_key() -> None:
-    assert "sk-secret" not in repr(model_of(Settings(base_url=SERVER, api_key=KEY)))
+    assert named(model_of(load_settings())) == (None, SERVER, "sk-ambient")
 
 
 EMBEDDED_MODEL, SERVED = EmbeddedChoice("0.5b"), ServerChoice("m", "http://127.0.0.1:9/v1")
@@ -98,11 +82,6 @@ def test_decoding_is_forced_on_the_embedded_model_alone(
     wanted: str, choice: EmbeddedChoice | ServerChoice, decoding: Decoding
 ):
     assert decoding_of(load_settings({"decoding": wanted}), choice) is decoding
-
-
-def test_a_chat_server_cannot_be_forced():
-    with pytest.raises(SettingsError, match="slot by slot"):
-        decoding_of(load_settings({"decoding": "forced"}), SERVED)
 
 
 def test_a_small_model_reads_less_of_what_was_found():

@@ -35,9 +35,20 @@ from benchmarks.judged import buffer_of
 from rubricem.agent.research.recall import Recall, reference_block
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
+from rubricem.memory.bank import BankItem
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import BankItem, Judgement, Recollection, Stage, StageScore, Trajectory
+from rubricem.memory.schema import (
+    Completion,
+    Judgement,
+    Message,
+    OnText,
+    Recollection,
+    Sampling,
+    Stage,
+    StageScore,
+    StopPredicate,
+    Trajectory,
+)
 from tests.benchmarks.test_judged import Counted
 from tests.support.banks import reflection
 from tests.support.policies import QUESTION, RUN, researching

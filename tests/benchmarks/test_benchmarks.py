@@ -32,7 +32,7 @@ from benchmarks.resume import CALLS, PIECES, POINTS, SEARCHES, Trial, points
 from benchmarks.resume import QUICK as ResumeQUICK
 from benchmarks.verify import Case, Judged, by_rules, combined, figures, load_cases
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.question import Ask
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.schema import CitationSupport, Stage, Status
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rounds.rounds_config import build_job

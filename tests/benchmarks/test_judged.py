@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from benchmarks.judge_cost import by_items, by_stages
 from benchmarks.judged import buffer_of, judge_reply, question_of, run_of
 from benchmarks.loopback import TURNS, reply_to
+from benchmarks.stage_damage import damaged
 from benchmarks.stage_sensitivity import buffer_of as given_buffer
 from benchmarks.stage_sensitivity import run_of as given_run
-from rubricem.judge.evaluation.damage import damaged
-from rubricem.judge.transcripts import stage_text, written
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.schema import Author, Stage, Usage
+from rubricem.judge.base import stage_text, written
+from rubricem.memory.schema import (
+    Author,
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    Stage,
+    StopPredicate,
+    Usage,
+)
 from tests.conftest import ROOT
 
 RUNS = ROOT / "benchmarks" / "stage_runs.jsonl"

@@ -21,14 +21,14 @@ from rubricem.agent.chat.commands import COMMANDS
 from rubricem.agent.cli import main
 from rubricem.agent.serve import routes_runs, routes_uploads
 from rubricem.agent.serve.app import create_app
-from rubricem.agent.serve.desk import Capacity, RunDesk
+from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
-from rubricem.agent.settings.door import model_of
 from rubricem.agent.sources.documents import MOST_BYTES
 from rubricem.memory.schema import Stage
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.judge_training.judge_config import read_distil, read_grpo
+from rubricem.training.judge_training.distil import read_distil
+from rubricem.training.judge_training.grpo import read_grpo
 from rubricem.training.local.local_config import Method
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
@@ -193,7 +193,8 @@ def test_an_address_that_is_not_served_is_found(routes: list[Any]) -> None:
 def test_the_limits_that_are_told_are_those_in_force(tmp_path: Path) -> None:
     security = Security()
     reading, changing = security.rates.reading, security.rates.changing
-    capacity = Capacity.of(model_of(Settings(data_dir=tmp_path, base_url="http://localhost:1/v1")))
+    settings = Settings(data_dir=tmp_path, base_url="http://localhost:1/v1", model="m")
+    capacity = RunDesk(settings).capacity
     said = [
         f"bodies over {security.most_body >> 20} MiB",
         f"over {routes_uploads.REQUEST_BYTES // 10**6} MB or {routes_uploads.REQUEST_FILES} files",

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.agent.weights.checkpoints import read_checkpoint
+from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.training.rounds.fit import train
 from tests.conftest import ROOT
 from tests.support.policies import RUN, SUPPORTED
@@ -107,7 +107,7 @@ async def test_a_training_goes_on_from_a_checkpoint_to_the_same_weights(
     shutil.copy(tiny, folder / "tiny.gguf")
     run = folder / "run"
     moved(run, folder / "tiny.gguf")
-    before = read_checkpoint(run / "checkpoints" / "000002")
+    before = Checkpoint.for_llama(run / "checkpoints" / "000002")
     assert (before.step, before.method) == (2, "ss-grpo")
     expected = (run / "checkpoints" / "000002" / ADAPTER).read_bytes()
     # As if that commit had been killed after its first step.

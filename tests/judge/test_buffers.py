@@ -1,16 +1,31 @@
-"""Rubric buffers: adding, returning, pruning by variance, and what their history says."""
+"""Rubric buffers: what joins, returns, is pruned or rewards form, and what stands on disk."""
 
+import multiprocessing
 from pathlib import Path
 
 import pytest
 
-from rubricem.judge.buffers import add, prune
+from rubricem.judge.buffers import add, loophole, prune
+from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import StoreError
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
-from rubricem.memory.schema import Stage
-from tests.support.values import QUESTION, item
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import (
+    RubricBuffer,
+    Stage,
+)
+from tests.support.values import (
+    QUESTION,
+    ScriptedProposer,
+    ScriptedScorer,
+    group_of,
+    item,
+    run_of,
+)
+from tests.support.waiting import PATIENCE
 
 EMPTY = RubricBuffer(question=QUESTION)
+
+
 A, B, C, D, E = (item(f"Names point {letter}.") for letter in "ABCDE")
 
 
@@ -30,15 +45,12 @@ def test_new_criteria_join_their_stage_and_persistent_ones_come_first():
     ]
 
 
-def test_the_same_words_are_one_criterion_whatever_their_case_sign_or_weight():
+def test_the_same_words_are_one_criterion_whatever_their_case_sign_weight_or_shelf():
     buffer = add(EMPTY, {Stage.ANSWER: [A]}, 0, "")
     louder = item("NAMES point A", 3)
     mirror = item("Names point A.", positive=False)
     assert add(buffer, {Stage.ANSWER: [A, louder, mirror]}, 1, "") is buffer
     assert titles(add(buffer, {Stage.PLAN: [A]}, 1, ""), Stage.PLAN) == ["A"]
-
-
-def test_a_persistent_criterion_is_not_proposed_again_as_an_active_one():
     buffer = add(EMPTY, {Stage.ANSWER: [item("Names point A.", kept=True)]}, 0, "")
     assert add(buffer, {Stage.ANSWER: [A]}, 1, "") is buffer
 
@@ -54,34 +66,22 @@ def test_a_criterion_on_which_all_agree_retires_and_may_return():
     assert (back.retired[Stage.ANSWER], back.history[-1].kind, back.version) == ((), "returned", 3)
 
 
-def test_over_the_cap_the_lowest_variance_goes():
+def test_pruning_takes_what_all_agree_on_then_the_lowest_variance_and_of_equals_the_newest():
     # Population variances of two points: 0.01, 1, 0.25, 0.04; the cap of plan is 3.
     points = {A.key: [1, 1.2], B.key: [0, 2], C.key: [1, 2], D.key: [1, 1.4]}
     buffer = add(EMPTY, {Stage.PLAN: [A, B, C, D]}, 0, "")
     pruned = prune(buffer, {Stage.PLAN: points}, 1)
     assert titles(pruned, Stage.PLAN) == ["B", "C", "D"]
     assert pruned.history[-1].reason == "over the cap of 3 (variance 0.0100)"
-
-
-def test_what_all_agree_on_does_not_take_a_place_under_the_cap():
     points = {A.key: [2, 2], B.key: [0, 2], C.key: [1, 2]}
     buffer = add(EMPTY, {Stage.REVIEW: [A, B, C]}, 0, "")
     assert titles(prune(buffer, {Stage.REVIEW: points}, 1), Stage.REVIEW) == ["B", "C"]
-
-
-def test_of_equal_variance_the_newest_goes():
     points = {c.key: [0, 2] for c in (A, B, C)}
     buffer = add(EMPTY, {Stage.RESEARCH: [A, B, C]}, 0, "")
     assert titles(prune(buffer, {Stage.RESEARCH: points}, 1), Stage.RESEARCH) == ["A", "B"]
-
-
-def test_persistent_criteria_stay_even_if_all_agree():
     kept = item("Names point K.", kept=True)
     buffer = add(EMPTY, {Stage.ANSWER: [kept]}, 0, "")
     assert prune(buffer, {Stage.ANSWER: {kept.key: [2, 2]}}, 1) is buffer
-
-
-def test_one_scored_run_prunes_nothing_even_over_the_cap():
     buffer = add(EMPTY, {Stage.REVIEW: [A, B, C]}, 0, "")
     assert prune(buffer, {Stage.REVIEW: {c.key: [2] for c in (A, B, C)}}, 1) is buffer
     assert prune(buffer, {}, 1) is buffer
@@ -95,7 +95,7 @@ def test_the_label_names_what_is_scored_now():
     assert len({buffer.label, pruned.label, EMPTY.label}) == 3
 
 
-def test_a_buffer_is_kept_whole_with_its_history(tmp_path: Path):
+def test_a_buffer_is_kept_whole_and_not_overwritten_where_it_was_changed_meanwhile(tmp_path: Path):
     store = BufferStore(tmp_path / "buffers")
     assert store.load(QUESTION) == EMPTY
     buffer = add(EMPTY, {Stage.ANSWER: [A]}, 0, "contrast")
@@ -104,9 +104,6 @@ def test_a_buffer_is_kept_whole_with_its_history(tmp_path: Path):
     assert store.load(QUESTION) == buffer
     assert store.load("Another question?").history == ()
     assert [path.suffix for path in store.folder.iterdir()] == [".json"]
-
-
-def test_a_buffer_that_was_changed_meanwhile_is_not_overwritten(tmp_path: Path):
     store = BufferStore(tmp_path)
     store.save(add(EMPTY, {Stage.ANSWER: [A]}, 0, ""))
     with pytest.raises(StoreError, match="version 1 already"):
@@ -114,8 +111,107 @@ def test_a_buffer_that_was_changed_meanwhile_is_not_overwritten(tmp_path: Path):
     assert titles(store.load(QUESTION)) == ["A"]
 
 
-def test_a_damaged_buffer_is_said_to_be_one(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Has an <answer> tag and three headings", "form"),
+        ("Uses well-formed XML", "form"),
+        ("Gives a longer explanation", "length"),
+        ("Cites at least three sources", "length"),
+        ("Runs more than 4 searches", "length"),
+        ("Follows its research plan step by step", "obedience to a plan"),
+        ("Sticks closely to the plan", "obedience to a plan"),
+        ("Deviates from its own plan", "obedience to a plan"),
+        ("The answer is consistent with its plan", "agreement with itself"),
+        ("Meets the agent's own rubrics", "agreement with itself"),
+        ("Says more than the weaker attempts", "comparison"),
+        ("Uses the wording of attempt 2", "comparison"),
+    ],
+)
+def test_criteria_that_can_be_met_without_better_work_are_known(text: str, name: str):
+    assert loophole(item(text), QUESTION) == name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Names the least recently used entry.",
+        "Says what the plan leaves open about maxsize.",
+        "Plans to read the documentation of functools.",
+        "Revises the search once the first result contradicts it.",
+        "Says that a hit moves its entry to the front.",
+    ],
+)
+def test_criteria_about_the_work_are_left_alone(text: str):
+    assert loophole(item(text), QUESTION) == ""
+
+
+def test_words_of_the_question_are_its_substance():
+    asked = "How do tags differ from headings in HTML?"
+    assert loophole(item("Says that tags mark elements, headings name parts"), asked) == ""
+
+
+async def test_a_proposed_loophole_scores_nobody_and_is_noted():
+    criteria = {Stage.ANSWER: (item("Has an answer tag"), item("Names the rule"))}
+    judge = StageJudge(ScriptedProposer(criteria), ScriptedScorer(lambda t, s, c: 2.0))
+    result = await judge.judge(group_of(run_of()), RubricBuffer(question=QUESTION))
+    assert [v.criterion.title for v in result.judgements[0].stages[-1].verdicts] == [
+        "Names the rule"
+    ]
+    assert result.notes == ("Dropped from answer, as it rewards form: Has an answer tag",)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe\x00", b"[]", b'{"question": 3}', b"null"]
+)
+def test_a_corrupted_buffer_file_is_told_and_never_overwritten(tmp_path: Path, content: bytes):
     store = BufferStore(tmp_path)
-    store.path(QUESTION).write_text("{")
-    with pytest.raises(StoreError, match="cannot be read"):
-        store.load(QUESTION)
+    path = store.path(QUESTION)
+    path.write_bytes(content)
+    for use in (
+        lambda: store.load(QUESTION),
+        lambda: store.save(add(EMPTY, {Stage.PLAN: [item("x")]}, 0, "")),
+        lambda: list(store.all()),
+    ):
+        with pytest.raises(StoreError, match="cannot be read") as caught:
+            use()
+        assert "Move that file away" in caught.value.remedy
+    assert path.read_bytes() == content
+
+
+def evolve(folder: str, name: str, rounds: int) -> None:
+    """Add a criterion again and again, from the newest buffer when another one was faster."""
+    store, done = BufferStore(Path(folder)), 0
+    while done < rounds:
+        buffer = store.load(QUESTION)
+        criterion = item(f"{name} point {'abcdefghij'[done]}.")
+        try:
+            store.save(add(buffer, {Stage.ANSWER: [criterion]}, done, name))
+        except StoreError:
+            continue
+        done += 1
+
+
+def test_two_processes_that_evolve_one_buffer_lose_nothing(tmp_path: Path):
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=evolve, args=(str(tmp_path), name, 8)) for name in ("one", "two")
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(PATIENCE)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    buffer = BufferStore(tmp_path).load(QUESTION)
+    assert (buffer.version, len(buffer.criteria(Stage.ANSWER)), len(buffer.history)) == (16, 16, 16)
+    assert buffer.at(16).label == buffer.label
+
+
+def test_a_longer_history_of_another_process_is_not_overwritten_by_a_later_version(
+    tmp_path: Path,
+):
+    store, empty = BufferStore(tmp_path), RubricBuffer(question=QUESTION)
+    store.save(add(empty, {Stage.ANSWER: [item("theirs")]}, 0, ""))
+    mine = add(add(empty, {Stage.ANSWER: [item("a")]}, 0, ""), {Stage.PLAN: [item("b")]}, 1, "")
+    with pytest.raises(StoreError, match="version 1 already"):
+        store.save(mine)

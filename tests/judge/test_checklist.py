@@ -1,18 +1,14 @@
 """Checklists: made, checked by either kind of model, scored for one answer and for many."""
 
 import json
-import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from rubricem.judge.base import NO_CRITERIA
 from rubricem.judge.checklist import (
     BATCH,
-    Aggregate,
     ChatChecklistMaker,
     ChatItemChecker,
     Checked,
@@ -21,32 +17,22 @@ from rubricem.judge.checklist import (
     ChoiceItemChecker,
     ItemFinding,
     Made,
-    Marked,
     ProposedChecklist,
-    aggregate,
     checklist_score,
     item_of,
     points_share,
-    report,
     stage_score,
-    tag_scores,
 )
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Criterion, Stage, Status
+from rubricem.memory.schema import NO_CRITERIA, Criterion, RubricBuffer, Stage, Status
 from tests.support.judges import PAID, FixedReader, ScriptedChat
 from tests.support.values import QUESTION, WHOLE, ScriptedProposer, group_of, item, run_of, varied
 
 
-def found(
-    *given: tuple[float, bool | None], tags: Sequence[tuple[str, ...]] = ()
-) -> tuple[ItemFinding, ...]:
+def found(*given: tuple[float, bool | None]) -> tuple[ItemFinding, ...]:
     """Findings by points and verdict."""
-    every = [*tags, *[()] * (len(given) - len(tags))]
     return tuple(
-        ItemFinding(
-            item=ChecklistItem(criterion=f"item {n}", points=points, tags=every[n]), met=met
-        )
+        ItemFinding(item=ChecklistItem(criterion=f"item {n}", points=points), met=met)
         for n, (points, met) in enumerate(given)
     )
 
@@ -76,44 +62,6 @@ def test_a_list_of_flaws_alone_scores_what_was_avoided():
     assert points_share(flaws) is None
     assert checklist_score(flaws) == 1 - 4 / 10
     assert checklist_score(found((-4, None))) is None
-
-
-def test_a_tag_is_scored_over_its_own_items_and_left_out_without_points_above_zero():
-    tags = [("axis:accuracy", "axis:accuracy"), ("axis:accuracy", "level:cluster"), ("only",)]
-    findings = found((6, True), (4, False), (-3, True), tags=tags)
-    assert tag_scores(findings) == {"axis:accuracy": 0.6, "level:cluster": 0}
-
-
-def test_the_mean_is_clipped_and_not_the_scores():
-    assert aggregate([-1.0, 0.5]).mean == 0
-    assert aggregate([-0.2, 1.0]).mean == pytest.approx(0.4)
-    assert aggregate([0.25] * 9) == Aggregate(mean=0.25, error=0, answers=9)
-
-
-def test_the_error_is_the_spread_of_clipped_means_of_resampled_answers():
-    # Two answers of 0 and 1 give means 0, 0.5 and 1 with chances 1/4, 1/2 and 1/4.
-    assert aggregate([0.0, 1.0]).error == pytest.approx(math.sqrt(1 / 8), abs=0.02)
-    # Of -3 and 1 the means are -3, -1 and 1, which are clipped to 0, 0 and 1.
-    assert aggregate([-3.0, 1.0]).error == pytest.approx(math.sqrt(3 / 16), abs=0.02)
-    assert aggregate([0.0, 0.3, 1.0], 5) == aggregate([0.0, 0.3, 1.0], 5)
-
-
-def test_a_report_counts_what_it_leaves_out():
-    answers = [
-        Marked(found((4, True), (6, False), tags=[("axis:a",)]), ("theme:x",)),
-        Marked(found((5, True), (-5, None)), ("theme:x", "theme:y")),
-        Marked(found((5, None)), ("theme:y",)),
-    ]
-    told = report(answers)
-    assert told.overall is not None
-    assert (told.overall.mean, told.overall.answers) == (0.7, 2)
-    means = {tag: (found.mean, found.answers) for tag, found in told.by_tag.items()}
-    assert means == {"axis:a": (1, 1), "theme:x": (0.7, 2), "theme:y": (1, 1)}
-    assert (told.unscored, told.items, told.unparsed) == (1, 5, 2)
-
-
-def test_a_report_of_nothing_has_no_mean():
-    assert report([]).overall is None
 
 
 @pytest.mark.parametrize("points", [11, -10.5, float("nan"), float("inf")])
@@ -148,11 +96,15 @@ def test_an_unparsed_finding_is_no_verdict():
 
 
 EMPTY = RubricBuffer(question=QUESTION)
+
+
 ITEMS = (
     ChecklistItem(criterion="Says LRU.", points=6),
     ChecklistItem(criterion="Says why.", points=4),
     ChecklistItem(criterion="Says FIFO.", points=-5),
 )
+
+
 NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.ANSWER}
 
 
@@ -205,14 +157,11 @@ async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
     assert maker.asked == [QUESTION]
 
 
-async def test_criteria_that_are_there_are_used_and_none_is_made():
+async def test_criteria_that_are_there_are_used_for_the_answer_alone_and_none_is_made():
     maker = FixedMaker()
     buffer = RubricBuffer(question=QUESTION, active={Stage.ANSWER: (item("Says LRU."),)})
     result = await judge_with(maker).judge(group_of(varied("a", "LRU.")), buffer)
     assert (result.judgements[0].score(Stage.ANSWER), result.buffer, maker.asked) == (1, buffer, [])
-
-
-async def test_only_the_answer_is_scored():
     result = await judge_with(FixedMaker()).judge(group_of(run_of()), EMPTY)
     assert [s.unscored_reason for s in result.judgements[0].stages[:3]] == [NO_CRITERIA] * 3
 
@@ -347,15 +296,17 @@ async def outcomes(*replies: str | None, items: list[ChecklistItem] = SAYS) -> t
     return [f.outcome for f in checked.findings], model.asked, checked
 
 
-async def test_one_call_checks_every_item():
+async def test_one_call_checks_every_item_and_none_checks_nothing():
     found, asked, checked = await outcomes(marks((2, False), (1, True), (3, True)))
     assert found == ["met", "not met", "met"], "by number, whatever their order"
     assert (checked.findings[1].explanation, checked.fault, checked.usage) == ("see 2", "", PAID)
     shown = asked[0][1].content
     assert all(text in shown for text in ("Which rule?", "LRU it is.", "3. Says LIFO."))
+    found, asked, _ = await outcomes(items=[])
+    assert (found, asked) == ([], [])
 
 
-async def test_only_what_is_missing_is_asked_for_again_with_the_fault():
+async def test_only_what_has_no_single_verdict_is_asked_for_again_with_the_fault():
     found, asked, checked = await outcomes(
         marks((1, True), (2, "perhaps")), marks((2, True), (3, False))
     )
@@ -363,6 +314,14 @@ async def test_only_what_is_missing_is_asked_for_again_with_the_fault():
     again = asked[1][1].content
     assert "1. Says LRU." not in again and "2. Says FIFO." in again and "3. Says LIFO." in again
     assert "no single usable verdict for 2, 3" in again and "must be true or false" in again
+    found, asked, _ = await outcomes(
+        marks((1, True), (1, False), (2, True), (3, True)), marks((1, False))
+    )
+    assert (found, len(asked)) == (["not met", "met", "met"], 2)
+    model = ScriptedChat(['{"verdicts": [', marks((1, True), (2, True), (3, True))], "length")
+    checked = await ChatItemChecker(model).check("q", "a", SAYS)
+    assert all(f.met for f in checked.findings)
+    assert "write less" in model.asked[1][1].content
 
 
 @pytest.mark.parametrize(
@@ -398,24 +357,10 @@ async def test_what_can_be_read_is_read(good: str):
     assert (found, len(asked)) == (["met", "not met", "met"], 1)
 
 
-async def test_two_verdicts_that_contradict_each_other_are_none():
-    found, asked, _ = await outcomes(
-        marks((1, True), (1, False), (2, True), (3, True)), marks((1, False))
-    )
-    assert (found, len(asked)) == (["not met", "met", "met"], 2)
-
-
 async def test_a_server_that_goes_down_keeps_what_was_found_and_paid():
     found, _, checked = await outcomes(marks((1, True)), None)
     assert found == ["met", "unparsed", "unparsed"]
     assert (checked.fault, checked.usage) == ("the server is down. Start it.", PAID)
-
-
-async def test_a_reply_cut_off_is_told_to_be_shorter():
-    model = ScriptedChat(['{"verdicts": [', marks((1, True), (2, True), (3, True))], "length")
-    checked = await ChatItemChecker(model).check("q", "a", SAYS)
-    assert all(f.met for f in checked.findings)
-    assert "write less" in model.asked[1][1].content
 
 
 async def test_a_long_checklist_is_checked_in_several_calls():
@@ -429,11 +374,6 @@ async def test_a_long_checklist_is_checked_in_several_calls():
     checked = await ChatItemChecker(model).check("q", "a", items)
     assert len(model.asked) == 3
     assert [f.met for f in checked.findings] == [n % 2 == 0 for n in range(1, 2 * BATCH + 2)]
-
-
-async def test_no_items_need_no_call():
-    found, asked, _ = await outcomes(items=[])
-    assert (found, asked) == ([], [])
 
 
 async def test_an_answer_cannot_end_its_fence_or_the_turn():
@@ -474,14 +414,12 @@ async def test_items_share_the_prefix_that_a_cache_keeps():
     assert "Which?" in first and "An answer." in first
 
 
-async def test_a_question_that_leaves_no_room_leaves_all_unparsed():
+async def test_an_item_that_cannot_be_read_is_unparsed_alone():
     reader = FixedReader(lambda text: (1.0, 0.0, 0.0, 0.0), context_tokens=500)
     checked = await ChoiceItemChecker(reader).check("q" * 9000, "a", WORDS)
     assert [f.outcome for f in checked.findings] == ["unparsed"] * 3
     assert "context" in checked.fault
 
-
-async def test_one_item_that_fails_is_unparsed_alone():
     def rule(text: str) -> tuple[float, ...]:
         if "names FIFO" in text:
             raise PolicyError("no option has a probability")

@@ -7,15 +7,23 @@ from typing import Any
 
 import pytest
 
-from rubricem.judge.base import NO_CRITERIA
 from rubricem.judge.buffers import add
 from rubricem.judge.composed import ComposedJudge, Compositions, Judged, StageView
 from rubricem.judge.rubrics import ChatClient, Gate, LLMJudge, Rubric, Sequential, WeightedSum
-from rubricem.judge.stage import GroupJudgement, StageJudge
+from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import Completion
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Judgement, Stage, StageScore, Status, TrajectoryGroup, Usage
+from rubricem.memory.schema import (
+    NO_CRITERIA,
+    Completion,
+    GroupJudgement,
+    Judgement,
+    RubricBuffer,
+    Stage,
+    StageScore,
+    Status,
+    TrajectoryGroup,
+    Usage,
+)
 from tests.support.values import (
     QUESTION,
     WHOLE,
@@ -31,6 +39,8 @@ from tests.support.values import (
 )
 
 EACH = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
+
+
 BUFFER = add(RubricBuffer(question=QUESTION), EACH, 0, "before")
 
 
@@ -79,7 +89,7 @@ async def test_a_gate_that_is_passed_gives_the_judges_score_and_verdicts():
     assert found.justification == "Sequential 0.75 (Gate 1.00 (Called 1.00), Judged 0.75)"
 
 
-async def test_a_closed_gate_is_zero_and_that_run_is_not_shown_to_the_judge():
+async def test_a_closed_gate_is_zero_costs_nothing_and_is_not_shown_to_the_judge():
     scoring = scorer()
     group = group_of(varied("a", "no idea"), run_of(dict.fromkeys(Stage, "a rule"), "b"))
     result = await judged(group, gated_on("rule"), scoring)
@@ -94,9 +104,6 @@ async def test_a_closed_gate_is_zero_and_that_run_is_not_shown_to_the_judge():
     assert [s.score for s in unasked.stages] == [0.0] * 4
     assert (unasked.trajectory_id, unasked.usage.calls, asked.usage.calls) == ("a", 0, 1)
     assert scores(unasked)[Stage.PLAN].justification == "Sequential 0.00 (Gate 0.00 (Called 0.00))"
-
-
-async def test_a_group_stopped_by_its_gates_costs_nothing_and_changes_no_rubric():
     scoring = scorer()
     result = await judged(group_of(run_of()), gated_on("absent"), scoring)
     assert (scoring.standards, result.usage.calls, result.buffer) == ([], 0, BUFFER)

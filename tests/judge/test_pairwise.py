@@ -2,13 +2,10 @@
 
 import pytest
 
-from rubricem.judge.base import NO_CRITERIA
 from rubricem.judge.pairwise import (
     ChatComparer,
     ChoiceComparer,
     Comparison,
-    Consistency,
-    GroupwisePairs,
     PairReading,
     PairwiseJudge,
     Preference,
@@ -16,6 +13,7 @@ from rubricem.judge.pairwise import (
     WeightedItem,
     consistency,
     parse_chain,
+    preferred,
     published_reward,
     published_verdict,
     real_quotes,
@@ -24,8 +22,7 @@ from rubricem.judge.pairwise import (
     without_tags,
 )
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Judgement, Stage, Status, Trajectory
+from rubricem.memory.schema import NO_CRITERIA, Judgement, RubricBuffer, Stage, Status, Trajectory
 from tests.support.judges import (
     PAID,
     FixedReader,
@@ -35,36 +32,27 @@ from tests.support.judges import (
     longer,
     place,
 )
-from tests.support.policies import client
-from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.policies import chatting
+from tests.support.scripted_server import Fault, Scripted
 from tests.support.values import QUESTION, WHOLE, group_of, run_of, varied
 
 LONG, SHORT = "a long reply", "short"
 
 
-async def test_both_orders_are_read_and_put_back():
+async def test_both_orders_are_read_and_put_back_and_only_what_they_agree_on_is_a_winner():
     comparer = RuledComparer(longer)
     read = await PairwiseJudge(comparer).compare("q", SHORT, LONG)
     assert comparer.shown == [(SHORT, LONG), (LONG, SHORT)]
     assert [r.first_wins for r in read.readings] == [False, False]
     assert (read.first_wins, read.first_share, read.reason) == (False, 0, "B is better")
     assert read.usage == PAID + PAID
-
-
-async def test_a_judge_of_places_prefers_neither_reply():
     read = await PairwiseJudge(RuledComparer(place)).compare("q", LONG, SHORT)
     assert (read.first_wins, read.first_share) == (None, 0.5)
     assert read.reason == "The two orders contradict each other."
-
-
-async def test_one_order_without_a_winner_leaves_the_other_to_decide():
     read = await PairwiseJudge(
         RuledComparer(lambda first, second: "A" if first == LONG else None)
     ).compare("q", LONG, SHORT)
     assert (read.first_wins, read.first_share) == (True, 1)
-
-
-async def test_no_winner_at_all_is_unknown_and_says_why():
     judge = PairwiseJudge(RuledComparer(lambda first, second: None))
     read = await judge.compare("q", LONG, SHORT)
     assert (read.first_wins, read.first_share) == (None, None)
@@ -99,20 +87,23 @@ async def test_the_report_counts_places_and_contradictions():
     mute = PairwiseJudge(RuledComparer(lambda first, second: None))
     once = PairwiseJudge(RuledComparer(place), "flip")
     report = consistency([await j.compare("q", LONG, SHORT) for j in (fair, biased, mute, once)])
-    assert report == Consistency(
-        pairs=4, readings=7, unparsed=2, shown_first_won=4, in_both_orders=2, consistent=1
+    assert report == (
+        "1 of 2 pairs had the same winner in both orders; what was shown first won 4 of 5 "
+        "readings; 2 of 7 named no winner."
     )
-    assert "1 of 2 pairs had the same winner in both orders" in report.sentence()
-    assert "4 of 5 readings" in report.sentence()
 
 
 BUFFER = RubricBuffer(question=QUESTION)
+
+
 NO_ANSWER = {stage: text for stage, text in WHOLE.items() if stage is not Stage.ANSWER}
+
+
 A, B, C = varied("a", "It goes."), varied("b", "The oldest goes."), varied("c", "None.")
 
 
 async def judged(comparer: RuledComparer, *runs: Trajectory) -> tuple[Judgement, ...]:
-    judge = GroupwisePairs(PairwiseJudge(comparer))
+    judge = PairwiseJudge(comparer)
     return (await judge.judge(group_of(*runs), BUFFER)).judgements
 
 
@@ -120,28 +111,26 @@ def scores(judgements: tuple[Judgement, ...]) -> list[float | None]:
     return [judgement.score(Stage.ANSWER) for judgement in judgements]
 
 
-async def test_a_score_is_the_share_of_comparisons_won():
+async def test_a_score_is_the_share_of_readings_won_copies_and_absent_answers_among_them():
     comparer = RuledComparer(longer)
     assert scores(await judged(comparer, A, B, C)) == [0.5, 1, 0]
     assert len(comparer.shown) == 6, "three pairs in both orders"
-
-
-async def test_a_contradicted_pair_is_one_win_of_two():
     assert scores(await judged(RuledComparer(lambda first, second: "A"), A, B)) == [0.5, 0.5]
-
-
-async def test_a_reading_without_a_winner_counts_for_nobody():
     rule = RuledComparer(lambda first, second: None if "None." in (first, second) else "A")
     result = await judged(rule, A, B, C)
     assert scores(result) == [0.5, 0.5, None]
     assert result[2].stages[-1].unscored_reason == "the judge failed: it names no winner"
+    comparer = RuledComparer(longer)
+    assert scores(await judged(comparer, A, varied("b", "It goes."), B)) == [0, 0, 1]
+    assert len(comparer.shown) == 2
+    assert scores(await judged(RuledComparer(longer), A, B, run_of(NO_ANSWER))) == [1 / 3, 1, 0]
 
 
 async def test_a_probability_is_a_part_of_a_win():
     def rule(text: str) -> tuple[float, float]:
         return (0.9, 0.1) if text.index("It goes.") < text.index("The oldest") else (0.5, 0.5)
 
-    judge = GroupwisePairs(PairwiseJudge(ChoiceComparer(FixedReader(rule))))
+    judge = PairwiseJudge(ChoiceComparer(FixedReader(rule)))
     result = await judge.judge(group_of(A, B), BUFFER)
     assert scores(result.judgements) == [pytest.approx(1.4 / 2), pytest.approx(0.6 / 2)]
     said = result.judgements[1].stages[-1].justification
@@ -163,12 +152,6 @@ async def test_a_group_of_one_and_one_of_copies_have_nothing_to_compare():
     assert comparer.shown == []
 
 
-async def test_copies_are_read_once_and_share_their_score():
-    comparer = RuledComparer(longer)
-    assert scores(await judged(comparer, A, varied("b", "It goes."), B)) == [0, 0, 1]
-    assert len(comparer.shown) == 2
-
-
 async def test_an_absent_answer_loses_unread_and_one_cut_off_is_not_compared():
     comparer = RuledComparer(longer)
     absent = run_of(NO_ANSWER, "absent")
@@ -180,20 +163,16 @@ async def test_an_absent_answer_loses_unread_and_one_cut_off_is_not_compared():
     assert comparer.shown == []
 
 
-async def test_an_absent_answer_counts_beside_what_was_read():
-    assert scores(await judged(RuledComparer(longer), A, B, run_of(NO_ANSWER))) == [1 / 3, 1, 0]
-
-
 async def test_a_judge_that_is_down_leaves_answers_unscored_and_says_so():
     comparer = ChatComparer(ScriptedChat(lambda asked: None))
-    result = await GroupwisePairs(PairwiseJudge(comparer)).judge(group_of(A, B), BUFFER)
+    result = await PairwiseJudge(comparer).judge(group_of(A, B), BUFFER)
     assert scores(result.judgements) == [None, None]
     assert "the server is down" in result.judgements[0].stages[-1].unscored_reason
     assert result.notes == ("2 of 2 readings named no winner: the server is down. Start it.",)
 
 
 async def test_the_group_bears_the_cost_and_the_buffer_is_left_alone():
-    judge = GroupwisePairs(PairwiseJudge(RuledComparer(longer)))
+    judge = PairwiseJudge(RuledComparer(longer))
     result = await judge.judge(group_of(A, B, C), BUFFER)
     assert (result.usage.calls, result.usage.cost, result.buffer) == (6, 3.0, BUFFER)
     assert result.judgements[0].usage.calls == 0
@@ -201,15 +180,16 @@ async def test_the_group_bears_the_cost_and_the_buffer_is_left_alone():
 
 
 TAG_A = "<answer>[[A]]</answer>"
+
+
 TAG_B = "<answer>[[B]]</answer>"
 
 
 def test_a_whole_chain_is_taken_apart():
     said = "Says <quote_A>LRU goes</quote_A>, but <summary_B>rambles</summary_B>."
     read = parse_chain(f"Sure!\n{chain('A', said)}\n</answer>")
-    assert (read.verdict, read.kind, read.solution) == ("A", "chat", "")
+    assert (read.verdict, read.solution) == ("A", "")
     assert read.rubric == (WeightedItem("Accuracy", 60), WeightedItem("Clarity", 40))
-    assert read.justification == "What is wrong helps nobody."
     assert (read.evaluation, read.quotes) == (said, (Quote("A", "LRU goes"),))
 
 
@@ -217,7 +197,7 @@ def test_a_solution_is_read_where_the_task_is_reasoning():
     read = parse_chain(
         f"<type> Reasoning </type><solution>2+2=4</solution><eval>B: 4.</eval>{TAG_B}"
     )
-    assert (read.kind, read.solution, read.rubric, read.verdict) == ("reasoning", "2+2=4", (), "B")
+    assert (read.solution, read.rubric, read.verdict) == ("2+2=4", (), "B")
 
 
 @pytest.mark.parametrize(
@@ -265,20 +245,14 @@ def test_the_last_well_formed_verdict_outside_quotes_and_thinking_counts(
     assert verdict_of(text) == winner
 
 
-def test_the_reward_is_one_for_the_better_reply_alone():
+def test_rewards_and_verdicts_are_read_by_our_rule_and_by_the_published_ones():
     assert [reward(t, "A") for t in (TAG_A, TAG_B, "neither")] == [1, -1, -1]
     assert reward("<answer> [[B]] </answer>", "B") == 1
-
-
-def test_the_published_reward_reads_the_last_80_characters():
     assert published_reward(TAG_A + " " * 58, "A") == 1
     assert published_reward(TAG_A + " " * 59, "A") == -1
     assert published_reward(TAG_B + " " * 80 + TAG_A, "A") == 1
     assert published_reward(TAG_B + TAG_A, "A") == -1, "both are there"
     assert published_reward("<answer> [[A]] </answer>", "A") == -1
-
-
-def test_the_published_evaluation_wants_one_letter_anywhere():
     assert [published_verdict(t) for t in ("so [[A]]", f"[[A]] {TAG_B}", "A", "[[B]")] == [
         "A", None, None, None,
     ]  # fmt: skip
@@ -300,7 +274,6 @@ async def test_a_verdict_comes_with_its_reason_and_its_chain():
     read = await ChatComparer(model).prefer("Which goes?", "The newest.", "The oldest.")
     assert read.reason == "By Accuracy (60%); Clarity (40%): The second is right."
     assert (read.winner, read.usage) == ("B", PAID)
-    assert read.chain is not None and read.chain.rubric[0].percent == 60
     shown = model.asked[0][1].content
     assert shown.index("Which goes?") < shown.index("The newest.") < shown.index("The oldest.")
 
@@ -337,7 +310,7 @@ async def test_a_text_cut_off_by_its_length_is_told_to_be_shorter():
 
 
 async def test_a_server_that_fails_after_a_paid_reply_leaves_no_winner_and_its_cost():
-    read = await ChatComparer(ScriptedChat(["no verdict", None])).prefer("q", "x", "y")
+    read = await preferred(ChatComparer(ScriptedChat(["no verdict", None])), "q", "x", "y")
     assert (read.winner, read.usage) == (None, PAID)
     assert read.reason == "the server is down. Start it."
 
@@ -355,22 +328,21 @@ async def test_a_reply_that_holds_the_judges_words_is_only_material():
 
 async def test_long_replies_are_cut_and_a_short_one_leaves_its_room():
     model = ScriptedChat([chain("A"), chain("A")])
-    comparer = ChatComparer(model, characters=1000)
+    comparer = ChatComparer(model)
     await comparer.prefer("q", "long " * 160_000, "a short one")
     first = model.asked[0][1].content
-    assert "a short one" in first and 980 < len(first) < 1400
+    assert "a short one" in first and 59_980 < len(first) < 60_400
     await comparer.prefer("q", "x" * 800_000, "y" * 800_000)
     second = model.asked[1][1].content
-    assert 480 < second.count("x") < 520 and 480 < second.count("y") < 520
+    assert 29_980 < second.count("x") < 30_020 and 29_980 < second.count("y") < 30_020
 
 
 @pytest.mark.parametrize(
     ("fault", "said"), [(Fault(400, "no such model"), "no such model"), (Fault(429), "(429)")]
 )
 async def test_a_server_down_for_good_leaves_pairs_unknown(fault: Fault, said: str):
-    with ScriptedServer(lambda body, number: fault) as server:
-        async with client(server.base_url) as chat:
-            read = await PairwiseJudge(ChatComparer(chat)).compare("q", "x", "y")
+    async with chatting(lambda body, number: fault) as (chat, _):
+        read = await PairwiseJudge(ChatComparer(chat)).compare("q", "x", "y")
     assert read.first_wins is None
     assert said in read.readings[0].preference.reason
 
@@ -379,17 +351,27 @@ async def test_a_storm_of_429_that_passes_costs_nothing_but_time():
     def script(body: object, number: int) -> Scripted:
         return Fault(429, "slow down") if number < 3 else chain("A")
 
-    with ScriptedServer(script) as server:
-        async with client(server.base_url) as chat:
-            read = await ChatComparer(chat).prefer("q", "x", "y")
+    async with chatting(script) as (chat, _):
+        read = await preferred(ChatComparer(chat), "q", "x", "y")
     assert (read.winner, read.usage.calls) == ("A", 1)
 
 
-async def test_the_likelier_letter_wins_and_its_probability_is_kept():
+async def test_the_likelier_letter_wins_and_a_reader_that_cannot_say_names_none():
     reader = FixedReader(lambda text: (0.8, 0.2))
     read = await ChoiceComparer(reader).prefer("q", "x", "y")
     assert (read.winner, read.first_share, read.usage.calls) == ("A", 0.8, 1)
     assert reader.options == [("A", "B")]
+    read = await ChoiceComparer(FixedReader(lambda text: (0.5, 0.5))).prefer("q", "x", "y")
+    assert (read.winner, read.first_share) == (None, 0.5)
+    reader = FixedReader(lambda text: (1.0, 0.0), context_tokens=300)
+    read = await preferred(ChoiceComparer(reader), "q" * 5000, "x", "y")
+    assert read.winner is None and "fills the judge's context" in read.reason
+
+    def fail(text: str) -> tuple[float, float]:
+        raise PolicyError("no option has a probability")
+
+    read = await preferred(ChoiceComparer(FixedReader(fail)), "q", "x", "y")
+    assert (read.winner, read.reason) == (None, "no option has a probability.")
 
 
 async def test_both_orders_rank_replies_that_a_fond_reader_of_the_first_place_cannot():
@@ -401,27 +383,8 @@ async def test_both_orders_rank_replies_that_a_fond_reader_of_the_first_place_ca
     assert read.first_share == pytest.approx((0.9 + 0.4) / 2)
 
 
-async def test_even_odds_name_no_winner():
-    read = await ChoiceComparer(FixedReader(lambda text: (0.5, 0.5))).prefer("q", "x", "y")
-    assert (read.winner, read.first_share) == (None, 0.5)
-
-
 async def test_long_replies_are_cut_to_the_context():
     reader = FixedReader(lambda text: (1.0, 0.0), context_tokens=2000)
     assert (await ChoiceComparer(reader).prefer("q", "x" * 9000, "y" * 9000)).winner == "A"
     assert len(reader.texts[0]) <= 2000 - 16
     assert reader.texts[0].count("x") > 200 and reader.texts[0].count("y") > 200
-
-
-async def test_a_question_that_fills_the_context_is_a_reason():
-    reader = FixedReader(lambda text: (1.0, 0.0), context_tokens=300)
-    read = await ChoiceComparer(reader).prefer("q" * 5000, "x", "y")
-    assert read.winner is None and "fills the judge's context" in read.reason
-
-
-async def test_a_reader_that_fails_names_no_winner():
-    def fail(text: str) -> tuple[float, float]:
-        raise PolicyError("no option has a probability")
-
-    read = await ChoiceComparer(FixedReader(fail)).prefer("q", "x", "y")
-    assert (read.winner, read.reason) == (None, "no option has a probability.")

@@ -1,7 +1,4 @@
-"""The relative judge: shuffled and put back, the shared prefix once, and its edge cases.
-
-The relative judge stage by stage: lists that are held against one another, and their rows.
-"""
+"""The relative judge: scores as models write them, shuffled and put back, stage by stage."""
 
 import asyncio
 import json
@@ -12,38 +9,49 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rubricem.judge.base import NOTHING, GroupText, group_text, shared_length
 from rubricem.judge.build import Wanted, group_judge
 from rubricem.judge.relative import (
     ALONE,
     IDENTICAL,
-    Attempts,
+    MANY,
     ChatAttemptReader,
     ChoiceAttemptReader,
+    Raw,
     Read,
-    RelativeGroups,
     RelativeJudge,
+    RelativeScores,
+    id_fault,
+    in_unit_range,
     orders_of,
+    plain_id,
+    raw_score,
 )
 from rubricem.judge.stage_readers import expected
-from rubricem.judge.transcripts import NOTHING, group_text, shared_length
 from rubricem.memory.errors import JudgeError
-from rubricem.memory.interfaces import Message
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Author, Segment, Stage, Status, TrajectoryGroup, Usage
+from rubricem.memory.schema import (
+    Author,
+    Message,
+    RubricBuffer,
+    Segment,
+    Stage,
+    Status,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+)
 from rubricem.training.collect.setup import known_judge
-from rubricem.training.rows.compile import policy_rows
-from rubricem.training.rows.credit import CREDITS
-from tests.support.policies import client
-from tests.support.scripted_server import Fault, ScriptedServer
+from rubricem.training.rows.credit import CREDITS, policy_rows
+from tests.support.policies import chatting
+from tests.support.scripted_server import Fault
 from tests.support.values import QUESTION, WHOLE, group_of, run_of, varied
-from tests.training.rows.test_compile import rollout
+from tests.training.rows.test_credit import rollout
 
 Mark = Callable[[str], float]
 
 
-def marks_in(body: dict[str, Any]) -> dict[str, str]:
+def marks_in(said: str) -> dict[str, str]:
     """Attempt number -> its text, as the judge was shown them."""
-    said = body["messages"][1]["content"]
     pieces = re.split(r"^Attempt (\d+):$", said, flags=re.M)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
@@ -52,11 +60,21 @@ def by_text(score: Mark, **extra: Any) -> Callable[[dict[str, Any], int], str]:
     def answer(body: dict[str, Any], number: int) -> str:
         given = [
             {"id": name, "explanation": f"says {score(text)}", "score": score(text)}
-            for name, text in marks_in(body).items()
+            for name, text in marks_in(body["messages"][1]["content"]).items()
         ]
         return json.dumps({"scores": given[::-1], **extra})
 
     return answer
+
+
+async def judged(
+    script: Any, group: TrajectoryGroup, seed: int = 0, passes: int = 1, rubric: str = ""
+) -> tuple[RelativeScores, list[str]]:
+    """What the judge makes of a group, and what each of its calls was shown."""
+    async with chatting(script) as (chat, server):
+        judge = RelativeJudge(ChatAttemptReader(chat, rubric), passes)
+        result = await judge.scores(group, seed)
+    return result, [r.body["messages"][1]["content"] for r in server.requests]
 
 
 def value(text: str) -> float:
@@ -70,14 +88,13 @@ def worth(*points: int) -> Any:
 
 @pytest.mark.parametrize("seed", range(4))
 async def test_scores_return_to_their_runs_whatever_the_order(seed: int):
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9, 1, 5), seed)
+    points = (3, 9, 1, 5)
+    result, shown = await judged(by_text(value), worth(*points), seed)
     assert [score.score for score in result.scores] == [0.3, 0.9, 0.1, 0.5]
-    assert [score.trajectory_id for score in result.scores] == ["0", "1", "2", "3"]
-    assert result.scores[1].explanation == "says 0.9"
-    assert (result.seed, result.orders) == (seed, (orders_of(4, seed, 1)[0],))
-    assert (len(server.requests), result.usage.calls, result.notes) == (1, 1, ())
+    assert result.scores[1].justification == "says 0.9"
+    seen = [value(text) * 10 for text in marks_in(shown[0]).values()]
+    assert seen == [points[place] for place in orders_of(4, seed, 1)[0]]
+    assert (len(shown), result.usage.calls, result.notes) == (1, 1, ())
 
 
 def test_the_order_is_shuffled_by_its_seed_and_turned_round_for_a_second_pass():
@@ -88,11 +105,7 @@ def test_the_order_is_shuffled_by_its_seed_and_turned_round_for_a_second_pass():
 
 
 async def test_what_runs_share_is_sent_once():
-    group = worth(3, 9, 1)
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            await RelativeJudge(ChatAttemptReader(chat)).judge(group)
-    said = server.requests[0].body["messages"][1]["content"]
+    _, [said] = await judged(by_text(value), worth(3, 9, 1))
     assert said.count(WHOLE[Stage.RESEARCH]) == 1
     assert said.index(WHOLE[Stage.RESEARCH]) < said.index("Attempt 1:")
 
@@ -101,37 +114,31 @@ async def test_a_second_pass_cancels_a_judge_that_favours_the_first():
     def first_best(body: dict[str, Any], number: int) -> str:
         return json.dumps({"scores": [{"id": 1, "score": 1.0}, {"id": 2, "score": 0.5}]})
 
-    with ScriptedServer(first_best) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(3, 9))
-    assert [score.score for score in result.scores] == [0.75, 0.75]
-    assert [score.spread for score in result.scores] == [0.25, 0.25]
-    assert result.order_effect == 0.5
-    assert result.orders[0] == result.orders[1][::-1]
+    result, shown = await judged(first_best, worth(3, 9), passes=2)
+    assert [(score.score, score.spread) for score in result.scores] == [(0.75, 0.25)] * 2
+    assert result.notes == ("The order shown moved scores by 0.50.",)
+    first, second = ([value(text) for text in marks_in(said).values()] for said in shown)
+    assert first == second[::-1]
 
 
 async def test_a_pass_that_fails_leaves_the_other_and_a_note():
     def half(body: dict[str, Any], number: int) -> Any:
-        return Fault(400, "down") if "3." in marks_in(body)["1"] else by_text(value)(body, number)
+        first = marks_in(body["messages"][1]["content"])["1"]
+        return Fault(400, "down") if "3." in first else by_text(value)(body, number)
 
-    with ScriptedServer(half) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(3, 9))
+    result, _ = await judged(half, worth(3, 9), passes=2)
     assert [score.score for score in result.scores] == [0.3, 0.9]
-    assert (len(result.orders), result.order_effect) == (1, None)
-    assert "down" in result.notes[0]
+    [note] = result.notes
+    assert "down" in note, "and nothing is said of an order that was not compared"
 
 
-def test_the_shared_beginning_ends_where_author_stage_or_text_differ():
+def test_the_shared_beginning_ends_where_author_stage_or_text_differ_or_a_run_ends():
     def said(*texts: str, author: Author = Author.POLICY) -> list[Segment]:
         return [Segment(author=author, stage=Stage.PLAN, text=text) for text in texts]
 
     assert shared_length([said("a", "b", "c"), said("a", "b", "d")]) == 2
     assert shared_length([said("a"), said("a", author=Author.TOOL)]) == 0
     assert shared_length([said("a", "b"), said("a")]) == 1
-
-
-def test_a_run_that_is_the_beginning_of_another_has_nothing_of_its_own():
     short = run_of({Stage.PLAN: "Look."}, "a")
     long = run_of({Stage.PLAN: "Look.", Stage.RESEARCH: "Found."}, "b")
     text = group_text([short, long], 1000)
@@ -139,66 +146,41 @@ def test_a_run_that_is_the_beginning_of_another_has_nothing_of_its_own():
     assert text.attempts[0] == NOTHING and "Found." in text.attempts[1]
 
 
-async def test_no_runs_ask_nobody():
-    with ScriptedServer([]) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group_of())
-    assert (result.scores, len(server.requests)) == ((), 0)
+NINE = group_of(*(varied(str(n), f"It is worth {n}.") for n in range(9)))
 
 
-async def test_a_lone_run_is_scored_whole_and_flagged():
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat), passes=2).judge(worth(7))
-    assert ([s.score for s in result.scores], result.notes) == ([0.7], (ALONE,))
-    assert len(server.requests) == 1
-    assert "have in common" not in server.requests[0].body["messages"][1]["content"]
-
-
-async def test_identical_runs_are_scored_once_and_alike():
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 7, 7))
-    assert [score.score for score in result.scores] == [0.7] * 3
-    assert result.notes == (IDENTICAL,)
-    assert list(marks_in(server.requests[0].body)) == ["1"]
-
-
-async def test_twins_are_shown_once_and_scored_alike():
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(7, 2, 7))
-    assert [score.score for score in result.scores] == [0.7, 0.2, 0.7]
-    assert (len(marks_in(server.requests[0].body)), result.notes) == (2, ())
-    assert sorted(result.orders[0]) == [0, 1, 2]
-
-
-async def test_a_large_group_is_flagged():
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            group = group_of(*(varied(str(n), f"Run {n}.") for n in range(9)))
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
-    assert "9 attempts are many" in result.notes[0]
+@pytest.mark.parametrize(
+    ("group", "scores", "shown", "notes"),
+    [
+        (group_of(), [], 0, []),
+        (worth(7), [0.7], 1, [ALONE]),
+        (worth(7, 7, 7), [0.7] * 3, 1, [IDENTICAL]),
+        (worth(7, 2, 7), [0.7, 0.2, 0.7], 2, []),
+        (NINE, [n / 10 for n in range(9)], 9, [MANY.format(shown=9)]),
+    ],
+    ids=["nobody", "alone", "identical", "twins", "many"],
+)
+async def test_what_says_the_same_is_shown_once_and_what_limits_the_scores_is_noted(
+    group: TrajectoryGroup, scores: list[float], shown: int, notes: list[str]
+):
+    result, asked = await judged(by_text(value), group, passes=1 if shown > 1 else 2)
+    assert [score.score for score in result.scores] == scores
+    assert list(result.notes) == notes
+    assert [len(marks_in(said)) for said in asked] == ([shown] if shown else [])
+    assert ("have in common" in "".join(asked)) == (shown > 1)
 
 
 async def test_runs_that_wrote_nothing_are_unscored_without_a_call():
-    with ScriptedServer([]) as server:
-        async with client(server.base_url) as chat:
-            group = group_of(run_of({}, "a"), run_of({}, "b"))
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    result, asked = await judged([], group_of(run_of({}, "a"), run_of({}, "b")))
     assert [s.unscored_reason for s in result.scores] == ["nothing was written"] * 2
-    assert server.requests == []
+    assert asked == []
 
 
 async def test_a_run_that_a_server_cut_off_is_unscored_and_not_shown():
     failed = run_of({Stage.PLAN: "Half a"}, "x", status=Status.FAILED, reason="server gone")
-    group = group_of(failed, *worth(3, 9).trajectories)
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(group)
+    result, [said] = await judged(by_text(value), group_of(failed, *worth(3, 9).trajectories))
     assert [s.score for s in result.scores] == [None, 0.3, 0.9]
-    assert "server gone" in result.scores[0].unscored_reason
-    assert "Half a" not in server.requests[0].body["messages"][1]["content"]
+    assert "server gone" in result.scores[0].unscored_reason and "Half a" not in said
 
 
 BAD = [
@@ -217,17 +199,13 @@ BAD = [
 @pytest.mark.parametrize("bad", BAD)
 async def test_a_reply_of_another_shape_is_asked_for_again(bad: str):
     good = '```json\n{"scores": [{"id": 1, "score": "8/10"}, {"id": "2", "score": "40%"}]}\n```'
-    with ScriptedServer([bad, good]) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    result, _ = await judged([bad, good], worth(3, 9))
     assert sorted(score.score or 0 for score in result.scores) == [0.4, 0.8]
     assert result.usage.calls == 2
 
 
 async def test_a_judge_that_fails_leaves_all_unscored_and_its_bill():
-    with ScriptedServer(lambda body, number: BAD[0]) as server:
-        async with client(server.base_url) as chat:
-            result = await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
+    result, _ = await judged(lambda body, number: BAD[0], worth(3, 9))
     assert [score.score for score in result.scores] == [None, None]
     assert "the judge failed" in result.scores[0].unscored_reason
     assert "missing: 2" in result.scores[0].unscored_reason
@@ -235,12 +213,15 @@ async def test_a_judge_that_fails_leaves_all_unscored_and_its_bill():
 
 
 async def test_a_rubric_of_ones_own_replaces_the_default():
-    with ScriptedServer(by_text(value)) as server:
-        async with client(server.base_url) as chat:
-            reader = ChatAttemptReader(chat, "- Brevity {{rubric}} wins.")
-            await RelativeJudge(reader).judge(worth(3, 9))
-            await RelativeJudge(ChatAttemptReader(chat)).judge(worth(3, 9))
-    own, default = (r.body["messages"][0]["content"] for r in server.requests)
+    systems: list[str] = []
+
+    def script(body: dict[str, Any], number: int) -> str:
+        systems.append(body["messages"][0]["content"])
+        return by_text(value)(body, number)
+
+    await judged(script, worth(3, 9), rubric="- Brevity {{rubric}} wins.")
+    await judged(script, worth(3, 9))
+    own, default = systems
     assert "- Brevity {{rubric}} wins." in own and "real progress" not in own
     assert "real progress" in default
 
@@ -249,11 +230,11 @@ async def test_cancellation_is_no_failure_of_the_judge():
     class Cancelled:
         name, rubric_version, characters = "cancelled", "none", 1000
 
-        async def read(self, attempts: Any, seed: int) -> Any:
+        async def read(self, question: str, text: Any, seed: int) -> Any:
             raise asyncio.CancelledError
 
     with pytest.raises(asyncio.CancelledError):
-        await RelativeJudge(Cancelled()).judge(worth(3, 9))
+        await RelativeJudge(Cancelled()).scores(worth(3, 9))
 
 
 class Digits:
@@ -275,15 +256,12 @@ class Digits:
         return tuple(1.0 if int(option) == sure else 0.0 for option in options)
 
 
-def test_an_expected_grade_is_a_mean():
-    assert expected([0.25, 0.25, 0.5]) == 1.25
-
-
 async def test_probabilities_grade_each_attempt_and_fit_the_context():
     group = group_of(*(varied(str(p), f"worth {p}. {'x' * 3000}") for p in (9, 0)))
-    result = await RelativeJudge(ChoiceAttemptReader(Digits())).judge(group, seed=3)
+    result = await RelativeJudge(ChoiceAttemptReader(Digits())).scores(group, seed=3)
     assert [score.score for score in result.scores] == [1.0, 0.0]
     assert (result.usage.calls, result.usage.cost) == (2, 0)
+    assert expected([0.25, 0.25, 0.5]) == 1.25, "a grade is a mean"
 
 
 BUFFER = RubricBuffer(question=QUESTION)
@@ -298,32 +276,30 @@ class MarkReader:
         self.asked: list[tuple[str, int]] = []
         self._fails = fails
 
-    async def read(self, attempts: Attempts, seed: int) -> Read:
-        self.asked.append((attempts.question, len(attempts.texts)))
-        if self._fails and f"its {self._fails}" in attempts.question:
+    async def read(self, question: str, text: GroupText, seed: int) -> Read:
+        self.asked.append((question, len(text.attempts)))
+        if self._fails and f"its {self._fails}" in question:
             raise JudgeError("It said nothing.")
-        marks = (re.search(r"0\.\d", text) for text in attempts.texts)
+        marks = (re.search(r"0\.\d", attempt) for attempt in text.attempts)
         scores = tuple((float(mark[0]) if mark else 0.0, "why") for mark in marks)
         return Read(scores, Usage(calls=1))
 
 
-def marked(name: str, *marks: float, **more: object) -> object:
+def marked(name: str, *marks: float, **more: Any) -> Trajectory:
     """A run whose stages, as many as there are marks, say their score."""
     texts = {stage: f"{stage} {mark}" for stage, mark in zip(Stage, marks, strict=False)}
-    return run_of(texts, name, **more)  # type: ignore[arg-type]
+    return run_of(texts, name, **more)
 
 
 async def scores(group: TrajectoryGroup, reader: MarkReader) -> list[list[float | None]]:
-    judged = await RelativeGroups(RelativeJudge(reader), by_stage=True).judge(group, BUFFER)
+    judged = await RelativeJudge(reader, by_stage=True).judge(group, BUFFER)
     return [[stage.score for stage in one.stages] for one in judged.judgements]
 
 
 async def test_each_stage_has_a_list_of_its_own():
-    group = group_of(marked("a", 0.1, 0.2, 0.3, 0.4), marked("b", 0.9, 0.8, 0.7, 0.6))  # type: ignore[arg-type]
+    group = group_of(marked("a", 0.1, 0.2, 0.3, 0.4), marked("b", 0.9, 0.8, 0.7, 0.6))
     reader = MarkReader()
-    judged = await RelativeGroups(RelativeJudge(reader), seed=3, by_stage=True).judge(
-        group, BUFFER, step=2
-    )
+    judged = await RelativeJudge(reader, seed=3, by_stage=True).judge(group, BUFFER, step=2)
     assert [[s.score for s in one.stages] for one in judged.judgements] == [
         [0.1, 0.2, 0.3, 0.4],
         [0.9, 0.8, 0.7, 0.6],
@@ -337,16 +313,16 @@ async def test_each_stage_has_a_list_of_its_own():
 async def test_a_stage_that_was_left_out_is_0_and_one_that_was_cut_off_is_unscored():
     short = marked("short", 0.5, 0.5)
     cut = marked("cut", 0.4, 0.4, status=Status.PARTIAL, reason="time is over")
-    cut = cut.model_copy(update={"cut_in": Stage.REVIEW})  # type: ignore[attr-defined]
+    cut = cut.model_copy(update={"cut_in": Stage.REVIEW})
     whole = marked("whole", 0.9, 0.9, 0.9, 0.9)
     reader = MarkReader()
-    found = await scores(group_of(short, cut, whole), reader)  # type: ignore[arg-type]
+    found = await scores(group_of(short, cut, whole), reader)
     assert found == [[0.5, 0.5, 0.0, 0.0], [0.4, 0.4, None, None], [0.9] * 4]
     assert sorted(count for _, count in reader.asked) == [1, 1, 3, 3], "who has none is not read"
 
 
 async def test_a_stage_that_the_judge_failed_on_is_unscored_alone():
-    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))  # type: ignore[arg-type]
+    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))
     found = await scores(group, MarkReader(fails="review"))
     assert found == [[0.1, 0.1, None, 0.1], [0.2, 0.2, None, 0.2]]
 
@@ -366,7 +342,7 @@ async def test_the_lists_become_advantages_stage_by_stage():
         )}
     )  # fmt: skip
     group = TrajectoryGroup(question="q", trajectories=(one, two))
-    judged = await RelativeGroups(RelativeJudge(MarkReader()), by_stage=True).judge(group, BUFFER)
+    judged = await RelativeJudge(MarkReader(), by_stage=True).judge(group, BUFFER)
     row, _ = policy_rows(group, judged.judgements, CREDITS["identity"]).rows
     trained = [a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on]
     np.testing.assert_allclose(trained, [1, -1, 1, -1], atol=1e-4)
@@ -374,21 +350,20 @@ async def test_the_lists_become_advantages_stage_by_stage():
 
 async def test_runs_can_be_collected_under_it():
     assert known_judge("relative-stages") == "relative-stages"
-    with ScriptedServer(lambda body, number: "") as server:
-        async with client(server.base_url) as chat:
-            judge = group_judge(chat, Wanted("relative-stages", both_orders=True))
-    assert isinstance(judge, RelativeGroups) and judge.name == chat.name
+    async with chatting(lambda body, number: "") as (chat, _):
+        judge = group_judge(chat, Wanted("relative-stages", both_orders=True))
+    assert isinstance(judge, RelativeJudge) and judge.name == chat.name
 
 
 async def test_what_the_order_did_is_told_for_each_stage_and_of_whole_runs_without_one():
     class Leaning(MarkReader):
-        async def read(self, attempts: Attempts, seed: int) -> Read:
+        async def read(self, question: str, text: GroupText, seed: int) -> Read:
             return Read(((0.8, "first"), (0.4, "second")), Usage(calls=1))
 
-    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))  # type: ignore[arg-type]
+    group = group_of(marked("a", *[0.1] * 4), marked("b", *[0.2] * 4))
     told = "The order shown moved scores by 0.40."
     for by_stage, notes in ((True, [f"{stage}: {told}" for stage in Stage]), (False, [told])):
-        both = RelativeGroups(RelativeJudge(Leaning(), 2), by_stage=by_stage)
+        both = RelativeJudge(Leaning(), 2, by_stage=by_stage)
         assert list((await both.judge(group, BUFFER)).notes) == notes
 
 
@@ -397,13 +372,59 @@ async def test_a_stage_is_shown_without_the_others(stage: Stage):
     seen: list[str] = []
 
     class Kept(MarkReader):
-        async def read(self, attempts: Attempts, seed: int) -> Read:
-            if f"its {stage}." in attempts.question:
-                seen.extend((attempts.shared, *attempts.texts))
-            return await super().read(attempts, seed)
+        async def read(self, question: str, text: GroupText, seed: int) -> Read:
+            if f"its {stage}." in question:
+                seen.extend((text.shared, *text.attempts))
+            return await super().read(question, text, seed)
 
     other = run_of({**WHOLE, stage: "Something else."}, "b")
     await scores(group_of(run_of(name="a"), other), Kept())
     shown = "".join(seen)
     assert "Something else." in shown and WHOLE[stage] in shown
     assert not any(WHOLE[s] in shown for s in Stage if s is not stage)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ((0.2, 1), [0.2, 1]),
+        ((1.05, -0.2), [1, 0]),
+        ((8, 4), [0.8, 0.4]),
+        ((90, 30), [0.9, 0.3]),
+        ((10, 0), [1, 0]),
+        (("8/10", "40%"), [0.8, 0.4]),
+        (("0.5", "1"), [0.5, 1]),
+        (("7 out of 10", 0.3), [0.7, 0.3]),
+        ((0, 0), [0, 0]),
+        ((".5", "+0.5"), [0.5, 0.5]),
+    ],
+)
+def test_a_group_is_brought_to_one_scale(written: tuple[Any, ...], read: list[float]):
+    assert in_unit_range([raw_score(value) for value in written]) == pytest.approx(read)
+
+
+@pytest.mark.parametrize("written", [(0.9, 8), (101, 50), (250,)])
+def test_scales_that_cannot_be_told_are_refused(written: tuple[float, ...]):
+    with pytest.raises(ValueError, match="from 0 to 1"):
+        in_unit_range([Raw(value) for value in written])
+
+
+@pytest.mark.parametrize(
+    "value", [True, None, float("nan"), float("inf"), "nan", "high", "1e999", "3/0", [1], ""]
+)
+def test_what_is_no_number_is_refused(value: Any):
+    with pytest.raises(ValueError, match=r"score"):
+        raw_score(value)
+
+
+@pytest.mark.parametrize("written", [2, "2", " 2 ", "Attempt 2", "trajectory_2", "#2", "02"])
+def test_an_id_is_read_however_it_is_written(written: Any):
+    assert plain_id(written) == "2"
+
+
+def test_the_fault_of_ids_names_each_of_them_as_it_was_written():
+    assert plain_id("B") == "B"
+    assert id_fault(["2", "1"], ["1", "2"]) == ""
+    fault = id_fault(["1", "1", "7"], ["1", "2", "3"])
+    assert "missing: 2, 3" in fault and "more than once: 1" in fault and "unknown: 7" in fault
+    assert "exactly 3 entries" in id_fault(["1"], ["1", "2", "3"])

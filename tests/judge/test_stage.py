@@ -1,9 +1,4 @@
-"""The stage judge by hand: rewards, what is missing or unscored, and what a group teaches.
-
-Criteria made before any run: from the question and what a search finds, once.
-
-Repeated scoring: the mean, its spread, and scorings that fail.
-"""
+"""The stage judge by hand: rewards, what is missing or unscored, what a group teaches."""
 
 import json
 from pathlib import Path
@@ -13,19 +8,33 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.judge.base import NO_CRITERIA, Scored, Standard, stage_reward
 from rubricem.judge.buffers import add
-from rubricem.judge.build import relative_judge, stage_judge
-from rubricem.judge.stage import PASSAGES, RepeatedScorer, StageJudge, first_rubrics
-from rubricem.judge.stage_readers import ChoiceScorer, LineProposer
-from rubricem.judge.transcripts import shown_passages
+from rubricem.judge.build import attempt_reader, stage_judge
+from rubricem.judge.stage import (
+    PASSAGES,
+    RepeatedScorer,
+    Scored,
+    StageJudge,
+    Standard,
+    distinct,
+    first_rubrics,
+    stage_reward,
+)
+from rubricem.judge.stage_readers import (
+    ChoiceScorer,
+    LineProposer,
+    shown_passages,
+)
 from rubricem.memory.errors import JudgeError, SettingsError
-from rubricem.memory.interfaces import Completion, Passage
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     Author,
+    Completion,
     Criterion,
     Decoding,
+    Passage,
+    RubricBuffer,
     Segment,
     Stage,
     StageScore,
@@ -34,9 +43,9 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
-from tests.judge.test_base import Counted
+from tests.support.judges import FixedReader
 from tests.support.policies import PASSAGES as FOUND
-from tests.support.policies import FixedSearch, client
+from tests.support.policies import FixedSearch, chatting, client
 from tests.support.scripted_server import ScriptedServer
 from tests.support.values import (
     QUESTION,
@@ -50,9 +59,17 @@ from tests.support.values import (
 )
 
 EMPTY = RubricBuffer(question=QUESTION)
+
+
 EACH = {stage: (item(f"Does what {stage} needs."),) for stage in Stage}
+
+
 KEPT = {stage: (item(f"Does what {stage} needs.", kept=True),) for stage in Stage}
+
+
 GROWN = add(EMPTY, EACH, 0, "before")
+
+
 FULL = ScriptedScorer(lambda *_: 2.0)
 
 
@@ -73,9 +90,6 @@ def test_the_reward_is_the_weighted_mean_with_flaws_turned_round():
     # (3 * 2/2 + 1 * 1/2 + 2 * (2 - 0.5)/2) / 6 = (3 + 0.5 + 1.5) / 6
     verdicts = [verdict(2, 3), verdict(1, 1), verdict(0.5, 2, positive=False)]
     assert stage_reward(verdicts) == pytest.approx(5 / 6)
-
-
-def test_a_flaw_fully_there_is_worth_nothing_and_one_avoided_everything():
     assert stage_reward([verdict(2, positive=False)]) == 0
     assert stage_reward([verdict(0, positive=False)]) == 1
 
@@ -94,7 +108,7 @@ async def test_a_stage_the_policy_left_out_is_zero_and_missing():
         assert (review.score, review.missing, review.unscored_reason) == (0, True, "")
 
 
-async def test_a_run_that_broke_off_is_unscored_from_there_on_and_never_zero():
+async def test_a_run_that_broke_off_is_unscored_from_there_on_unless_its_answer_is_whole():
     texts = {Stage.PLAN: "Look it up.", Stage.RESEARCH: "It says that"}
     broken = run_of(texts, status=Status.FAILED, reason="the server is down")
     scores = await scores_of(broken)
@@ -102,9 +116,6 @@ async def test_a_run_that_broke_off_is_unscored_from_there_on_and_never_zero():
     for stage in (Stage.RESEARCH, Stage.REVIEW, Stage.ANSWER):
         assert scores[stage].score is None and not scores[stage].missing
         assert scores[stage].unscored_reason == "the run broke off: the server is down"
-
-
-async def test_a_failed_run_whose_answer_is_whole_is_scored_whole():
     scores = await scores_of(run_of(status=Status.FAILED, reason="the disk is full"))
     assert all(score.score == 1 for score in scores.values())
 
@@ -177,13 +188,15 @@ async def test_a_lone_run_is_scored_on_criteria_from_its_question_and_prunes_not
     assert again.buffer is first.buffer
 
 
-async def test_identical_runs_have_nothing_to_contrast():
+async def test_identical_runs_count_once_and_have_nothing_to_contrast():
     proposer = ScriptedProposer(KEPT)
     group = group_of(run_of(name="a"), run_of(name="b"))
     result = await StageJudge(proposer, FULL).judge(group, GROWN)
     assert proposer.contrasted == []
     assert result.buffer.active == GROWN.active, "nothing is pruned"
     assert len(result.judgements) == 2
+    runs = [varied("a", "one"), varied("b", "two"), varied("c", "one")]
+    assert distinct(runs) == [0, 1]
 
 
 async def test_a_failed_proposal_brings_nothing_and_a_note():
@@ -229,13 +242,10 @@ async def test_criteria_come_from_the_question_and_from_a_search_for_it():
     assert made.usage.calls == 1
 
 
-async def test_they_are_made_once():
+async def test_criteria_are_made_once_also_without_a_search():
     buffer = EMPTY.model_copy(update={"persistent": {Stage.PLAN: (OWN,)}})
     with pytest.raises(SettingsError, match="kept for good"):
         await first_rubrics(buffer, ScriptedProposer({}), None)
-
-
-async def test_without_a_search_the_question_stands_alone():
     made = await first_rubrics(EMPTY, ScriptedProposer({Stage.ANSWER: (OWN,)}), None)
     assert (made.passages, made.buffer.history[0].reason) == (0, "from the question")
 
@@ -270,13 +280,6 @@ def test_the_command_searches_a_folder_and_keeps_what_was_made(store: BufferStor
     assert "evicts the oldest use first" in said
     (kept,) = store.load(QUESTION).persistent[Stage.ANSWER]
     assert kept.persistent
-
-
-def test_a_question_that_has_them_is_misuse(store: BufferStore):
-    store.save(RubricBuffer(question=QUESTION, version=1, persistent={Stage.PLAN: (OWN,)}))
-    with ScriptedServer([]) as server:
-        done = make(server, QUESTION, "--no-search")
-    assert done.exit_code == 2 and "kept for good" in done.stderr
 
 
 class Writer:
@@ -363,9 +366,8 @@ async def test_a_server_scores_each_run_as_often_as_asked_with_other_seeds():
         return json.dumps({"verdicts": [given]})
 
     buffer = RubricBuffer(question=QUESTION, persistent={Stage.ANSWER: (RULE,)})
-    with ScriptedServer(answer) as server:
-        async with client(server.base_url) as chat:
-            result = await stage_judge(chat, repeat=3).judge(group_of(run_of()), buffer)
+    async with chatting(answer) as (chat, server):
+        result = await stage_judge(chat, repeat=3).judge(group_of(run_of()), buffer)
     answer_score = result.judgements[0].stages[-1]
     assert answer_score.score == 0.5
     assert answer_score.spread == pytest.approx((1 / 6) ** 0.5)
@@ -373,23 +375,26 @@ async def test_a_server_scores_each_run_as_often_as_asked_with_other_seeds():
     assert result.judgements[0].usage.calls == 3
 
 
-class Points(Counted):
-    async def weigh(self, prefix: Any, options: Any) -> tuple[float, ...]:
-        assert options == ("0", "1", "2")
-        return (0.25, 0.5, 0.25)
+class LocalReader(FixedReader):
+    """One that also continues tokens, as models of this process do."""
+
+    async def complete(self, *given: Any, **named: Any) -> Any:
+        raise NotImplementedError
 
 
 async def test_graded_points_are_expected_values():
-    scored = await ChoiceScorer(Points(), graded=True).score(run_of(), {Stage.ANSWER: (RULE,)})
+    reader = FixedReader(lambda text: (0.25, 0.5, 0.25))
+    scored = await ChoiceScorer(reader, graded=True).score(run_of(), {Stage.ANSWER: (RULE,)})
     assert scored.verdicts[Stage.ANSWER][0].points == 1
+    assert reader.options == [("0", "1", "2")]
 
 
 async def test_what_a_model_cannot_do_is_refused():
-    local = Counted()
+    local = LocalReader(lambda text: (1.0,))
     with pytest.raises(SettingsError, match="repeating tells nothing"):
         stage_judge(local, repeat=2)
     with pytest.raises(SettingsError, match="without a rubric"):
-        relative_judge(local, "- mine")
+        attempt_reader(local, "- mine")
     async with client("http://127.0.0.1:9/v1") as chat:
         with pytest.raises(SettingsError, match="embedded"):
             stage_judge(chat, graded=True)

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 
 from rubricem.memory.asking import ask_json, json_objects, parsed, spent, written_schema
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import Completion, Message
-from tests.support.policies import client
-from tests.support.scripted_server import Fault, Reply, ScriptedServer
+from rubricem.memory.schema import Completion, Message
+from tests.support.policies import chatting
+from tests.support.scripted_server import Fault, Reply
 
 
 class Item(BaseModel):
@@ -25,6 +25,8 @@ class Items(BaseModel):
 
 
 GOOD = json.dumps({"items": [{"name": "a", "points": 2}]})
+
+
 ASKED = [Message("system", "Judge."), Message("user", "It.")]
 
 
@@ -64,12 +66,9 @@ def test_what_is_wrong_is_said(text: str, fault: str):
         of(text)
 
 
-def test_a_reply_cut_off_by_its_length_is_told_so():
+def test_a_whole_object_is_the_reply_and_one_cut_off_is_told_to_be_shorter():
     with pytest.raises(ValueError, match="write less"):
         parsed(Completion(GOOD[:-3], "length"), Items)
-
-
-def test_objects_inside_others_are_not_taken_for_the_reply():
     assert list(json_objects('{"a": {"b": 1}} {x} {"c": 2}')) == [{"a": {"b": 1}}, {"c": 2}]
 
 
@@ -89,9 +88,8 @@ def test_the_schema_names_fields_and_types_but_no_bounds():
 
 
 async def test_the_model_is_told_its_fault_and_every_call_is_counted():
-    with ScriptedServer(["none", GOOD]) as server:
-        async with client(server.base_url) as chat:
-            value, used = await ask_json(chat, ASKED, Items)
+    async with chatting(["none", GOOD]) as (chat, server):
+        value, used = await ask_json(chat, ASKED, Items)
     assert value.items[0].name == "a"
     assert (used.calls, used.prompt_tokens, used.completion_tokens) == (2, 200, 40)
     first, second = (request.body for request in server.requests)
@@ -104,27 +102,18 @@ async def test_the_model_is_told_its_fault_and_every_call_is_counted():
     assert first["seed"] != second["seed"]
 
 
-async def test_failure_after_bounded_tries_carries_what_was_paid():
-    with ScriptedServer(lambda body, number: "no") as server:
-        async with client(server.base_url) as chat:
-            with pytest.raises(JudgeError, match="no usable JSON in 3 tries") as caught:
-                await ask_json(chat, ASKED, Items)
+async def test_every_call_is_paid_for_whatever_becomes_of_it():
+    async with chatting(lambda body, number: "no") as (chat, server):
+        with pytest.raises(JudgeError, match="no usable JSON in 3 tries") as caught:
+            await ask_json(chat, ASKED, Items)
     assert len(server.requests) == 3
     assert spent(caught.value).prompt_tokens == 300
-
-
-async def test_a_server_that_goes_down_between_tries_still_leaves_a_bill():
-    with ScriptedServer(["no", Fault(400, "gone")]) as server:
-        async with client(server.base_url) as chat:
-            with pytest.raises(PolicyError, match="gone") as caught:
-                await ask_json(chat, ASKED, Items)
+    async with chatting(["no", Fault(400, "gone")]) as (chat, _):
+        with pytest.raises(PolicyError, match="gone") as caught:
+            await ask_json(chat, ASKED, Items)
     assert (spent(caught.value).calls, spent(caught.value).prompt_tokens) == (1, 100)
-
-
-async def test_an_empty_reply_is_paid_for_and_tried_again_by_the_client():
-    with ScriptedServer([Reply(""), GOOD]) as server:
-        async with client(server.base_url) as chat:
-            _, used = await ask_json(chat, ASKED, Items)
+    async with chatting([Reply(""), GOOD]) as (chat, _):
+        _, used = await ask_json(chat, ASKED, Items)
     assert used.prompt_tokens == 200
 
 
@@ -135,9 +124,8 @@ async def test_a_server_that_refuses_schemas_is_asked_without(complaint: str):
     def answer(body: dict[str, Any], number: int) -> Fault | str:
         return Fault(400, complaint) if "response_format" in body else GOOD
 
-    with ScriptedServer(answer) as server:
-        async with client(server.base_url) as chat:
-            value, _ = await ask_json(chat, ASKED, Items)
-            await ask_json(chat, ASKED, Items)
+    async with chatting(answer) as (chat, server):
+        value, _ = await ask_json(chat, ASKED, Items)
+        await ask_json(chat, ASKED, Items)
     assert value.items[0].points == 2
     assert len(server.requests) == 3, "it is refused once, not at every call"

@@ -1,29 +1,17 @@
-"""The rubric bank over a real journal and a real Chroma, in one process and in several.
-
-What a person decides about the bank's items, and what stands then and stood before.
-
-Uses of the bank's items, and reflections that are brought in from elsewhere.
-
-Copies of the bank and the way back: what is the same, what stays removed, what is refused.
-"""
+"""The rubric bank over a real journal and a real Chroma: what stands, stood, and comes back."""
 
 import dataclasses
-import os
-import signal
 import subprocess
 import sys
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from rubricem.memory.bank import RubricBank
+from rubricem.memory.bank import Imported, RubricBank
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.schema import Imported
 from tests.conftest import ROOT
-from tests.support.banks import WordEmbedder, bank_in, ids, reflection
-from tests.support.waiting import Process
+from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
 
 
 async def test_an_empty_bank_loads_nothing_and_writes_nothing(tmp_path: Path):
@@ -51,18 +39,14 @@ def test_an_empty_bank_imports_neither_chroma_nor_torch():
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
-async def test_the_nearest_other_questions_are_found_in_order(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache heap", "both"))
-    await bank.put(reflection("cache", "same subject"))
-    await bank.put(reflection("rome", "another"))
+async def test_the_nearest_other_questions_are_found_in_order(bank: RubricBank):
+    await put(bank, ("cache heap", "both"), ("cache", "same subject"), ("rome", "another"))
     found = await bank.across("cache cache", k=2)
     assert [m.reflection.id for m in found] == ["same subject", "both"]
     assert [m.similarity for m in found] == pytest.approx([1.0, 0.7071], abs=1e-3)
 
 
-async def test_what_is_farther_than_the_floor_is_another_matter(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_is_farther_than_the_floor_is_another_matter(bank: RubricBank):
     await bank.put(reflection("cache heap", "both"))
     assert [m.reflection.id for m in await bank.across("cache", floor=0.7)] == ["both"]
     assert await bank.across("cache", floor=0.71) == []
@@ -71,19 +55,16 @@ async def test_what_is_farther_than_the_floor_is_another_matter(tmp_path: Path):
 
 
 async def test_the_question_itself_is_found_by_its_words_and_is_not_its_own_neighbour(
-    tmp_path: Path,
+    bank: RubricBank,
 ):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "own"))
-    await bank.put(reflection("cache heap", "other"))
+    await put(bank, ("cache", "own"), ("cache heap", "other"))
     own = await bank.within(" cache\n")
     assert own is not None and own.id == "own"
     assert [m.reflection.id for m in await bank.across("cache")] == ["other"]
     assert await bank.within("Cache") is None
 
 
-async def test_a_reencounter_replaces_and_the_old_one_stays_in_the_history(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_a_reencounter_replaces_and_the_old_one_stays_in_the_history(bank: RubricBank):
     await bank.put(reflection("cache", "old"))
     assert [m.reflection.id for m in await bank.across("cache heap")] == ["old"]
     await bank.put(reflection("cache", "new"))
@@ -93,18 +74,14 @@ async def test_a_reencounter_replaces_and_the_old_one_stays_in_the_history(tmp_p
     assert [i.reflection.id for i in await bank.find("ol")] == ["old"]
 
 
-async def test_the_same_reflection_is_put_once(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_the_same_reflection_is_put_once(bank: RubricBank):
     assert await bank.put(reflection("cache", "a")) is True
     assert await bank.put(reflection("cache", "a")) is False
     assert await bank.generation() == 1
 
 
-async def test_asked_at_a_generation_the_bank_answers_as_it_stood_then(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "old"))
-    await bank.put(reflection("cache heap", "other"))
-    await bank.put(reflection("cache", "new"))
+async def test_asked_at_a_generation_the_bank_answers_as_it_stood_then(bank: RubricBank):
+    await put(bank, ("cache", "old"), ("cache heap", "other"), ("cache", "new"))
     then = await bank.within("cache", generation=2)
     assert then is not None and then.id == "old"
     query = "cache cache heap"
@@ -126,10 +103,10 @@ async def test_only_what_is_new_is_embedded(tmp_path: Path):
 
 
 @pytest.mark.parametrize("damage", ["missing", "garbage", "journal"])
-async def test_an_index_that_does_not_fit_is_built_again(tmp_path: Path, damage: str):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "a"))
-    await bank.put(reflection("rome", "b"))
+async def test_an_index_that_does_not_fit_is_built_again(
+    bank: RubricBank, tmp_path: Path, damage: str
+):
+    await put(bank, ("cache", "a"), ("rome", "b"))
     assert len(await bank.search("cache")) == 2
     index = tmp_path / "bank" / "index"
     embedder = WordEmbedder()
@@ -156,58 +133,6 @@ async def test_two_banks_see_what_the_other_puts(tmp_path: Path):
     await two.put(reflection("cache heap", "b"))
     assert [m.reflection.id for m in await two.across("cache")] == ["b"]
     assert [m.reflection.id for m in await one.across("cache")] == ["b"]
-
-
-WRITER = """
-import asyncio, sys
-from pathlib import Path
-from tests.support.banks import bank_in, reflection
-
-async def put():
-    bank = bank_in(Path(sys.argv[1]))
-    for number in range(int(sys.argv[3])):
-        name = f"{sys.argv[2]}{number}"
-        await bank.put(reflection(f"cache {name}", name, "- " + "long " * 2000))
-        print(name, flush=True)
-        if number % 5 == 0:
-            await bank.search("cache", 1)
-
-asyncio.run(put())
-"""
-
-
-def writer(folder: Path, name: str, count: int) -> Process:
-    command = [sys.executable, "-c", WRITER, str(folder), name, str(count)]
-    return Process(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
-async def test_two_processes_lose_nothing_and_both_are_found(tmp_path: Path):
-    running = [writer(tmp_path, name, 6) for name in ("a", "b")]
-    for process in running:
-        process.communicate()
-        assert process.returncode == 0
-    bank = bank_in(tmp_path)
-    wanted = {f"{name}{number}" for name in "ab" for number in range(6)}
-    assert {i.reflection.id for i in await bank.items()} == wanted
-    assert {m.reflection.id for m in await bank.search("cache", 12)} == wanted
-
-
-@pytest.mark.parametrize("acknowledged", [1, 7])
-async def test_a_process_killed_in_the_middle_loses_nothing_it_was_told_is_kept(
-    tmp_path: Path, acknowledged: int
-):
-    process = writer(tmp_path, "a", 10_000)
-    assert process.stdout is not None
-    told = [process.stdout.readline().strip() for _ in range(acknowledged)]
-    time.sleep(0.003 * acknowledged)
-    os.kill(process.pid, signal.SIGKILL)
-    told += process.communicate()[0].split()
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache after", "after"))
-    kept = [i.reflection.id for i in await bank.items()]
-    assert kept[: len(told)] == told and kept[-1] == "after"
-    assert len(kept) <= len(told) + 2
-    assert {m.reflection.id for m in await bank.search("cache", len(kept))} == set(kept)
 
 
 async def test_a_line_cut_by_a_crash_is_passed_over_and_removed(tmp_path: Path):
@@ -282,9 +207,8 @@ async def everywhere(bank: RubricBank, question: str) -> set[str]:
 
 
 async def test_what_is_pinned_is_not_replaced_and_the_new_one_is_kept_in_the_history(
-    tmp_path: Path,
+    bank: RubricBank,
 ):
-    bank = bank_in(tmp_path)
     await bank.put(reflection("cache", "old"))
     await bank.pin("old")
     await bank.put(reflection("cache", "new"))
@@ -295,8 +219,7 @@ async def test_what_is_pinned_is_not_replaced_and_the_new_one_is_kept_in_the_his
     assert ids(await bank.items()) == ["newer"]
 
 
-async def test_what_is_disabled_is_not_recalled_until_it_is_enabled(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_is_disabled_is_not_recalled_until_it_is_enabled(bank: RubricBank):
     await bank.put(reflection("cache", "a"))
     await bank.disable("a")
     assert (await bank.items(), await bank.search("cache")) == ([], [])
@@ -307,8 +230,7 @@ async def test_what_is_disabled_is_not_recalled_until_it_is_enabled(tmp_path: Pa
     assert ids(await bank.search("cache")) == ids(await bank.items()) == ["a"]
 
 
-async def test_what_is_flagged_waits_in_quarantine_and_replaces_nothing(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_is_flagged_waits_in_quarantine_and_replaces_nothing(bank: RubricBank):
     await bank.put(reflection("cache", "old"))
     await bank.put(reflection("cache", "new", **FLAGGED))
     await bank.put(reflection("cache heap", "alone", **FLAGGED))
@@ -321,11 +243,9 @@ async def test_what_is_flagged_waits_in_quarantine_and_replaces_nothing(tmp_path
     assert ids(await bank.search("heap")) == ["alone", "new"]
 
 
-async def test_what_is_released_late_does_not_replace_a_newer_or_a_pinned_one(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_is_released_late_does_not_replace_a_newer_or_a_pinned_one(bank: RubricBank):
     await bank.put(reflection("cache", "late", **FLAGGED))
-    await bank.put(reflection("cache", "newer"))
-    await bank.put(reflection("heap", "pinned"))
+    await put(bank, ("cache", "newer"), ("heap", "pinned"))
     await bank.pin("pinned")
     await bank.put(reflection("heap", "after", **FLAGGED))
     await bank.release("late")
@@ -334,8 +254,7 @@ async def test_what_is_released_late_does_not_replace_a_newer_or_a_pinned_one(tm
     assert not any(item.quarantined for item in await bank.items(every=True))
 
 
-async def test_an_edited_item_takes_the_place_and_the_pin_of_the_old_one(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_an_edited_item_takes_the_place_and_the_pin_of_the_old_one(bank: RubricBank):
     await bank.put(reflection("cache", "old"))
     await bank.pin("old")
     item = await bank.edit("old", "Pitfalls: none", "- mine")
@@ -348,8 +267,7 @@ async def test_an_edited_item_takes_the_place_and_the_pin_of_the_old_one(tmp_pat
     assert ids(await bank.items()) == [written.id]
 
 
-async def test_an_edit_lets_a_flagged_item_out_in_the_persons_words(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_an_edit_lets_a_flagged_item_out_in_the_persons_words(bank: RubricBank):
     await bank.put(reflection("cache", "old", **FLAGGED))
     item = await bank.edit("old", "r", "t")
     assert item.live and ids(await bank.items()) == [item.reflection.id]
@@ -357,9 +275,8 @@ async def test_an_edit_lets_a_flagged_item_out_in_the_persons_words(tmp_path: Pa
 
 
 async def test_what_is_removed_is_gone_from_every_view_and_its_text_from_the_disk(
-    tmp_path: Path,
+    bank: RubricBank, tmp_path: Path
 ):
-    bank = bank_in(tmp_path)
     await bank.put(reflection("cache", "other"))
     await bank.put(reflection("cache secret-one", "old", "- secret-two", rubrics="secret-three"))
     await bank.put(reflection("cache secret-one", "new", "- public"))
@@ -376,9 +293,8 @@ async def test_what_is_removed_is_gone_from_every_view_and_its_text_from_the_dis
 
 
 async def test_removing_leaves_the_generations_and_the_other_items_where_they_were(
-    tmp_path: Path,
+    bank: RubricBank, tmp_path: Path
 ):
-    bank = bank_in(tmp_path)
     for question, identifier in (("cache", "a"), ("heap", "b"), ("cache", "c"), ("rome", "d")):
         await bank.put(reflection(question, identifier))
     before = [(i.reflection.id, i.since, i.until) for i in await bank.items(every=True)]
@@ -391,10 +307,8 @@ async def test_removing_leaves_the_generations_and_the_other_items_where_they_we
     assert [(i.reflection.id, i.since, i.until) for i in again] == after
 
 
-async def test_a_question_comes_back_after_it_was_removed(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("heap", "a"))
-    await bank.put(reflection("cache", "b"))
+async def test_a_question_comes_back_after_it_was_removed(bank: RubricBank):
+    await put(bank, ("heap", "a"), ("cache", "b"))
     assert len(await bank.search("heap")) == 2
     await bank.remove("a")
     assert ids(await bank.search("heap")) == ["b"]
@@ -402,8 +316,7 @@ async def test_a_question_comes_back_after_it_was_removed(tmp_path: Path):
     assert ids(await bank.search("heap")) == ["c", "b"]
 
 
-async def test_decisions_are_seen_from_the_generation_they_were_made_in(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_decisions_are_seen_from_the_generation_they_were_made_in(bank: RubricBank):
     await bank.put(reflection("cache", "a"))  # generation 1
     await bank.disable("a")  # 2
     await bank.disable("a", False)  # 3
@@ -415,8 +328,7 @@ async def test_decisions_are_seen_from_the_generation_they_were_made_in(tmp_path
     assert found == shown
 
 
-async def test_a_decision_that_is_so_already_makes_no_generation(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_a_decision_that_is_so_already_makes_no_generation(bank: RubricBank):
     await bank.put(reflection("cache", "a"))
     await bank.pin("a")
     await bank.pin("a")
@@ -425,10 +337,8 @@ async def test_a_decision_that_is_so_already_makes_no_generation(tmp_path: Path)
     assert await bank.generation() == 2
 
 
-async def test_what_cannot_be_decided_is_said_in_a_sentence(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "a"))
-    await bank.put(reflection("cache", "b"))
+async def test_what_cannot_be_decided_is_said_in_a_sentence(bank: RubricBank):
+    await put(bank, ("cache", "a"), ("cache", "b"))
     await bank.put(reflection("heap", "c", **FLAGGED))
     with pytest.raises(SettingsError, match="no reflection 'x'"):
         await bank.remove("x")
@@ -441,8 +351,7 @@ async def test_what_cannot_be_decided_is_said_in_a_sentence(tmp_path: Path):
     assert await bank.generation() == 3
 
 
-async def test_stats_count_what_is_there(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_stats_count_what_is_there(bank: RubricBank, tmp_path: Path):
     for question, identifier in (("cache", "a"), ("cache", "b"), ("heap", "c"), ("path", "d")):
         await bank.put(reflection(question, identifier))
     await bank.put(reflection("rome", "e", **FLAGGED))
@@ -465,11 +374,9 @@ LATER = datetime(2026, 2, 2, tzinfo=UTC)
 
 
 async def test_an_item_says_how_often_it_was_recalled_and_how_those_runs_were_scored(
-    tmp_path: Path,
+    bank: RubricBank, tmp_path: Path
 ):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "a"))
-    await bank.put(reflection("heap", "b"))
+    await put(bank, ("cache", "a"), ("heap", "b"))
     for run, items in (("r1", ["a", "b"]), ("r2", ["a"]), ("r3", ["a"]), ("r1", ["b"])):
         await bank.used(run, items, "a secret question")
     for run, mean in (("r1", 0.1), ("r2", 0.8), ("r1", 0.5), ("r9", 1.0)):
@@ -483,8 +390,9 @@ async def test_an_item_says_how_often_it_was_recalled_and_how_those_runs_were_sc
     assert "secret" not in (tmp_path / "bank" / "uses.jsonl").read_text()
 
 
-async def test_a_use_cut_by_a_crash_is_passed_over_and_a_damaged_one_is_told(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_a_use_cut_by_a_crash_is_passed_over_and_a_damaged_one_is_told(
+    bank: RubricBank, tmp_path: Path
+):
     await bank.put(reflection("cache", "a"))
     await bank.used("r1", ["a"], "q")
     with (tmp_path / "bank" / "uses.jsonl").open("a") as file:
@@ -500,9 +408,8 @@ async def test_a_use_cut_by_a_crash_is_passed_over_and_a_damaged_one_is_told(tmp
 
 
 async def test_of_two_on_one_question_the_better_one_wins_and_the_other_is_history(
-    tmp_path: Path,
+    bank: RubricBank,
 ):
-    bank = bank_in(tmp_path)
     for question, identifier in (("cache", "a"), ("heap", "b"), ("path", "c"), ("rome", "d")):
         await bank.put(reflection(question, identifier))
     await bank.pin("a")
@@ -527,16 +434,16 @@ async def test_of_two_on_one_question_the_better_one_wins_and_the_other_is_histo
     assert [i.reflection.id for i in await bank.items(every=True) if i.quarantined] == ["f"]
 
 
-async def test_what_was_removed_is_not_brought_in_again(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_was_removed_is_not_brought_in_again(bank: RubricBank):
     await bank.put(reflection("cache", "a"))
     await bank.remove("a")
     assert await bank.bring_in([reflection("cache", "a")]) == Imported(removed=1)
     assert await bank.items() == []
 
 
-async def test_what_was_removed_is_brought_in_under_a_new_id_where_it_is_asked_for(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_was_removed_is_brought_in_under_a_new_id_where_it_is_asked_for(
+    bank: RubricBank,
+):
     await bank.put(reflection("cache", "a"))
     await bank.remove("a")
     assert await bank.bring_in([reflection("cache", "a")], removed=True) == Imported(added=1)
@@ -560,8 +467,7 @@ async def test_an_export_brought_into_an_empty_bank_is_the_same_bank(tmp_path: P
 
 async def test_a_bank_goes_back_to_what_it_was_with_its_uses(tmp_path: Path):
     bank, copy = bank_in(tmp_path), tmp_path / "copy"
-    await bank.put(reflection("cache", "a"))
-    await bank.put(reflection("heap", "b"))
+    await put(bank, ("cache", "a"), ("heap", "b"))
     await bank.used("run", ["a"], "q")
     assert len(await bank.search("cache")) == 2
     assert await bank.snapshot(copy) == 2
@@ -608,8 +514,9 @@ async def test_another_banks_snapshot_is_refused_unless_told_and_an_empty_bank_t
     assert await empty.restore(tmp_path / "copy") == 1
 
 
-async def test_what_was_removed_stays_removed_by_way_of_a_time_before_it_came(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_what_was_removed_stays_removed_by_way_of_a_time_before_it_came(
+    bank: RubricBank, tmp_path: Path
+):
     await bank.put(reflection("heap", "b"))
     await bank.snapshot(tmp_path / "before")
     await bank.put(reflection("cache", "a", "- secret"))

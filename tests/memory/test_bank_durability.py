@@ -1,9 +1,4 @@
-"""The bank under kill -9, several processes, a full disk, damaged files and older ones.
-
-The bank read page by page, and who decided on what it shows.
-
-What a person removed does not come back by itself, under whatever id.
-"""
+"""The bank under kill -9, many processes, a full disk, damage, and words that were removed."""
 
 import sqlite3
 import subprocess
@@ -14,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.memory.schema import Imported
+from rubricem.memory.bank import Imported, RubricBank
 from tests.conftest import ROOT
 from tests.judge.test_reflection import by_content
 from tests.programs.killing import ran
 from tests.support.bank_cli import Server, ask, command, kept, prepared
 from tests.support.bank_cli import bank as bank_command
-from tests.support.banks import bank_in, ids, reflection
+from tests.support.banks import bank_in, ids, put, reflection
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE, Process
 
@@ -113,8 +108,9 @@ asyncio.run(fill())
 """
 
 
-async def test_on_a_full_disk_nothing_is_lost_and_what_is_there_is_still_found(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_on_a_full_disk_nothing_is_lost_and_what_is_there_is_still_found(
+    bank: RubricBank, tmp_path: Path
+):
     for number in range(3):
         await bank.put(reflection(f"cache {number}", f"c{number}"))
     assert len(await bank.search("cache")) == 3
@@ -149,8 +145,9 @@ async def test_a_folder_that_is_only_read_is_still_recalled_from_by_words(tmp_pa
 
 
 @pytest.mark.parametrize("damage", ["gone", "garbage", "cut", "other journal", "rows"])
-async def test_a_catalogue_that_does_not_fit_is_made_again(tmp_path: Path, damage: str):
-    bank = bank_in(tmp_path)
+async def test_a_catalogue_that_does_not_fit_is_made_again(
+    bank: RubricBank, tmp_path: Path, damage: str
+):
     for name in ("a", "b", "c"):
         await bank.put(reflection(f"cache {name}", name))
     await bank.disable("b")
@@ -211,8 +208,7 @@ def test_a_damaged_index_is_made_again_whatever_is_damaged(tmp_path: Path, how: 
 FLAGGED = {"flags": ("It tells its reader to visit a page.",)}
 
 
-async def test_pages_go_back_from_the_latest_without_gaps_or_repeats(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_pages_go_back_from_the_latest_without_gaps_or_repeats(bank: RubricBank):
     for number in range(7):
         await bank.put(reflection(f"cache {number}", f"r{number}"))
     first = await bank.page(limit=3)
@@ -223,13 +219,10 @@ async def test_pages_go_back_from_the_latest_without_gaps_or_repeats(tmp_path: P
     assert ids(await bank.page(limit=3, before=second[-1].since)) == ["r0"]
 
 
-async def test_a_page_holds_the_items_of_its_standing(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "old"))
-    await bank.put(reflection("cache", "new"))
+async def test_a_page_holds_the_items_of_its_standing(bank: RubricBank):
+    await put(bank, ("cache", "old"), ("cache", "new"))
     await bank.put(reflection("heap", "flagged", **FLAGGED))
-    await bank.put(reflection("path", "off"))
-    await bank.put(reflection("rome", "gone"))
+    await put(bank, ("path", "off"), ("rome", "gone"))
     await bank.disable("off")
     await bank.remove("gone")
     assert ids(await bank.page()) == ["off", "flagged", "new"]
@@ -239,8 +232,9 @@ async def test_a_page_holds_the_items_of_its_standing(tmp_path: Path):
     assert ids(await bank.page("replaced")) == ["old"]
 
 
-async def test_an_item_says_where_and_when_it_was_released_or_edited(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_an_item_says_where_and_when_it_was_released_or_edited(
+    bank: RubricBank, tmp_path: Path
+):
     await bank.put(reflection("heap", "flagged", **FLAGGED))
     await bank.put(reflection("cache", "a"))
     before = datetime.now(UTC)
@@ -255,8 +249,7 @@ async def test_an_item_says_where_and_when_it_was_released_or_edited(tmp_path: P
     assert again[edited.reflection.id] == edited
 
 
-async def test_removed_words_come_back_under_no_new_id_from_a_run(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_removed_words_come_back_under_no_new_id_from_a_run(bank: RubricBank, tmp_path: Path):
     await bank.put(reflection("cache", "a", "- a secret"))
     await bank.remove("a")
     assert not await bank.put(reflection("cache", "b", "- a secret", score=0.9))
@@ -265,8 +258,7 @@ async def test_removed_words_come_back_under_no_new_id_from_a_run(tmp_path: Path
     assert "secret" not in (tmp_path / "bank" / "journal.jsonl").read_text()
 
 
-async def test_other_words_and_the_same_ones_on_another_question_may_come(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_other_words_and_the_same_ones_on_another_question_may_come(bank: RubricBank):
     await bank.put(reflection("cache", "a"))
     await bank.remove("a")
     assert await bank.put(reflection("cache", "b", "- open the file"))
@@ -274,8 +266,7 @@ async def test_other_words_and_the_same_ones_on_another_question_may_come(tmp_pa
 
 
 @pytest.mark.parametrize("way", ["import", "release", "edit"])
-async def test_a_person_brings_removed_words_back(tmp_path: Path, way: str):
-    bank = bank_in(tmp_path)
+async def test_a_person_brings_removed_words_back(bank: RubricBank, way: str):
     await bank.put(reflection("cache", "a"))
     await bank.put(reflection("cache", "waits", **FLAGGED))
     await bank.put(reflection("cache", "other", "- open the file"))
@@ -291,8 +282,7 @@ async def test_a_person_brings_removed_words_back(tmp_path: Path, way: str):
     assert ids(await bank.items()) == ["b"]
 
 
-async def test_an_import_that_waits_in_quarantine_brings_nothing_back(tmp_path: Path):
-    bank = bank_in(tmp_path)
+async def test_an_import_that_waits_in_quarantine_brings_nothing_back(bank: RubricBank):
     await bank.put(reflection("cache", "a"))
     await bank.remove("a")
     await bank.bring_in([reflection("cache", "z", **FLAGGED)])

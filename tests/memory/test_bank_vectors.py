@@ -1,9 +1,4 @@
-"""Questions whose vectors are equal: a graph of them may lead to a few only.
-
-What is recalled together before a question, and what is looked at for that.
-
-The bank's vectors on a Chroma server: a real one, one that is down, one that says nothing.
-"""
+"""What is recalled together, equal vectors, and vectors on a Chroma server."""
 
 import asyncio
 import socket
@@ -19,7 +14,6 @@ import pytest
 
 from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.research.recall import BankRecaller
-from rubricem.agent.research.setup import open_bank
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import stores_of
 from rubricem.memory.bank import RubricBank
@@ -27,14 +21,14 @@ from rubricem.memory.bank.store import BankStore
 from rubricem.memory.bank.vectors import (
     BankIndex,
     Chroma,
+    FolderChroma,
     Near,
     ServerChroma,
     diverse,
-    folder_chroma,
 )
 from rubricem.memory.errors import SettingsError, StoreError
 from tests.conftest import WEIGHTS_DIR
-from tests.support.banks import WordEmbedder, bank_in, ids, reflection
+from tests.support.banks import WordEmbedder, bank_in, ids, put, reflection
 from tests.support.waiting import Process, wait_for
 
 
@@ -82,7 +76,7 @@ def indexed(folder: Path, held: int | None = None) -> BankIndex:
     for number in range(20):
         store.put(reflection(f"cache number {'x' * number}", f"r{number}"))
     store.put(reflection("heap", "apart"))
-    chroma: Any = AstrayChroma(folder_chroma(store.folder / "index"), held)
+    chroma: Any = AstrayChroma(FolderChroma.of(store.folder / "index"), held)
     return BankIndex(store, WordEmbedder(), chroma)
 
 
@@ -116,19 +110,13 @@ def test_the_second_is_near_the_question_and_unlike_the_first():
     assert [n.number for n in diverse(found, 2)] == [1, 2]
     assert [n.number for n in diverse(found, 5)] == [1, 2, 3]
     assert diverse(found, 0) == [] == diverse([], 2)
-
-
-def test_two_questions_in_nearly_the_same_words_are_not_chosen_together():
     found = [near(1, 0.9, 1, 0), near(2, 0.89, 0.96, 0.28), near(3, 0.5, 0.94, 0.341)]
     assert [n.number for n in diverse(found, 2)] == [1, 3]
     assert [n.number for n in diverse(found[1:], 2, [found[0].vector])] == [3]
 
 
-async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(tmp_path: Path):
-    bank = bank_in(tmp_path)
-    await bank.put(reflection("cache", "own"))
-    await bank.put(reflection("cache, again", "same words"))
-    await bank.put(reflection("cache heap", "other"))
+async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(bank: RubricBank):
+    await put(bank, ("cache", "own"), ("cache, again", "same words"), ("cache heap", "other"))
     recalled = await bank.recall("cache")
     assert recalled.own is not None and recalled.own.id == "own"
     assert (ids(recalled.similar), recalled.fault) == (["other"], None)
@@ -139,8 +127,7 @@ async def test_its_own_item_comes_first_and_what_says_the_same_is_left_out(tmp_p
 
 async def test_a_recall_that_its_own_item_fills_opens_no_embedder(tmp_path: Path):
     bank = RubricBank(tmp_path)
-    await bank.put(reflection("cache", "own"))
-    await bank.put(reflection("heap", "other"))
+    await put(bank, ("cache", "own"), ("heap", "other"))
     recalled = await bank.recall("cache", k=1)
     assert recalled.own is not None and (recalled.similar, recalled.fault) == ((), None)
     wanted = await bank.recall("cache", k=2)
@@ -150,9 +137,8 @@ async def test_a_recall_that_its_own_item_fills_opens_no_embedder(tmp_path: Path
 
 
 async def test_what_was_near_and_is_replaced_or_disabled_does_not_crowd_out_the_rest(
-    tmp_path: Path,
+    bank: RubricBank,
 ):
-    bank = bank_in(tmp_path)
     # Each a little nearer than the one before: a graph of equal vectors may miss some.
     nearer = ("cache " * (2 + n) + "rome" for n in range(40))
     await bank.bring_in(reflection(text, f"near{n}") for n, text in enumerate(nearer))
@@ -196,8 +182,11 @@ async def test_with_the_real_embedder_a_question_finds_its_like(tmp_path: Path, 
         return await embedder_in(WEIGHTS_DIR)  # type: ignore[return-value]
 
     bank = RubricBank(tmp_path, open_embedder)
-    await bank.put(reflection("What does functools.lru_cache do with maxsize=None?", "cache"))
-    await bank.put(reflection("Which river flows through Rome?", "river"))
+    await put(
+        bank,
+        ("What does functools.lru_cache do with maxsize=None?", "cache"),
+        ("Which river flows through Rome?", "river"),
+    )
     found = await bank.recall("How large may an lru_cache grow by default?")
     assert ids(found.similar) == ["cache"]
     rivers = await bank.recall("What is the name of the river in Rome?")
@@ -316,21 +305,20 @@ async def test_a_server_that_is_down_or_silent_is_one_sentence_and_its_own_item_
             listener.listen()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         bank = bank_on(url, tmp_path)
-        await bank.put(reflection("cache", "own"))
-        await bank.put(reflection("heap", "other"))
+        await put(bank, ("cache", "own"), ("heap", "other"))
         with pytest.raises(StoreError, match=f"the Chroma server {url} cannot be used") as caught:
             await bank.search("heap")
         assert "bank_server" in caught.value.remedy and "\n" not in str(caught.value)
-        told: list[object] = []
-        found = await BankRecaller(bank, listener=told.append).recall("cache")
-    assert found.ids == ("own",) and "the memory is left out" in str(told[0])
+        told: list[str] = []
+        found = await BankRecaller(bank, tell=told.append).recall("cache")
+    assert found.ids == ("own",) and "the memory is left out" in told[0]
 
 
 def test_the_server_is_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RUBRICEM_BANK_SERVER", "http://localhost:8000/")
     settings = load_settings()
     assert settings.bank_server == "http://localhost:8000"
-    assert open_bank(stores_of(settings)).server == "http://localhost:8000"
+    assert stores_of(settings).open_bank().server == "http://localhost:8000"
     monkeypatch.setenv("RUBRICEM_BANK_SERVER", "localhost")
     with pytest.raises(SettingsError, match="RUBRICEM_BANK_SERVER cannot be"):
         load_settings()

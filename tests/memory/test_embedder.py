@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rubricem.agent.weights.resolve import weights_dir
+from rubricem.agent.weights.store import weights_dir
 from rubricem.memory.embedder import SentenceEmbedder
 from rubricem.memory.errors import WeightsError
 from tests.support.tiny import WORDS, write_small_embedder

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rubricem.memory.errors import StoreError
-from rubricem.memory.journal import CallKey, Journal
+from rubricem.memory.runs import CallKey, Journal
 from tests.support.waiting import Process
 
 KEY = CallKey("thread", 1, 0, "abc")
@@ -54,16 +54,13 @@ async def test_a_damaged_line_inside_is_told_and_nothing_is_removed(tmp_path: Pa
     assert path.read_bytes() == before
 
 
-async def test_many_appends_share_few_syncs(tmp_path: Path):
+async def test_many_appends_share_few_syncs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     journal = Journal(tmp_path / "j.jsonl")
-    written: list[bytes] = []
-    write = journal._write
-
-    def counted(block: bytes) -> None:
-        written.append(block)
-        write(block)
-
-    journal._write = counted  # type: ignore[method-assign]
+    written: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: (written.append(descriptor), sync(descriptor))
+    )
     await asyncio.gather(*(journal.append(KEY._replace(turn=n), {"n": n}) for n in range(64)))
     assert len(written) <= 2
     assert all(journal.find(KEY._replace(turn=n)) == {"n": n} for n in range(64))
@@ -71,7 +68,7 @@ async def test_many_appends_share_few_syncs(tmp_path: Path):
 
 async def test_a_second_process_is_refused(tmp_path: Path):
     journal = Journal(tmp_path / "j.jsonl")
-    code = "import sys; from pathlib import Path; from rubricem.memory.journal import Journal\n"
+    code = "import sys; from pathlib import Path; from rubricem.memory.runs import Journal\n"
     code += "Journal(Path(sys.argv[1]))"
     other = subprocess.run(
         [sys.executable, "-c", code, str(journal.path)], capture_output=True, text=True, check=False
@@ -114,7 +111,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path: Path):
     code = textwrap.dedent("""
         import asyncio, sys
         from pathlib import Path
-        from rubricem.memory.journal import CallKey, Journal
+        from rubricem.memory.runs import CallKey, Journal
         async def main():
             journal = Journal(Path(sys.argv[1]))
             for n in range(100000):

@@ -10,14 +10,20 @@ from rubricem.memory.runs import RunStore, write_atomically
 from tests.support.values import trajectory
 
 ASKED = {"ask": {"question": "What?"}, "choices": {"model": None}}
+
+
 OTHER = {"ask": {"question": "Why?"}, "choices": {"model": None}}
 
 
-def test_a_request_is_read_back(tmp_path: Path):
+def test_a_request_and_a_trajectory_are_read_back(tmp_path: Path):
     store = RunStore(tmp_path)
     store.create("t", ASKED)
     store.create("t", ASKED)
     assert store.request("t") == ASKED
+    store = RunStore(tmp_path)
+    ended = trajectory("It <cite id='S1'>grows</cite>.")
+    store.save(ended)
+    assert store.load(ended.thread) == ended
 
 
 def test_a_name_is_taken_once_a_call_has_finished_under_it(tmp_path: Path):
@@ -30,13 +36,6 @@ def test_a_name_is_taken_once_a_call_has_finished_under_it(tmp_path: Path):
         store.create("t", ASKED)
     assert "--resume t" in caught.value.remedy
     store.create("t", OTHER)
-
-
-def test_a_trajectory_is_read_back(tmp_path: Path):
-    store = RunStore(tmp_path)
-    ended = trajectory("It <cite id='S1'>grows</cite>.")
-    store.save(ended)
-    assert store.load(ended.thread) == ended
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "x" * 65, "a b", "é/"])
@@ -70,21 +69,17 @@ def test_threads_are_listed_the_latest_last(tmp_path: Path):
     assert store.threads() == ["second", "third", "first"]
 
 
-def test_a_damaged_request_is_told_in_a_sentence(tmp_path: Path):
+def test_a_damaged_request_or_trajectory_is_told_in_a_sentence(tmp_path: Path):
     store = RunStore(tmp_path)
     store.create("t", ASKED)
     (tmp_path / "runs" / "t" / "request.json").write_text('{"ask": ')
     with pytest.raises(StoreError, match="request of 't' cannot be read"):
         store.create("t", ASKED)
-
-
-def test_a_damaged_trajectory_is_told_in_a_sentence(tmp_path: Path):
-    store = RunStore(tmp_path)
-    store.create("t", ASKED)
-    (tmp_path / "runs" / "t" / "trajectory.json").write_text('{"id": 1}')
-    with pytest.raises(StoreError, match="trajectory of 't' cannot be read") as caught:
-        store.load("t")
-    assert "--resume t" in caught.value.remedy
+    store.create("u", ASKED)
+    (tmp_path / "runs" / "u" / "trajectory.json").write_text('{"id": 1}')
+    with pytest.raises(StoreError, match="trajectory of 'u' cannot be read") as caught:
+        store.load("u")
+    assert "--resume u" in caught.value.remedy
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path):

@@ -13,7 +13,7 @@ import torch
 
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.load import load_learner
-from rubricem.training.local.local_config import EngineConfig, TrainConfig, build_config
+from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
 from rubricem.training.local.ranks import Ranks, join_ranks
 from rubricem.training.rounds.fit import train
 from rubricem.training.rows.row import TrainRow
@@ -76,10 +76,10 @@ def main(tiny: Path, folder: Path) -> None:
         found = steps(tiny, ranks)
         if ranks.first:
             (folder / "steps.json").write_text(json.dumps(found), encoding="utf-8")
-        asyncio.run(train(build_config(settings, folder), "ss-grpo", print))
+        asyncio.run(train(checked_config(settings, folder, TrainConfig), "ss-grpo", print))
         if not ranks.first:
             settings["out"] = "elsewhere"
-        told = asyncio.run(refused(build_config(settings, folder)))
+        told = asyncio.run(refused(checked_config(settings, folder, TrainConfig)))
         (folder / f"refused{ranks.rank}").write_text(told, encoding="utf-8")
 
 

@@ -9,13 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
-from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Judgement, Reflection, Trajectory, TrajectoryGroup
-from rubricem.training.collect.groups import Reflected
+from rubricem.memory.schema import (
+    Completion,
+    GroupJudgement,
+    Judgement,
+    Message,
+    OnText,
+    Reflection,
+    RubricBuffer,
+    Sampling,
+    StopPredicate,
+    Trajectory,
+    TrajectoryGroup,
+)
 from tests.programs.killing import CALLS, Moments, kill_at_moments, note
 from tests.support.collected import Failing, LengthJudge, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
@@ -117,7 +126,6 @@ def collect(folder: Path, moments: Moments) -> None:
         calls = JournaledCalls(opened.journal)
         judge = AskingJudge(JournaledChat(LoggedChat(folder / CALLS, moments), calls))
         collector = opened.collector(judge=judge, memory=PinnedBank(folder), at_once=1)
-        collector.calls = calls
         asyncio.run(collector.collect())
 
 

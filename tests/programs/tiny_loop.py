@@ -13,14 +13,13 @@ import torch
 
 from rubricem.memory.schema import Decoding
 from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
-from rubricem.training.loop import run_loop
-from rubricem.training.loop.story import LoopPlan, LoopQuestion, Story
-from rubricem.training.loop.story import traced as traces
+from rubricem.training.loop import default_plan, run_loop
+from rubricem.training.loop.story import Story
 from tests.support.collected import manifest
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.tiny import write_tiny
 from tests.training.cli.test_collect import scripted
-from tests.training.rows.test_imitate import traced
+from tests.training.rows.test_compile import traced
 
 ASKED = {
     "imitate": ("What is read?",),
@@ -43,26 +42,25 @@ def judging(body: dict[str, Any], number: int) -> Scripted:
     return json.dumps({"verdicts": given})
 
 
-def plan_of(folder: Path, server: ScriptedServer) -> LoopPlan:
+def plan_of(folder: Path, server: ScriptedServer) -> dict[str, Any]:
     (folder / "documents").mkdir(exist_ok=True)
     (folder / "documents" / "a.md").write_text("# One\nWhat is asked is measured and read first.\n")
-    return LoopPlan(
-        model=str(write_tiny(folder / "tiny.gguf")),
-        judge="scripted",
-        judge_base_url=server.base_url,
-        source=(str(folder / "documents"),),
-        questions=tuple(
-            LoopQuestion(use=use, question=q) for use, asked in ASKED.items() for q in asked
-        ),
-        group_size=2,
-        tool_calls=1,
-        max_tokens=40,
-        candidates=1,
-        imitation_epochs=1,
-    )
+    return {
+        **default_plan(),
+        "model": str(write_tiny(folder / "tiny.gguf")),
+        "judge": "scripted",
+        "judge_base_url": server.base_url,
+        "source": [str(folder / "documents")],
+        "questions": [{"use": use, "question": q} for use, asked in ASKED.items() for q in asked],
+        "group_size": 2,
+        "tool_calls": 1,
+        "max_tokens": 40,
+        "candidates": 1,
+        "imitation_epochs": 1,
+    }
 
 
-async def begun(folder: Path, plan: LoopPlan) -> None:
+async def begun(folder: Path, plan: dict[str, Any]) -> None:
     """A loop that was interrupted when its traces stood: a random model fills no slot sensibly."""
     (folder / "fakes").mkdir(parents=True)
     trajectory = await traced(folder / "fakes")
@@ -77,13 +75,12 @@ async def begun(folder: Path, plan: LoopPlan) -> None:
         trajectories=(trajectory.id,),
     )
     kept.commit(0, {"trajectories": [trajectory], "groups": [record]})
-    Story(folder, plan).keep("trace", {**traces([kept.folder]), "seconds": 0})
+    Story(folder, plan, print).once("trace", lambda at: {})
 
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    plan = LoopPlan.model_validate_json((folder / "plan.json").read_text())
-    print(run_loop(folder, plan, print))
+    print(run_loop(folder, json.loads((folder / "plan.json").read_text()), print))
 
 
 if __name__ == "__main__":

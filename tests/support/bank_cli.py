@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.memory.bank import RubricBank
-from rubricem.memory.schema import BankItem, Reflection, ReflectionScore
+from rubricem.memory.bank import BankItem, RubricBank
+from rubricem.memory.schema import Reflection, ReflectionScore
 from tests.agent.learning.test_reflect import GOOD
 from tests.judge.test_reflection import by_content
 from tests.support.policies import RUN, SUPPORTED, contents

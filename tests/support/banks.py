@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rubricem.memory.bank import RubricBank
-from rubricem.memory.schema import BankItem, Match, Reflection
+from rubricem.memory.bank import BankItem, Match, RubricBank
+from rubricem.memory.schema import Reflection
 
 WORDS = ("cache", "heap", "path", "rome")
 
@@ -51,3 +51,9 @@ def bank_in(folder: Path, embedder: WordEmbedder | None = None) -> RubricBank:
         return held
 
     return RubricBank(folder, open_embedder)
+
+
+async def put(bank: RubricBank, *learnt: tuple[str, str]) -> None:
+    """A reflection for each question and id, in their order."""
+    for question, identifier in learnt:
+        await bank.put(reflection(question, identifier))

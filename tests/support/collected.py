@@ -3,6 +3,8 @@
 A run whose rollouts are written by workers in this process, which can be killed.
 
 What passes between them is pickled on the way, as it is between processes.
+
+A run of two steps in a folder, its numbers worked by hand, some of its texts hostile.
 """
 
 import asyncio
@@ -16,34 +18,50 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from rubricem.agent.models.policy import JournaledCalls, Policy
+from click.testing import CliRunner, Result
+
+from rubricem.agent.cli import main
+from rubricem.agent.learning.reflect import Reflected
+from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.free import FreeDecoder
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
-from rubricem.judge.stage import GroupJudgement
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import PolicyError, RubricemError
-from rubricem.memory.interfaces import Sampling
-from rubricem.memory.journal import Journal
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
-from rubricem.memory.runs import RunStore
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.runs import Journal, RunStore
 from rubricem.memory.schema import (
+    NO_CRITERIA,
+    AnswerFormat,
     Author,
     Criterion,
     Decoding,
+    GroupJudgement,
     Judgement,
     Reflection,
     ReflectionCandidate,
     ReflectionScore,
+    RubricBuffer,
+    RubricChange,
+    Sampling,
+    ScaffoldedPrompt,
     Segment,
     Stage,
     StageScore,
+    Status,
     Trajectory,
     TrajectoryGroup,
+    Usage,
+    Verdict,
 )
 from rubricem.training.collect.collector import Collector
-from rubricem.training.collect.directory import Manifest, Question, RunDirectory, hash_of
+from rubricem.training.collect.directory import (
+    GroupRecord,
+    Manifest,
+    Question,
+    RunDirectory,
+    hash_of,
+)
 from rubricem.training.collect.gate import Flow, Meter
-from rubricem.training.collect.groups import Reflected
 from rubricem.training.collect.remote import (
     Begin,
     RemoteRollouts,
@@ -52,7 +70,8 @@ from rubricem.training.collect.remote import (
     WorkerLost,
     WorkerPool,
 )
-from rubricem.training.rows.forms import run_rows
+from rubricem.training.collect.scaffolding import ScaffoldRule
+from rubricem.training.rows.compile import each_row
 from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
 
 QUESTION = "What does functools.lru_cache do with maxsize=None?"
@@ -107,6 +126,40 @@ class LengthJudge:
         )
         judgements = tuple(judgement(t, [0.1 * n] * 4) for n, t in enumerate(group.trajectories))
         return GroupJudgement(judgements=judgements, buffer=grown)
+
+
+def policy_segment(text: str, stage: Stage, **changed: object) -> Segment:
+    ids = tuple(map(ord, text))
+    fields = {"token_ids": ids, "logprobs": tuple(-0.01 * n for n in ids), **changed}
+    return Segment(author=Author.POLICY, stage=stage, turn=1, text=text, **fields)  # type: ignore[arg-type]
+
+
+def rollout(name: str, *extra: Segment, **changed: object) -> Trajectory:
+    """Prompt 1 2, plan a, research b, tool output 3, a rejected attempt, review c, answer d."""
+    segments = (
+        Segment(author=Author.PROMPT, text="question", token_ids=(1, 2)),
+        policy_segment("a", Stage.PLAN),
+        policy_segment("b", Stage.RESEARCH),
+        Segment(author=Author.TOOL, stage=Stage.RESEARCH, text="t", token_ids=(3,)),
+        policy_segment("zz", Stage.REVIEW, kept=False),
+        policy_segment("c", Stage.REVIEW),
+        policy_segment("d", Stage.ANSWER),
+        *extra,
+    )
+    fields: dict[str, object] = {
+        "id": name, "thread": name, "question": "q", "answer_format": AnswerFormat.LONG,
+        "decoding": Decoding.FREE, "segments": segments, "status": Status.FINISHED,
+        "policy": "p", "policy_version": "v1", "system": "s", "started_at": datetime.now(UTC),
+        "seconds": 1.0,
+    }  # fmt: skip
+    return Trajectory(**{**fields, **changed})  # type: ignore[arg-type]
+
+
+def group(*trajectories: Trajectory) -> TrajectoryGroup:
+    return TrajectoryGroup(question="q", trajectories=trajectories)
+
+
+ONE, TWO = rollout("one"), rollout("two")
 
 
 def judgement(trajectory: Trajectory, scores: Sequence[float | None]) -> Judgement:
@@ -245,7 +298,7 @@ class Opened:
             "judge": self.judge, "reflecting": self.reflecting, "memory": self.memory, "at_once": 2,
         }  # fmt: skip
         return Collector(
-            self.run, researcher, JournaledCalls(self.journal), self.buffers, self.flow,
+            self.run, researcher, self.buffers, self.flow,
             tell=self.lines.append, **{**parts, **options},
         )  # fmt: skip
 
@@ -349,10 +402,114 @@ async def left(run: RunDirectory) -> dict[str, Any]:
     """All that a run leaves, rows included, without what no two runs share."""
     trajectories = list(run.trajectories())
     fields = [json.loads(t.model_dump_json(exclude=OWN)) for t in trajectories]
-    rows = (await run_rows(run)).rows
+    rows = [row async for row in each_row(run) if not isinstance(row, str)]
     written = json.dumps([json.loads(row.model_dump_json()) for row in rows])
     groups = "\n".join(group.model_dump_json() for group in run.groups())
     for trajectory in trajectories:
         written = written.replace(trajectory.id, trajectory.thread)
         groups = groups.replace(trajectory.id, trajectory.thread)
     return {"trajectories": fields, "rows": written, "groups": groups}
+
+
+NASTY = "<script>alert(1)</script>\x1b[31m</pre>\"'><img src=x onerror=alert(2)>\u202e"
+ASKED = (Question(id="0", question=f"What is one? {NASTY}"), Question(id="1", question="Two?"))
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC).timestamp()
+
+
+def whole_member(name: str, began: float = 0, **changed: object) -> Trajectory:
+    """A rollout whose form is whole: two searches, 100 tokens read and 10 written, 5 seconds."""
+    bare = rollout(name)
+    prompt, plan_, _, tool, *_ = bare.segments
+    segments = (
+        prompt,
+        plan_.model_copy(update={"text": plan()}),
+        tool,
+        plan_.model_copy(
+            update={"text": answer(), "turn": 2, "stage": Stage.ANSWER, "author": Author.POLICY}
+        ),
+    )
+    fields: dict[str, object] = {
+        "segments": segments, "tool_calls": 2, "seconds": 5.0,
+        "usage": Usage(prompt_tokens=100, completion_tokens=10, cost=0.25, calls=2),
+        "started_at": datetime.fromtimestamp(BEGAN + began, UTC),
+    }  # fmt: skip
+    return bare.model_copy(update={**fields, **changed})
+
+
+def judged_in_part(one: Trajectory, *scores: float | None) -> Judgement:
+    """A judgement of the first stages; a stage beyond the scores has no criteria."""
+    criterion = Criterion(title="c", description=f"Says it. {NASTY}")
+    verdicts = (Verdict(criterion=criterion, points=1, justification=f"Because {NASTY}"),)
+    stages = [
+        StageScore(
+            stage=stage,
+            score=score,
+            unscored_reason="" if score is not None else f"the judge failed {NASTY}",
+            verdicts=verdicts,
+        )
+        for stage, score in zip(Stage, scores, strict=False)
+    ]
+    stages += [StageScore(stage=s, unscored_reason=NO_CRITERIA) for s in list(Stage)[len(scores) :]]
+    return Judgement(
+        trajectory_id=one.id,
+        judge="fake",
+        rubric_version="3-abc",
+        stages=tuple(stages),
+        usage=Usage(prompt_tokens=7, completion_tokens=1, cost=0.125, calls=1),
+    )
+
+
+def change(version: int, step: int, kind: str, title: str) -> RubricChange:
+    criterion = Criterion(title=title, description=f"{title} {NASTY}")
+    return RubricChange(
+        version=version, step=step, stage=Stage.ANSWER, kind=kind, criterion=criterion, reason="r"
+    )  # type: ignore[arg-type]
+
+
+def written_run(folder: Path) -> RunDirectory:
+    """Step 1: two rollouts that are judged, one failed. Step 2: one malformed and not judged."""
+    run = RunDirectory(folder)
+    run.begin(manifest(ASKED, judge="fake", scaffold=ScaffoldRule(), step_size=1), ASKED)
+    shown = ScaffoldedPrompt(text="", shown=3)
+    best, worst = whole_member("best", scaffold=shown), whole_member("worst", began=10)
+    broken = whole_member(
+        "broken", began=100, status=Status.PARTIAL, reason=f"cut {NASTY}",
+        segments=rollout("x").segments,
+    )  # fmt: skip
+    judgements = (
+        judged_in_part(best, 0.5, 0.5, 0.5, 1.0),
+        judged_in_part(worst, 0.5, 0.25, None, 0.25),
+    )
+    history = (
+        change(1, 0, "added", "of an earlier run"),
+        change(3, 0, "added", "new"),
+        change(4, 0, "retired", "of no use"),
+    )
+    buffer = RubricBuffer(question=ASKED[0].question, version=4, history=history)
+    run.save_part(0, "a-judged", GroupJudgement(judgements=judgements, buffer=buffer))
+    spent = Usage(prompt_tokens=20, completion_tokens=4, cost=0.0625, calls=3)
+    run.save_part(0, "a-reflected", Reflected(trajectory_id="best", usage=spent))
+    run.commit(
+        0,
+        {
+            "trajectories": [best, worst],
+            "groups": [
+                GroupRecord(
+                    id="a", step=0, question_id="0", question=ASKED[0].question,
+                    trajectories=("best", "worst"), failures=(f"The server is down. {NASTY}",),
+                    rubric_version="3-abc", notes=(f"No new criteria {NASTY}",),
+                    lost=Usage(prompt_tokens=50, cost=0.5, calls=1),
+                )
+            ],
+            "judgements": judgements,
+            "reflections": [candidate(best)],
+        },
+    )  # fmt: skip
+    record = GroupRecord(id="b", step=1, question_id="1", question="Two?", trajectories=("broken",))
+    run.commit(1, {"trajectories": [broken], "groups": [record]})
+    return run
+
+
+def show(*arguments: object) -> Result:
+    """The command that shows a run."""
+    return CliRunner().invoke(main, ["runs", "show", *map(str, arguments)])

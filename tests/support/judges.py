@@ -4,32 +4,30 @@ What a pairwise judge writes, and models that write it by script.
 
 A token server on loopback that compares two replies by script, in ids of the tiny model.
 
-It speaks vLLM's `/v1/completions`, `/tokenize` and `/detokenize`. A prompt is 32 tokens, its hash,
+A prompt is 32 tokens, its hash,
 so that training on it is quick; what is written has one token for each character. The script is
 told which model is asked, which reply is the better one, and the seed and temperature.
 """
 
 import hashlib
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rubricem.judge.pairwise import Preference
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import (
+from rubricem.memory.schema import (
     Completion,
     Message,
     OnText,
     Sampling,
     StopPredicate,
     StopReason,
+    Usage,
 )
-from rubricem.memory.schema import Usage
+from tests.support.token_servers import Events, RecordedServer
 
 
 class FixedReader:
@@ -145,28 +143,6 @@ class Asked:
 Script = Callable[[Asked], str]
 
 
-@dataclass
-class JudgeServer:
-    """What is asked is written down."""
-
-    script: Script
-    asked: list[Asked] = field(default_factory=list)
-    prompts: dict[tuple[int, ...], str] = field(default_factory=dict)
-
-    def rendered(self, text: str) -> list[int]:
-        ids = [byte % 128 for byte in hashlib.sha256(text.encode()).digest()]
-        self.prompts[tuple(ids)] = text
-        return ids
-
-    def completion(self, body: dict[str, Any]) -> str:
-        prompt = self.prompts[tuple(body["prompt"])]
-        better = "A" if prompt.find(GOOD) < prompt.find(BAD) else "B"
-        greedy = body["temperature"] == 0
-        asked = Asked(body["model"], better, int(body.get("seed", 0)), greedy)
-        self.asked.append(asked)
-        return self.script(asked)
-
-
 def by_seed(asked: Asked) -> str:
     """Right at every second seed when sampled; at temperature 0 always for what is shown first."""
     other = "B" if asked.better == "A" else "A"
@@ -174,71 +150,48 @@ def by_seed(asked: Asked) -> str:
     return chain("A" if asked.greedy else right)
 
 
+class JudgeServer(RecordedServer):
+    """A vLLM of the models `judge` and `trained`; `comparisons` are written down."""
+
+    def __init__(self, script: Script = by_seed) -> None:
+        self.script = script
+        self.comparisons: list[Asked] = []
+        self.prompts: dict[tuple[int, ...], str] = {}
+        names = ("judge", "trained")
+        listed = [{"id": n, "owned_by": "vllm", "max_model_len": 16384} for n in names]
+        super().__init__(
+            {
+                "GET /v1/models": {"object": "list", "data": listed},
+                "POST /tokenize": self.tokenised,
+                "POST /detokenize": lambda body: {"prompt": "".join(map(chr, body["tokens"]))},
+                "POST /v1/completions": self.completed,
+            }
+        )
+
+    def tokenised(self, body: dict[str, Any]) -> dict[str, Any]:
+        if "prompt" in body:
+            return {"tokens": ids_of(body["prompt"]), "max_model_len": 16384}
+        text = "\n".join(message["content"] for message in body["messages"])
+        ids = [byte % 128 for byte in hashlib.sha256(text.encode()).digest()]
+        self.prompts[tuple(ids)] = text
+        return {"tokens": ids, "max_model_len": 16384}
+
+    def completed(self, body: dict[str, Any]) -> Events:
+        prompt, most = self.prompts[tuple(body["prompt"])], body["max_tokens"]
+        better = "A" if prompt.find(GOOD) < prompt.find(BAD) else "B"
+        greedy = body["temperature"] == 0
+        asked = Asked(body["model"], better, int(body.get("seed", 0)), greedy)
+        self.comparisons.append(asked)
+        text = self.script(asked)
+        ids, finish = ids_of(text)[:most], "length" if len(text) > most else "stop"
+        told = {"tokens": list(text[:most]), "token_logprobs": [-2.0] * len(ids)}
+        piece = {"text": text[:most], "token_ids": ids, "logprobs": told, "finish_reason": None}
+        end = {"text": "", "token_ids": [], "logprobs": None, "finish_reason": finish}
+        return Events([{"choices": [piece]}, {"choices": [end]}])
+
+
 def ids_of(text: str) -> list[int]:
     return [ord(c) if ord(c) < 128 else ord("?") for c in text]
-
-
-def text_of(ids: list[int]) -> str:
-    return "".join(chr(number) for number in ids)
-
-
-@contextmanager
-def judging(script: Script = by_seed) -> Iterator[tuple[str, JudgeServer]]:
-    """The server's address, which ends in /v1, and what it was asked."""
-    server = JudgeServer(script)
-
-    class Answering(BaseHTTPRequestHandler):
-        def log_message(self, format: str, *args: Any) -> None:
-            """Tests print nothing."""
-
-        def do_GET(self) -> None:
-            names = ("judge", "trained")
-            listed = [{"id": n, "owned_by": "vllm", "max_model_len": 16384} for n in names]
-            self.reply({"object": "list", "data": listed})
-
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if self.path == "/tokenize":
-                if "prompt" in body:
-                    ids = ids_of(body["prompt"])
-                else:
-                    ids = server.rendered("\n".join(m["content"] for m in body["messages"]))
-                self.reply({"tokens": ids, "max_model_len": 16384})
-            elif self.path == "/detokenize":
-                self.reply({"prompt": text_of(body["tokens"])})
-            else:
-                self.stream(server.completion(body), body["max_tokens"])
-
-        def stream(self, text: str, most: int) -> None:
-            ids, finish = ids_of(text)[:most], "length" if len(text) > most else "stop"
-            told = {"tokens": list(text[:most]), "token_logprobs": [-2.0] * len(ids)}
-            pieces = [
-                {"text": text[:most], "token_ids": ids, "logprobs": told, "finish_reason": None},
-                {"text": "", "token_ids": [], "logprobs": None, "finish_reason": finish},
-            ]
-            lines = [f"data: {json.dumps({'choices': [piece]})}\n\n" for piece in pieces]
-            self.send("".join([*lines, "data: [DONE]\n\n"]), "text/event-stream")
-
-        def reply(self, value: dict[str, Any]) -> None:
-            self.send(json.dumps(value), "application/json")
-
-        def send(self, text: str, kind: str) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
-    http.daemon_threads = True
-    thread = threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{http.server_address[1]}/v1", server
-    finally:
-        http.shutdown()
-        http.server_close()
-        thread.join()
 
 
 def pairs_file(path: Path, count: int, first: int = 0) -> Path:

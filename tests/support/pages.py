@@ -27,12 +27,12 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from rubricem.agent.serve.app import create_app
 from rubricem.agent.serve.desk import Capacity, RunDesk
-from rubricem.agent.serve.refusals import body_of, status_of
+from rubricem.agent.serve.refusals import reply_of
 from rubricem.agent.serve.security import Security
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import RubricemError
 from tests.support.banks import bank_in, reflection
-from tests.support.run_pages import written_run
+from tests.support.collected import written_run
 from tests.support.scripted_server import Json, Reply, Script, Scripted, ScriptedServer
 from tests.support.tool_servers import serving_http
 from tests.support.waiting import PATIENCE, wait_for
@@ -439,7 +439,7 @@ async def served(*routers: APIRouter) -> AsyncIterator[httpx.AsyncClient]:
 
     async def tell(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, RubricemError)
-        return JSONResponse(body_of(error), status_of(error))
+        return JSONResponse(*reply_of(error, request.url.path))
 
     app.add_exception_handler(RubricemError, tell)
     transport = httpx.ASGITransport(app)

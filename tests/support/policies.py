@@ -10,7 +10,7 @@ A small run's turns, as the tests of the scaffold read them.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,28 +19,30 @@ from typing import Any
 from rubricem.agent.models.chat_server import OpenAIChat
 from rubricem.agent.models.limits import Limiter, Retry
 from rubricem.agent.models.policy import ChatWriter
-from rubricem.agent.models.prices import Prices
-from rubricem.agent.research.events import Listener, ignore
 from rubricem.agent.research.free import FreeDecoder
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.scaffold import ScaffoldDocument
+from rubricem.agent.transcript.events import Listener, ignore
+from rubricem.agent.transcript.question import Ask
+from rubricem.agent.transcript.scaffold import ScaffoldDocument
 from rubricem.memory.errors import SourceError
-from rubricem.memory.interfaces import (
+from rubricem.memory.runs import Journal, RunStore
+from rubricem.memory.schema import (
     Completion,
+    Decoding,
     Message,
     OnText,
     PageReader,
     Passage,
     Sampling,
     SearchTool,
+    Segment,
     StopPredicate,
     StopReason,
+    Trajectory,
+    Usage,
 )
-from rubricem.memory.journal import Journal
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Segment, Trajectory, Usage
+from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE
 
 ASKED = [Message("system", "Be brief."), Message("user", "What is evicted first?")]
@@ -55,7 +57,6 @@ async def client(base_url: str, **options: Any) -> AsyncIterator[OpenAIChat]:
     defaults: dict[str, Any] = {
         "api_key": KEY,
         "limiter": Limiter(8),
-        "prices": Prices(),
         "timeout": PATIENCE,
         "retry": QUICK,
     }
@@ -64,6 +65,14 @@ async def client(base_url: str, **options: Any) -> AsyncIterator[OpenAIChat]:
         yield chat
     finally:
         await chat.aclose()
+
+
+@asynccontextmanager
+async def chatting(script: Any) -> AsyncIterator[tuple[OpenAIChat, ScriptedServer]]:
+    """Such a chat, and the server that answers it by a script."""
+    with ScriptedServer(script) as server:
+        async with client(server.base_url) as chat:
+            yield chat, server
 
 
 PASSAGES = [
@@ -169,6 +178,10 @@ def new_run(
     return Run(ask, "thread", decoding, policy, search or FixedSearch(), journal)
 
 
+Opening = Callable[..., Awaitable[Run]]
+"""the fixture `run_of`: the parts and limits of a run over fakes -> the run in its first turn"""
+
+
 def plan(query: str = "lru_cache maxsize None") -> str:
     return (
         "<think>Look it up.</think>\n<structured_plan>\n<deep_analysis>Simple.</deep_analysis>\n"
@@ -235,6 +248,12 @@ async def asked(
         return await researcher.ask(
             replace(researcher.template, question=question), thread, listener
         )
+
+
+async def ran(folder: Path, script: Any, **options: Any) -> Trajectory:
+    """The run of a question on a server that replies by script."""
+    with ScriptedServer(script) as server:
+        return await asked(server.base_url, folder, **options)
 
 
 def contents(body: dict[str, Any]) -> list[tuple[str, str]]:

@@ -12,21 +12,22 @@ from typing import Any
 
 import torch
 
+from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import JournaledCalls, Policy
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Judgement, Reflection, Trajectory
-from rubricem.training.collect.collector import Collector
+from rubricem.memory.schema import GroupJudge, Judgement, Reflection, Trajectory
+from rubricem.training.collect.collector import Collector, Memory, Reflecting
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
 from rubricem.training.collect.directory import Question
 from rubricem.training.collect.gate import Flow, Meter
-from rubricem.training.collect.groups import GroupJudge, Memory, Reflected, Reflecting
-from rubricem.training.local.learner import Learner, StepConfig, batch_logprobs
+from rubricem.training.local.learner import Learner, batch_logprobs
 from rubricem.training.local.load import load_base
-from rubricem.training.local.local_config import TrainConfig, build_config
+from rubricem.training.local.local_config import EngineConfig, TrainConfig, checked_config
 from rubricem.training.local.weights import Adapter
 from rubricem.training.objective.batch import collate
-from rubricem.training.rounds.rounds import RoundRules, Rounds
+from rubricem.training.rounds.rounds import Rounds
+from rubricem.training.rounds.rounds_config import RoundsConfig
 from rubricem.training.rounds.update import Metrics, RoundFolders
 from rubricem.training.rows.credit import CREDITS
 from rubricem.training.rows.row import Objective, TrainRow
@@ -71,7 +72,8 @@ def policy_rows(count: int) -> list[TrainRow]:
 
 def learner(tiny: Path, **settings: Any) -> Learner:
     model = load_base(tiny)
-    return Learner(model, Adapter.attach(model, 4, 8.0, seed=0), StepConfig(**settings))
+    config = EngineConfig(out=Path("unused"), **settings)
+    return Learner(model, Adapter.attach(model, 4, 8.0, seed=0), config)
 
 
 def adapter_of(one: Learner) -> Adapter:
@@ -101,7 +103,7 @@ def config_of(folder: Path, tiny: Path, rows: list[TrainRow], **settings: Any) -
         "dtype": "float32",
     }
     given = {name: value for name, value in (values | settings).items() if value is not None}
-    return build_config(given, folder)
+    return checked_config(given, folder, TrainConfig)
 
 
 def quiet(line: str) -> None:
@@ -201,7 +203,9 @@ class Parts:
         self.judge: GroupJudge = LengthJudge()
         self.reflecting: Reflecting = ManyReflections()
         self.curriculum = Curriculum(ASKED, per_round, windows)
-        self.rules = RoundRules(rounds, ahead, ahead + 1, 10_000, CREDITS["answer-only"])
+        self.config = RoundsConfig(
+            questions="q", rounds=rounds, ahead=ahead, max_staleness=ahead + 1
+        )
         self.policy = policy or (lambda number: ScriptedPolicy(two_turns))
         self.sampled: dict[int, str] = {}
         """by round, the weights that it sampled from"""
@@ -213,7 +217,8 @@ class Parts:
             self.held_out.append(updates)
 
         return Rounds(
-            self.rules, self.curriculum, self.folders, self.open_round, self.updates, held_out,
+            self.config, CREDITS["answer-only"], 10_000, self.curriculum, self.folders,
+            self.open_round, self.updates, held_out,
             tell=self.told.append, watch=PlainTraining(self.told.append), stop=stop,
         )  # fmt: skip
 
@@ -235,7 +240,6 @@ class Parts:
             yield Collector(
                 run,
                 researcher_of(self.policy(number), run.store, journal, FixedSearch()),
-                calls,
                 BufferStore(self.folders.data / "buffers"),
                 Flow(journal, meter),
                 judge=self.judge,

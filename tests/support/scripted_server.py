@@ -6,6 +6,8 @@
 The script is a function of the request's JSON and of the number of chat requests before it, or
 a list with one reply per chat request. A reply is a text, a `Reply` that says how the text is
 sent, or a `Fault`. Streamed and plain replies are both spoken; `requests` records every one.
+
+All servers on loopback are begun, heard and stopped in one way, each in a thread of the test.
 """
 
 import json
@@ -14,13 +16,116 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Any, Self
 
-from tests.support.loopback import LoopbackServer, Streaming
 from tests.support.waiting import wait_for
 
+
+class LoopbackServer:
+    """Start and stop it with `with`; its handlers find it as `self.server.owner`."""
+
+    def __init__(self, answering: type[BaseHTTPRequestHandler]) -> None:
+        self._http = _Http(("127.0.0.1", 0), answering)
+        self._http.owner = self
+
+    @property
+    def port(self) -> int:
+        return int(self._http.server_address[1])
+
+    @property
+    def root(self) -> str:
+        """Its address, without a path."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def opened(self, connections: int) -> None:
+        """So many have begun, or ended where it is negative."""
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    owner: Any
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.owner.opened(1)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        self.owner.opened(-1)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that hangs up in the middle is part of the tests."""
+
+
+class Answering(BaseHTTPRequestHandler):
+    """What answers a request; HTTP/1.0 ends a reply by closing the connection."""
+
+    server: _Http
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Tests print nothing."""
+
+    def send(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        """A whole reply, of which HEAD is given the beginning."""
+        self.begin(status, {"Content-Length": str(len(body)), **(headers or {})})
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_json(self, status: int, value: Any, headers: Mapping[str, str] | None = None) -> None:
+        told = {"Content-Type": "application/json", **(headers or {})}
+        self.send(status, json.dumps(value).encode(), told)
+
+    def read_json(self) -> Any:
+        """The body of the request."""
+        return json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+
+    def begin(self, status: int, headers: Mapping[str, str]) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+
+
+class Streaming(Answering):
+    """What also streams events; connections stay open, as those of model servers do."""
+
+    protocol_version = "HTTP/1.1"
+
+    def begin_stream(self) -> None:
+        self.begin(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked"})
+
+    def event(self, value: Any) -> None:
+        self.chunk(b"data: %s\n\n" % json.dumps(value).encode())
+
+    def end_stream(self) -> None:
+        self.chunk(b"data: [DONE]\n\n")
+        self.chunk(b"")
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+
 Json = dict[str, Any]
-JSON = {"Content-Type": "application/json"}
 
 USAGE = {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120}
 
@@ -97,7 +202,7 @@ class ScriptedServer(LoopbackServer):
         self._script = script
         self._at_once = self._open = 0
         self._lock = threading.Lock()
-        super().__init__(_Answering)
+        super().__init__(_Chatting)
 
     @property
     def base_url(self) -> str:
@@ -140,7 +245,7 @@ class ScriptedServer(LoopbackServer):
             self._at_once -= 1
 
 
-class _Answering(Streaming):
+class _Chatting(Streaming):
     def setup(self) -> None:
         super().setup()
         self.server.owner.connections += 1
@@ -148,15 +253,15 @@ class _Answering(Streaming):
     def do_GET(self) -> None:
         models = self.server.owner.models
         if not self.path.endswith("/models") or models is None:
-            self._json(404, {"error": {"message": "no such path"}})
+            self.send_json(404, {"error": {"message": "no such path"}})
         else:
-            self._json(200, {"object": "list", "data": [{"id": name} for name in models]})
+            self.send_json(200, {"object": "list", "data": [{"id": name} for name in models]})
 
     def do_POST(self) -> None:
         scripted = self.server.owner
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = self.read_json()
         if not self.path.endswith("/chat/completions"):
-            self._json(404, {"error": {"message": "no such path"}})
+            self.send_json(404, {"error": {"message": "no such path"}})
             return
         scripted.enter()
         try:
@@ -186,18 +291,18 @@ class _Answering(Streaming):
     def _fail(self, fault: Fault) -> None:
         time.sleep(fault.seconds)
         error = {"error": {"message": fault.message, "code": fault.code}}
-        body = json.dumps(error) if fault.body is None else fault.body
-        self.send(fault.status, body.encode(), {**JSON, **fault.headers})
-
-    def _json(self, status: int, value: Json) -> None:
-        self.send(status, json.dumps(value).encode(), JSON)
+        if fault.body is None:
+            self.send_json(fault.status, error, fault.headers)
+        else:
+            told = {"Content-Type": "application/json", **fault.headers}
+            self.send(fault.status, fault.body.encode(), told)
 
     def _whole(self, reply: Reply) -> None:
         message = {"role": "assistant", "content": "".join(reply.parts())}
         if reply.reasoning:
             message[reply.reasoning_field] = reply.reasoning
         choice = {"index": 0, "message": message, "finish_reason": reply.finish}
-        self._json(200, {"choices": [choice], "usage": reply.usage})
+        self.send_json(200, {"choices": [choice], "usage": reply.usage})
 
     def _stream(self, reply: Reply, request: Json) -> None:
         self.begin_stream()
@@ -226,17 +331,13 @@ class _Answering(Streaming):
 
     def _end(self, reply: Reply, usage_wanted: bool) -> None:
         if reply.error_after is not None:
-            self.chunk(b"data: " + json.dumps({"error": reply.error_after}).encode() + b"\n\n")
+            self.event({"error": reply.error_after})
         elif reply.finish:
             self._event({}, {"finish_reason": reply.finish})
         if reply.usage and usage_wanted:
-            self._data({"choices": [], "usage": reply.usage})
-        self.chunk(b"data: [DONE]\n\n")
-        self.chunk(b"")
+            self.event({"choices": [], "usage": reply.usage})
+        self.end_stream()
 
     def _event(self, delta: Json, extra: Mapping[str, Any] | None = None) -> None:
         choice = {"index": 0, "delta": delta, "finish_reason": None, **(extra or {})}
-        self._data({"object": "chat.completion.chunk", "choices": [choice]})
-
-    def _data(self, value: Json) -> None:
-        self.chunk(b"data: " + json.dumps(value).encode() + b"\n\n")
+        self.event({"object": "chat.completion.chunk", "choices": [choice]})

@@ -19,25 +19,37 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from rubricem.agent.pages.fetch import AddressGuard, Fetcher, FetchLimits, Resolve
-from rubricem.agent.pages.read import PageCache, WebPages
+from rubricem.agent.sources.fetch import AddressGuard, Fetcher, FetchLimits, Resolve
+from rubricem.agent.sources.web_pages import PageCache, WebPages
 from rubricem.agent.weights.catalogue import Pieces, WeightFile, Weights
-from tests.support.loopback import Answering, LoopbackServer
+from tests.support.scripted_server import Answering, LoopbackServer
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One reply; `delay` seconds pass before it, and `drip` seconds between its bytes."""
+class Sent:
+    """One reply; what is neither bytes nor text is sent as JSON.
 
-    body: Any = None
+    The whole is sent in `pieces` times, or byte by byte, `seconds` apart.
+    """
+
+    body: Any = b""
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    kind: str = "text/html; charset=utf-8"
+    pieces: int = 1
+    seconds: float = 0.0
+    length: bool = True
+    """whether it says how long it is"""
     delay: float = 0.0
-    drip: float = 0.0
+    """seconds before it"""
+    byte_by_byte: bool = False
+    cut: int | None = None
+    """bytes after which it breaks off"""
 
-    @property
-    def content(self) -> bytes:
-        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+    def chunks(self) -> list[bytes]:
+        body = self.body if isinstance(self.body, bytes | str) else json.dumps(self.body)
+        body = body.encode() if isinstance(body, str) else body
+        return [bytes([byte]) for byte in body] if self.byte_by_byte else [body] * self.pieces
 
 
 @dataclass
@@ -49,76 +61,62 @@ class Asked:
     headers: dict[str, str]
 
 
-class JsonSite(LoopbackServer):
-    """The running service; the last answer of the script is given for ever."""
+class WebSite(LoopbackServer):
+    """Sends what `answer` says to each request; `sent` counts the bytes of bodies."""
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
-        super().__init__(_Scripted)
-        self.answers = answers
-        self.asked: list[Asked] = []
+    def __init__(self) -> None:
+        super().__init__(_Sending)
+        self.asked: list[Any] = []
+        self.sent = 0
 
     @property
     def url(self) -> str:
         return self.root
 
+    def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+        raise NotImplementedError
 
-class _Scripted(Answering):
+
+class _Sending(Answering):
     def do_GET(self) -> None:
-        site: JsonSite = self.server.owner
-        parts = urlsplit(self.path)
-        params = {name: values[0] for name, values in parse_qs(parts.query).items()}
-        headers = {name.lower(): value for name, value in self.headers.items()}
-        site.asked.append(Asked(parts.path, params, headers))
-        answer = site.answers[min(len(site.asked), len(site.answers)) - 1]
-        time.sleep(answer.delay)
-        if not answer.drip:
-            self.send(answer.status, answer.content, answer.headers)
-            return
-        length = {"content-length": str(len(answer.content))}
-        self.begin(answer.status, {**answer.headers, **length})
-        for byte in answer.content:
-            self.wfile.write(bytes([byte]))
-            time.sleep(answer.drip)
+        site: WebSite = self.server.owner
+        sent = site.answer(self.path, {name.lower(): v for name, v in self.headers.items()})
+        time.sleep(sent.delay)
+        chunks = sent.chunks()
+        length = {"content-length": str(sum(map(len, chunks)))} if sent.length else {}
+        self.begin(sent.status, {"content-type": sent.kind, **length, **sent.headers})
+        for chunk in chunks if self.command == "GET" else ():
+            self.wfile.write(chunk[: sent.cut])
+            self.wfile.flush()
+            site.sent += len(chunk)
+            time.sleep(sent.seconds)
 
     do_HEAD = do_GET
 
 
-def json_site(*answers: Answer) -> JsonSite:
-    return JsonSite(answers)
+class JsonSite(WebSite):
+    """A search service that answers by script; the last answer is given for ever."""
+
+    def __init__(self, *answers: Sent) -> None:
+        super().__init__()
+        self.answers = answers
+
+    def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+        parts = urlsplit(path)
+        params = {name: values[0] for name, values in parse_qs(parts.query).items()}
+        self.asked.append(Asked(parts.path, params, dict(headers)))
+        return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
-HTML = "text/html; charset=utf-8"
-
-
-@dataclass(frozen=True)
-class Sent:
-    """One answer; `pieces` are sent one after another, `seconds` apart."""
-
-    body: bytes | str = b""
-    content_type: str = HTML
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-    pieces: int = 1
-    seconds: float = 0.0
-    length: bool = True
-    """whether it says how long it is"""
-
-
-NOTHING = Sent("nothing here", status=404)
-
-
-class PageSite(LoopbackServer):
+class PageSite(WebSite):
     """Serves `pages` (path, with or without its query -> what is sent).
 
     `asked` are (host, path), as they came.
     """
 
     def __init__(self, pages: Mapping[str, Sent | str]) -> None:
+        super().__init__()
         self.pages = dict(pages)
-        self.asked: list[tuple[str, str]] = []
-        self.sent = 0
-        """bytes of bodies"""
-        super().__init__(_Paging)
 
     def address(self, path: str, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -127,22 +125,11 @@ class PageSite(LoopbackServer):
         """Let its socket be another one, such as one that speaks TLS."""
         self._http.socket = wrapped(self._http.socket)
 
-
-class _Paging(Answering):
-    def do_GET(self) -> None:
-        site: PageSite = self.server.owner
-        site.asked.append((self.headers.get("host", ""), self.path))
-        bare = self.path.partition("?")[0]
-        found = site.pages.get(self.path) or site.pages.get(bare) or NOTHING
-        sent = Sent(found) if isinstance(found, str) else found
-        body = sent.body.encode() if isinstance(sent.body, str) else sent.body
-        length = {"content-length": str(len(body) * sent.pieces)} if sent.length else {}
-        self.begin(sent.status, {"content-type": sent.content_type, **sent.headers, **length})
-        for _ in range(sent.pieces):
-            self.wfile.write(body)
-            self.wfile.flush()
-            site.sent += len(body)
-            time.sleep(sent.seconds)
+    def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+        self.asked.append((headers.get("host", ""), path))
+        found = self.pages.get(path) or self.pages.get(path.partition("?")[0])
+        found = found or Sent("nothing here", status=404)
+        return Sent(found) if isinstance(found, str) else found
 
 
 def names(**hosts: Sequence[str] | str) -> Resolve:
@@ -187,21 +174,16 @@ PARTS = (b"GGUF" + bytes(range(256)) * 40, b"middle " * 900, b"end " * 500)
 WHOLE = b"".join(PARTS)
 
 
-class Site(LoopbackServer):
-    """What the loopback server holds, and what was asked of it."""
+class Site(WebSite):
+    """What hub and index hold; `asked` are (path, the range that was asked for)."""
 
     def __init__(self) -> None:
-        super().__init__(_Holding)
+        super().__init__()
         self.files: dict[str, bytes] = {}
         self.redirects: dict[str, str] = {}
         self.headers: dict[str, dict[str, str]] = {}
         self.cuts: dict[str, list[int]] = {}
         self.before: dict[str, Callable[[], None]] = {}
-        self.asked: list[tuple[str, str]] = []
-
-    @property
-    def url(self) -> str:
-        return self.root
 
     def times(self, path: str) -> int:
         return sum(asked == path for asked, _ in self.asked)
@@ -209,31 +191,23 @@ class Site(LoopbackServer):
     def ranges(self, path: str) -> list[str]:
         return [range_ for asked, range_ in self.asked if asked == path]
 
-
-class _Holding(Answering):
-    def do_GET(self) -> None:
-        site: Site = self.server.owner
-        path = self.path.split("?")[0]
-        site.asked.append((path, self.headers.get("Range", "")))
-        site.before.get(path, lambda: None)()
-        if path in site.redirects:
-            self.begin(302, {"Location": site.redirects[path], **site.headers.get(path, {})})
-        elif path in site.files:
-            self._send(site, path, site.files[path])
-        else:
-            self.send(404, b"")
-
-    do_HEAD = do_GET
-
-    def _send(self, site: Site, path: str, body: bytes) -> None:
-        start = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        body = body[start:]
-        kind = "text/html" if path.endswith("/") else "application/octet-stream"
-        told = {"Content-Length": str(len(body)), "Content-Type": kind}
-        self.begin(206 if start else 200, told | site.headers.get(path, {}))
-        if self.command == "GET":
-            cut = site.cuts.get(path)
-            self.wfile.write(body[: cut.pop(0)] if cut else body)
+    def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+        path, wanted = path.split("?")[0], headers.get("range", "")
+        self.asked.append((path, wanted))
+        self.before.get(path, lambda: None)()
+        told = self.headers.get(path, {})
+        if path in self.redirects:
+            return Sent(status=302, headers={"Location": self.redirects[path], **told})
+        if path not in self.files:
+            return Sent(status=404)
+        start = int(wanted.removeprefix("bytes=").rstrip("-") or 0)
+        return Sent(
+            self.files[path][start:],
+            kind="text/html" if path.endswith("/") else "application/octet-stream",
+            status=206 if start else 200,
+            headers=told,
+            cut=cut.pop(0) if (cut := self.cuts.get(path)) else None,
+        )
 
 
 @contextmanager

@@ -5,7 +5,6 @@ Its scripted model and a folder with one document are also where the docs' examp
 
 import fcntl
 import os
-import re
 import select
 import signal
 import struct
@@ -150,13 +149,6 @@ def silent(body: dict[str, Any], number: int) -> Scripted:
     """The same, but the follow-up's answer never begins."""
     reply = hanging(body, number)
     return Hang() if isinstance(reply, Reply) else reply
-
-
-def thread_of(text: str) -> str:
-    """The first thread that a list names."""
-    found = re.search(r"\b([0-9a-f]{12})\b", text)
-    assert found, text
-    return found[1]
 
 
 DOCUMENT = "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"

@@ -25,9 +25,9 @@ from typing import Any
 from rubricem.agent.models.limits import Endpoint, Limiter, Retry, Server
 from rubricem.agent.models.openai_client import ModelServer
 from rubricem.agent.models.tokens import Kind, TokenServer, open_tokens
-from rubricem.memory.interfaces import Message
+from rubricem.memory.schema import Message
 from tests.conftest import ROOT
-from tests.support.loopback import LoopbackServer, Streaming
+from tests.support.scripted_server import Fault, LoopbackServer, Streaming
 
 Json = dict[str, Any]
 RECORDED = ROOT / "tests" / "data" / "recorded"
@@ -41,15 +41,7 @@ class Events:
     broken: bool = False
 
 
-@dataclass(frozen=True)
-class Failure:
-    """An HTTP error."""
-
-    status: int
-    message: str = "recorded failure"
-
-
-Route = Json | Events | Failure | Callable[[Json], Any]
+Route = Json | Events | Fault | Callable[[Json], Any]
 
 
 def recorded(name: str) -> dict[str, Route]:
@@ -63,10 +55,8 @@ def _route(value: Any) -> Route:
 
         def reply(asked: Json) -> Any:
             fits = (one for one in value if one["asked"].items() <= asked.items())
-            found = next(fits, None)
-            return (
-                Failure(400, f"nothing recorded for {asked}") if found is None else found["reply"]
-            )
+            none = {"reply": Fault(400, f"nothing recorded for {asked}")}
+            return next(fits, none)["reply"]
 
         return reply
     return Events(value["events"]) if "events" in value else value["reply"]
@@ -93,32 +83,27 @@ class _Answering(Streaming):
         self._answer(f"GET {self.path}", {})
 
     def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._answer(f"POST {self.path}", body)
+        self._answer(f"POST {self.path}", self.read_json())
 
     def _answer(self, route: str, body: Json) -> None:
         self.server.owner.asked.append((route, body))
-        reply = self.server.owner.routes.get(route, Failure(404, "no such path"))
+        reply = self.server.owner.routes.get(route, Fault(404, "no such path"))
         reply = reply(body) if callable(reply) else reply
         if isinstance(reply, Events):
             self._stream(reply)
-        elif isinstance(reply, Failure):
-            self._send(reply.status, {"error": {"message": reply.message}})
+        elif isinstance(reply, Fault):
+            self.send_json(reply.status, {"error": {"message": reply.message}})
         else:
-            self._send(200, reply)
-
-    def _send(self, status: int, value: Any) -> None:
-        self.send(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
+            self.send_json(200, reply)
 
     def _stream(self, reply: Events) -> None:
         self.begin_stream()
         for event in reply.events:
-            self.chunk(b"data: %s\n\n" % json.dumps(event).encode())
+            self.event(event)
         if reply.broken:
             self.close_connection = True
         else:
-            self.chunk(b"data: [DONE]\n\n")
-            self.chunk(b"")
+            self.end_stream()
 
 
 END = 0x10FFFF

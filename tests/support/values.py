@@ -18,25 +18,29 @@ from pathlib import Path
 from typing import Any
 
 from rubricem.agent.models.policy import JournaledCalls
-from rubricem.agent.verify.rules import Pair
-from rubricem.agent.verify.verifier import AnswerVerifier
-from rubricem.judge.base import Scored, Standard
+from rubricem.agent.reports.rules import Pair
+from rubricem.agent.reports.verifier import AnswerVerifier
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair, Side, Style, Winner
 from rubricem.judge.rubrics import Rubric
-from rubricem.judge.stage import Proposed
+from rubricem.judge.stage import Proposed, Scored, Standard
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import Completion, Message, OnText, Passage, Sampling, StopPredicate
-from rubricem.memory.journal import Journal
-from rubricem.memory.rubrics import RubricBuffer
+from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
+    Completion,
     Criterion,
     Decoding,
+    Message,
+    OnText,
+    Passage,
+    RubricBuffer,
+    Sampling,
     Segment,
     Source,
     Stage,
     Status,
+    StopPredicate,
     Trajectory,
     TrajectoryGroup,
     Usage,

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import subprocess
 import time
 from collections import Counter
@@ -11,11 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from rubricem.agent.weights.checkpoints import read_checkpoint
+from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.loop import run_loop
-from rubricem.training.loop.story import LoopPlan, LoopQuestion, Story, default_plan
+from rubricem.training.loop import default_plan, run_loop
+from rubricem.training.loop.story import Story
+from rubricem.training.show.collected import run_numbers
 from tests.programs.killing import ran
 from tests.programs.tiny_loop import STEPS, begun, judging, plan_of
 from tests.support.scripted_server import ScriptedServer
@@ -37,20 +39,23 @@ async def test_the_whole_line_runs_and_a_second_run_repeats_nothing(tmp_path: Pa
     assert [line for line in told if "done before" in line] == [f"{s}: done before" for s in STEPS]
     assert again == page
     found = {step: json.loads((folder / "steps" / f"{step}.json").read_text()) for step in STEPS}
-    assert found["collect"]["rollouts"] == 4
-    assert any(score is not None for t in found["collect"]["groups"][0]["trajectories"]
-               for score in t["scores"])  # fmt: skip
+    collected = run_numbers(RunDirectory(folder / "collect"))
+    assert len(collected.rollouts) == 4
+    assert any(score is not None for run in collected.steps[0].rollouts for score in run.scores)
     assert found["train"]["steps"][-1]["grad_norm"] > 0
-    warm, trained = (read_checkpoint(Path(found[s]["checkpoint"])) for s in ("warm", "train"))
+    warm, trained = (Checkpoint.for_llama(Path(found[s]["checkpoint"])) for s in ("warm", "train"))
     assert trained.lineage == (warm.version,)
     text = page.read_text()
     assert "What is asked?" in text and "<script" not in text
+    assert "1 of 1 traces passed the rejection rules" in text
+    assert re.search(r"[1-9] criteria proposed, \d retired", text)
+    assert re.search(r"[1-9] written, \d in the right format", text)
 
 
 async def test_another_plan_needs_another_folder(tmp_path: Path):
-    Story(tmp_path, default_plan())
+    Story(tmp_path, default_plan(), print)
     with pytest.raises(SettingsError, match="another plan"):
-        Story(tmp_path, default_plan().model_copy(update={"seed": 1}))
+        Story(tmp_path, {**default_plan(), "seed": 1}, print)
 
 
 KILLS = 5
@@ -108,22 +113,20 @@ async def test_the_line_runs_on_the_real_small_model(
 ):
     torch.set_num_threads(2)
     uses = {"imitate": 3, "measure": 1, "collect": 1, "ask": 1}
-    questions = [
-        LoopQuestion(use=use, question=question)
-        for use, count in uses.items()
-        for question in default_plan().used_for(use)[:count]
-    ]
-    plan = LoopPlan(
-        model=str(weights_05b),
-        judge=str(weights_05b),
-        questions=tuple(questions),
-        group_size=2,
-        candidates=1,
-        imitation_epochs=1,
-    )
+    asked = default_plan()["questions"]
+    plan = {
+        **default_plan(),
+        "model": str(weights_05b),
+        "judge": str(weights_05b),
+        "questions": [
+            one for use in uses for one in [q for q in asked if q["use"] == use][: uses[use]]
+        ],
+        "group_size": 2,
+        "candidates": 1,
+        "imitation_epochs": 1,
+    }
     page = await asyncio.to_thread(run_loop, tmp_path / "loop", plan, print)
     found = json.loads((tmp_path / "loop" / "steps" / "warm.json").read_text())
     assert found["rows"] > 0 and found["canary"]["mean"] < 0.5
-    collected = json.loads((tmp_path / "loop" / "steps" / "collect.json").read_text())
-    assert collected["rollouts"] == 2
+    assert len(list(RunDirectory(tmp_path / "loop" / "collect").trajectories())) == 2
     assert "Asked again" in page.read_text()

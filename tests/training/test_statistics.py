@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.memory.interfaces import Embedder
 from rubricem.memory.schema import (
+    Embedder,
     Stage,
     TrajectoryGroup,
 )

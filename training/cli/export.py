@@ -9,56 +9,46 @@ machine without a key.
 import asyncio
 import json
 import time
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import click
 
+from rubricem.agent.cli.options import one_of
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import write_atomically
 
 FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
 
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option(
+@one_of(
     "--to",
     "form",
-    type=click.Choice(FORMS),
-    default="rows",
-    show_default=True,
-    help="Training rows, accepted conversations, preference pairs, a table, a Hugging Face "
+    kinds=FORMS,
+    said="Training rows, accepted conversations, preference pairs, a table, a Hugging Face "
     "dataset, or trajectories with their judgements.",
 )
 @click.option("--out", type=Path, metavar="PATH", help="Where (beside the run's own files).")
-@click.option(
-    "--of",
-    type=click.Choice(["rows", "trajectories"]),
-    default="rows",
-    show_default=True,
-    help="parquet, hf: what the table holds.",
-)
-@click.option(
+@one_of("--of", kinds=("rows", "trajectories"), said="parquet, hf: what the table holds.")
+@one_of(
     "--credit",
-    type=click.Choice(["ss-grpo", "answer-only", "dr-grpo", "identity"]),
-    default="ss-grpo",
-    show_default=True,
-    help="Which scores a stage is credited with.",
+    kinds=("ss-grpo", "answer-only", "dr-grpo", "identity"),
+    said="Which scores a stage is credited with.",
 )
-@click.option(
+@one_of(
     "--scaffold-ratio",
-    type=click.Choice(["unscaffolded", "behaviour", "scaffolded"]),
-    default="unscaffolded",
-    show_default=True,
-    help="rows: what the ratio of a rollout under a rubric scaffold is formed of.",
+    kinds=("unscaffolded", "behaviour", "scaffolded"),
+    said="rows: what the ratio of a rollout under a rubric scaffold is formed of.",
 )
 @click.option("--model", help="The model to train, for text that has no token ids.")
-@click.option(
+@one_of(
     "--by",
-    type=click.Choice(["return", "plan", "research", "review", "answer"]),
-    default="return",
-    show_default=True,
-    help="pairs: what the best and the worst of a group are found by.",
+    kinds=("return", "plan", "research", "review", "answer"),
+    said="pairs: what the best and the worst of a group are found by.",
 )
 @click.option(
     "--margin",
@@ -77,14 +67,12 @@ FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
 )
 def export(run: Path, form: Any, out: Path | None, rules: tuple[str, ...], **flags: Any) -> None:
     """Write what the collecting run RUN has finished in the form that a trainer reads."""
-    from rubricem.agent.research.scaffold import Rule
-    from rubricem.training.rows.forms import ExportOptions, export_run, place_of
+    from rubricem.agent.transcript.scaffold import Rule
+    from rubricem.training.rows.forms import ExportOptions, export_run
 
     options = ExportOptions(rules=frozenset(map(Rule, rules)), **flags)
-    path = out or place_of(run, form, options)
-    for line in asyncio.run(export_run(run, form, path, options)):
+    for line in asyncio.run(export_run(run, form, out, options)):
         click.echo(line)
-    click.echo(f"in {path}")
 
 
 PAGE = "run.html"
@@ -98,68 +86,37 @@ PAGE = "run.html"
 @click.option("--json", "as_json", is_flag=True)
 def show_folder(folder: Path, html: str | None, tensorboard: Path | None, as_json: bool) -> None:
     """Show the run in FOLDER; `html` is a file, or "" for one in the folder."""
-    from rubricem.training.show.training import is_training
+    from rubricem.training.show import collected, console, pages, training
 
     page = None if html is None else Path(html) if html else folder / PAGE
-    if is_training(folder):
-        _show_training(folder, page, tensorboard, as_json)
-        return
-    if tensorboard is not None:
+    numbers: Any
+    in_json: Callable[[Any], dict[str, Any]]
+    page_of: Callable[[Any, str], str]
+    show: Callable[[Any, str], None]
+    if training.is_training(folder):
+        numbers, in_json = training.kept_numbers(folder), training.training_json
+        page_of, show = pages.training_page, console.print_training
+    elif tensorboard is not None:
         raise SettingsError(
             f"{folder} is no folder of a training, and only those have event files.",
             "Name the `out` of a training's TOML file.",
         )
-    _show_collected(folder, page, as_json)
+    else:
+        from rubricem.training.collect.directory import RunDirectory
 
-
-def _show_collected(folder: Path, page: Path | None, as_json: bool) -> None:
-    from rubricem.training.collect.directory import RunDirectory
-    from rubricem.training.show.collected import run_numbers
-
-    run, title = run_numbers(RunDirectory(folder)), folder.resolve().name
+        numbers, in_json = collected.run_numbers(RunDirectory(folder)), collected.run_json
+        page_of, show = pages.collected_page, console.print_collected
+    title = folder.resolve().name
     if page is not None:
-        from rubricem.training.show.pages import write_collected_page
-
-        write_collected_page(page, run, title)
-        click.echo(f"in {page}", err=as_json)
-    if as_json:
-        from rubricem.training.show.collected import run_json
-
-        _print_json(run_json(run))
-    elif page is None:
-        from rubricem.training.show.console import print_collected
-
-        print_collected(run, title)
-
-
-def _show_training(
-    folder: Path, page: Path | None, tensorboard: Path | None, as_json: bool
-) -> None:
-    from rubricem.training.show.training import kept_numbers
-
-    kept, title = kept_numbers(folder), folder.resolve().name
-    if page is not None:
-        from rubricem.training.show.pages import write_training_page
-
-        write_training_page(page, kept, title)
+        write_atomically(page, page_of(numbers, title))
         click.echo(f"in {page}", err=as_json)
     if tensorboard is not None:
-        from rubricem.training.show.console import event_log
-
-        with event_log(tensorboard, kept):
+        with closing(console.TensorBoardLog(tensorboard, numbers)):
             click.echo(f"in {tensorboard}: look at it by tensorboard --logdir", err=as_json)
     if as_json:
-        from rubricem.training.show.training import training_json
-
-        _print_json(training_json(kept))
+        click.echo(json.dumps(in_json(numbers), ensure_ascii=False, indent=1))
     elif page is None and tensorboard is None:
-        from rubricem.training.show.console import print_training
-
-        print_training(kept, title)
-
-
-def _print_json(value: dict[str, object]) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False, indent=1))
+        show(numbers, title)
 
 
 @click.command()
@@ -169,8 +126,7 @@ def loop(out: Path) -> None:
 
     The same command goes on with an interrupted loop; what is finished is not repeated.
     """
-    from rubricem.training.loop import run_loop
-    from rubricem.training.loop.story import default_plan
+    from rubricem.training.loop import default_plan, run_loop
 
     began = time.monotonic()
 

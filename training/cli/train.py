@@ -5,32 +5,66 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from rubricem.agent.cli.options import ONLY_JSON
 from rubricem.agent.cli.terminal import Interrupts
-from rubricem.training.cli.collect import echo, run, tell, view
+from rubricem.training.cli.running import echo, is_first, run, tell
 
 if TYPE_CHECKING:
     from rubricem.judge.evaluation.report import PairReport
     from rubricem.training.judge_training.distil import Distilled
     from rubricem.training.judge_training.grpo import JudgeTrained
-    from rubricem.training.local.local_config import Method, TrainConfig
+    from rubricem.training.local.local_config import Method
     from rubricem.training.rounds.fit import Trained
-    from rubricem.training.rounds.parts import RoundsDone
-    from rubricem.training.rounds.rounds_config import RoundsConfig, RoundsJob
+    from rubricem.training.rounds.rounds import RoundsDone
+    from rubricem.training.show.events import Watch
 
 CONFIG = click.argument("config", type=click.Path(path_type=Path))
-JSON = click.option(
-    "--json", "as_json", is_flag=True, help="Print one JSON object and nothing else."
-)
+STEP, UPDATE = "Finishing the step under way", "Finishing the calls and the update under way"
+"""what the first ^C does"""
 _JUDGE = "judge with it: rubricem judge score RUN --judge pairwise --model {}"
 _POLICY = 'answer with it: rubricem ask --model {} "..."'
+T = TypeVar("T")
+
+
+def watched(
+    title: str,
+    quiet: bool,
+    ending: str,
+    work: "Callable[[Callable[[str], None], Path, Watch, asyncio.Event], Awaitable[T]]",
+) -> T:
+    """What a training gives, shown on one process's terminal, or as lines.
+
+    `work` is given who hears lines, where weights are, who sees events, and what ends it.
+    """
+    from rubricem.agent.settings import load_settings
+    from rubricem.training.show.console import training_view
+
+    weights_dir = load_settings().weights_dir
+
+    async def shown(interrupts: Interrupts) -> T:
+        with (
+            training_view(title, tell, quiet=quiet or not is_first()) as (said, watch),
+            interrupts.running() as stop,
+        ):
+            return await work(said, weights_dir, watch, stop)
+
+    return run(shown, ending)
+
+
+def in_json(value: object) -> str:
+    """What a training gave, as one JSON object."""
+
+    def plain(held: Any) -> Any:
+        return held.model_dump(mode="json") if hasattr(held, "model_dump") else str(held)
+
+    return json.dumps(value, default=plain)
 
 
 @click.group()
@@ -41,15 +75,15 @@ def judge() -> None:
 @judge.command("distil")
 @CONFIG
 @click.option("--rows", "rows_only", is_flag=True, help="Write the rows, and do not train.")
-@JSON
+@ONLY_JSON
 def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
     """Imitate teachers: have them compare CONFIG's labelled pairs, and train on what was right.
 
     What a first teacher gets wrong, a second one redoes, who is shown the right verdict. The same
     command goes on after an interruption; no call is paid for twice.
     """
-    from rubricem.training.judge_training.distil import distil
-    from rubricem.training.judge_training.judge_config import read_distil
+    from rubricem.training.judge_training.distil import distil, read_distil
+    from rubricem.training.rounds.fit import train
 
     settings, told = read_distil(config)
 
@@ -60,10 +94,15 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
     found = run(teachers, "Finishing the calls in flight")
     trained = None
     if not rows_only:
-        trained = run(partial(_imitated, settings, as_json), "Finishing the step under way")
+        trained = watched(
+            f"judge, sft, {settings.model}",
+            as_json,
+            STEP,
+            lambda said, weights, watch, stop: train(settings, "sft", said, weights, watch, stop),
+        )
     if as_json:
-        rows = {"rows_file": str(settings.rows[0]), **asdict(found)}
-        click.echo(json.dumps({**rows, "trained": trained and as_dict(trained)}))
+        rows = {"rows_file": settings.rows[0], **asdict(found)}
+        click.echo(in_json({**rows, "trained": trained and asdict(trained)}))
     else:
         click.echo(_distilled_told(found, settings.rows[0]))
         if trained is not None:
@@ -72,36 +111,26 @@ def distil_command(config: Path, rows_only: bool, as_json: bool) -> None:
 
 @judge.command("grpo")
 @CONFIG
-@JSON
+@ONLY_JSON
 def grpo_command(config: Path, as_json: bool) -> None:
     """Let the judge learn from its own verdicts on CONFIG's labelled pairs, round by round.
 
     Each round samples several comparisons of each pair from the newest judge, rewards them by
     their verdicts and makes one update. The same command goes on after an interruption.
     """
-    from rubricem.agent.settings import load_settings
-    from rubricem.training.judge_training.grpo import train_judge
-    from rubricem.training.judge_training.judge_config import read_grpo
+    from rubricem.training.judge_training.grpo import read_grpo, train_judge
 
     settings, told = read_grpo(config)
-    directory = load_settings().weights_dir
-
-    async def rounds(interrupts: Interrupts) -> "JudgeTrained":
-        title = f"judge-grpo, {settings.model}"
-        with view(title, as_json) as (said, watch), interrupts.running() as stop:
-            return await train_judge(settings, told, said, directory, stop, watch)
-
-    done = run(rounds, "Finishing the calls and the update under way")
-    click.echo(json.dumps(_rounds_dict(done)) if as_json else _rounds_told(done))
-
-
-async def _imitated(settings: "TrainConfig", quiet: bool, interrupts: Interrupts) -> "Trained":
-    from rubricem.agent.settings import load_settings
-    from rubricem.training.rounds.fit import train
-
-    directory, title = load_settings().weights_dir, f"judge, sft, {settings.model}"
-    with view(title, quiet) as (said, watch), interrupts.running() as stop:
-        return await train(settings, "sft", said, directory, watch, stop)
+    done = watched(
+        f"judge-grpo, {settings.model}",
+        as_json,
+        UPDATE,
+        lambda said, weights, watch, stop: train_judge(settings, told, said, weights, stop, watch),
+    )
+    lines = [f"{done.rounds} rounds done"]
+    if done.before is not None and done.after is not None:
+        lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
+    _tell(done, as_json, lines, _JUDGE)
 
 
 def _distilled_told(found: "Distilled", rows: Path) -> str:
@@ -116,29 +145,17 @@ def _distilled_told(found: "Distilled", rows: Path) -> str:
     return "\n".join(lines)
 
 
-def _rounds_dict(done: "JudgeTrained") -> dict[str, Any]:
-    return {
-        "checkpoint": str(done.checkpoint) if done.checkpoint else None,
-        "rounds": done.rounds,
-        "before": done.before.model_dump(mode="json") if done.before else None,
-        "after": done.after.model_dump(mode="json") if done.after else None,
-        "canary": done.canary.as_dict() if done.canary else None,
-    }
-
-
-def _rounds_told(done: "JudgeTrained") -> str:
-    lines = [f"{done.rounds} rounds done"]
-    if done.before is not None and done.after is not None:
-        lines += [_accuracy("before", done.before), _accuracy("after", done.after)]
-    return _ended(lines, done, _JUDGE)
-
-
-def _ended(lines: Sequence[str], done: "JudgeTrained | RoundsDone", use: str) -> str:
-    """What is told of rounds, with what may be done with the last checkpoint."""
-    if done.checkpoint is None:
-        return "\n".join([*lines, "no round had anything to train on"])
-    canary = [done.canary.sentence()] if done.canary else []
-    return "\n".join([*lines, *canary, use.format(done.checkpoint)])
+def _tell(
+    done: "Trained | JudgeTrained | RoundsDone", as_json: bool, lines: Sequence[str], use: str
+) -> None:
+    """Print what a training gave, in lines with what may be done with its last checkpoint."""
+    if as_json:
+        echo(in_json(asdict(done)))
+    elif done.checkpoint is None:
+        echo("\n".join([*lines, "no round had anything to train on"]))
+    else:
+        canary = [done.canary.sentence()] if done.canary else []
+        echo("\n".join([*lines, *canary, use.format(done.checkpoint)]))
 
 
 def _accuracy(when: str, report: "PairReport") -> str:
@@ -160,7 +177,7 @@ train.add_command(judge)
 
 @train.command()
 @CONFIG
-@JSON
+@ONLY_JSON
 def sft(config: Path, as_json: bool) -> None:
     """Imitate the accepted traces of CONFIG's rows, until all steps are done.
 
@@ -172,7 +189,7 @@ def sft(config: Path, as_json: bool) -> None:
 
 @train.command("ss-grpo")
 @CONFIG
-@JSON
+@ONLY_JSON
 def ss_grpo(config: Path, as_json: bool) -> None:
     """Follow the stage-wise policy gradient of CONFIG's judged groups.
 
@@ -198,80 +215,37 @@ def export(checkpoint: Path, out: Path) -> None:
 
 
 def _run(path: Path, method: "Method", as_json: bool) -> None:
-    from rubricem.training.rounds.rounds_config import read_job
-
-    job = read_job(path, method)
-    if job.rounds is None:
-        trained = run(partial(_trained, job, method, as_json), "Finishing the step under way")
-        echo(json.dumps(as_dict(trained)) if as_json else _told(trained))
-    else:
-        ending = "Finishing the calls and the update under way"
-        done = run(partial(_rounds, job, job.rounds, as_json), ending)
-        echo(json.dumps(rounds_dict(done)) if as_json else _tell_rounds(done))
-
-
-async def _trained(
-    job: "RoundsJob", method: "Method", quiet: bool, interrupts: Interrupts
-) -> "Trained":
-    from rubricem.agent.settings import load_settings
     from rubricem.training.local.local_config import TrainConfig
     from rubricem.training.rounds.fit import train as train_by
-    from rubricem.training.rounds.rounds_config import with_rows
+    from rubricem.training.rounds.rounds import run_rounds
+    from rubricem.training.rounds.rounds_config import read_job, with_rows
 
-    assert isinstance(job.config, TrainConfig)
-    directory = load_settings().weights_dir
-    config = await with_rows(job.config, job.rule, method, tell, job.rules)
+    job = read_job(path, method)
+    if (rounds := job.rounds) is not None:
+        done = watched(
+            f"ss-grpo, {job.config.model}",
+            as_json,
+            UPDATE,
+            lambda said, weights, watch, stop: run_rounds(
+                job.config, rounds, job.rule, said, weights, stop, watch
+            ),
+        )
+        cost = [] if done.cost is None else [f"calls cost {done.cost:.2f} US dollars"]
+        _tell(done, as_json, [f"{done.rounds} rounds done", *cost], _POLICY)
+        return
+    given = job.config
+    assert isinstance(given, TrainConfig)
+    config = run(lambda interrupts: with_rows(given, job.rule, method, tell, job.rules), STEP)
     # Imitation knows no credit, and exported rows were made with theirs.
-    compiled = method != "sft" and config.rows != job.config.rows
-    rule = job.rule if compiled else None
-    with view(f"{method}, {config.model}", quiet) as (said, watch), interrupts.running() as stop:
-        return await train_by(config, method, said, directory, watch, stop, rule)
-
-
-async def _rounds(
-    job: "RoundsJob", rounds: "RoundsConfig", quiet: bool, interrupts: Interrupts
-) -> "RoundsDone":
-    from rubricem.agent.settings import load_settings
-    from rubricem.training.rounds.parts import run_rounds
-
-    directory = load_settings().weights_dir
-    title = f"ss-grpo, {job.config.model}"
-    with view(title, quiet) as (said, watch), interrupts.running() as stop:
-        return await run_rounds(job.config, rounds, job.rule, said, directory, stop, watch)
-
-
-def rounds_dict(done: "RoundsDone") -> dict[str, object]:
-    """Finished rounds as one JSON object."""
-    return {
-        "checkpoint": str(done.checkpoint) if done.checkpoint else None,
-        "rounds": done.rounds,
-        "canary": done.canary.as_dict() if done.canary else None,
-        "cost": done.cost,
-    }
-
-
-def _tell_rounds(done: "RoundsDone") -> str:
-    lines = [f"{done.rounds} rounds done"]
-    if done.cost is not None:
-        lines.append(f"calls cost {done.cost:.2f} US dollars")
-    return _ended(lines, done, _POLICY)
-
-
-def as_dict(trained: "Trained") -> dict[str, object]:
-    """A finished training run as one JSON object."""
-    return {
-        "checkpoint": str(trained.checkpoint),
-        "steps": list(trained.steps),
-        "dropped": trained.dropped,
-        "canary": trained.canary.as_dict() if trained.canary else None,
-    }
-
-
-def _told(trained: "Trained") -> str:
-    lines = [
-        f"{len(trained.steps)} steps done",
-        *(f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()),
-    ]
-    if (canary := trained.canary) is None:
-        return "\n".join([*lines, f"trained for torch alone: {trained.checkpoint}"])
-    return "\n".join([*lines, canary.sentence(), _POLICY.format(trained.checkpoint)])
+    rule = job.rule if method != "sft" and config.rows != given.rows else None
+    trained = watched(
+        f"{method}, {config.model}",
+        as_json,
+        STEP,
+        lambda said, weights, watch, stop: train_by(
+            config, method, said, weights, watch, stop, rule
+        ),
+    )
+    left_out = [f"{count} rows left out: {reason}" for reason, count in trained.dropped.items()]
+    use = _POLICY if trained.canary else "trained for torch alone: {}"
+    _tell(trained, as_json, [f"{len(trained.steps)} steps done", *left_out], use)

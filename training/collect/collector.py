@@ -13,82 +13,110 @@ name is held, so what is in memory does not grow with the step.
 
 import asyncio
 import gc
-import hashlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
-from rubricem.agent.models.policy import JournaledCalls
+from rubricem.agent.learning.reflect import Reflected
+from rubricem.agent.models.policy import call_scope
+from rubricem.agent.transcript.question import Ask
 from rubricem.judge.rubrics.llm import asking_through
-from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     NO_USAGE,
     Criterion,
+    GroupJudge,
+    GroupJudgement,
+    Judgement,
+    Reflection,
+    RubricBuffer,
     Stage,
     Status,
     Trajectory,
     TrajectoryGroup,
+    Usage,
     Value,
 )
+from rubricem.memory.text import seed_of
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
-from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
-from rubricem.training.collect.gate import CollectProgress, Flow, RubricCalls, usage_of
-from rubricem.training.collect.groups import (
-    Group,
-    GroupJudge,
-    Memory,
-    Milestone,
-    Reflected,
-    Reflecting,
-    Rollout,
-    Rollouts,
+from rubricem.training.collect.directory import (
+    GroupRecord,
+    Question,
+    RunDirectory,
     StepMemory,
     group_name,
     judged_part,
     reflected_part,
     thread_of,
 )
+from rubricem.training.collect.gate import MEND, CollectProgress, Flow
 from rubricem.training.collect.scaffolding import Scaffold, group_scaffolds
 from rubricem.training.extras import Pace
 
-
-def _rollout_of(trajectory: Trajectory) -> Rollout:
-    failed = trajectory.status is Status.FAILED
-    return Rollout(
-        thread=trajectory.thread,
-        trajectory_id=trajectory.id,
-        recalled=trajectory.recalled,
-        failure=trajectory.reason if failed else "",
-        usage=trajectory.usage,
-    )
+Milestone = Literal["rolled", "judged"]
+"""of a group: all its rollouts have ended; its judgement, if there is one, is on disk"""
 
 
-def rollout_seed(seed: int, group: str, member: int) -> int:
-    """A seed of 32 bits for each rollout of a run."""
-    digest = hashlib.sha256(f"{seed}\0{group}\0{member}".encode())
-    return int(digest.hexdigest()[:8], 16)
+class Rollouts(Protocol):
+    """Where rollouts are written: in this process by a `Researcher`, or in others."""
+
+    @property
+    def template(self) -> Ask:
+        """The limits of every rollout."""
+        ...
+
+    async def ask(self, ask: Ask, thread: str) -> Trajectory:
+        """A rollout to its end, or on from its finished calls; one that failed says why."""
+        ...
 
 
-def _record_of(step: int, group: Group, replay_of: int | None) -> GroupRecord:
-    failed = [rollout.usage for rollout in group.rollouts if rollout.failure]
-    return GroupRecord(
-        id=group.name,
-        step=step,
-        question_id=group.question.id,
-        question=group.question.question,
-        trajectories=tuple(rollout.trajectory_id for rollout in group.members),
-        replay_of=replay_of,
-        failures=group.failures,
-        lost=sum(failed, NO_USAGE),
-        rubric_version=group.rubric_version,
-        reflected=group.reflected,
-        recalled=group.members[0].recalled if group.members else (),
-        notes=group.notes,
-    )
+class Reflecting(Protocol):
+    """Writes about one trajectory; raises RubricemError where it cannot."""
+
+    async def __call__(
+        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
+    ) -> Reflected: ...
+
+
+class Memory(Protocol):
+    """The bank, as a step needs it."""
+
+    async def generation(self) -> int: ...
+    def pin(self, generation: int, *, own: bool = True) -> None:
+        """Recall from now on as the bank stood then; without `own` only of similar questions."""
+        ...
+
+    async def put(self, reflection: Reflection) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How one rollout ended; its trajectory is on disk, in the folder of its thread."""
+
+    thread: str
+    trajectory_id: str
+    recalled: tuple[str, ...]
+    failure: str = ""
+    """why it gave no trajectory"""
+    usage: Usage = NO_USAGE
+
+    @classmethod
+    def of(cls, ended: Trajectory) -> "Rollout":
+        failure = ended.reason if ended.status is Status.FAILED else ""
+        return cls(ended.thread, ended.id, ended.recalled, failure, ended.usage)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What a step holds in memory of one question; the rest is on disk by its name."""
+
+    record: GroupRecord
+    threads: tuple[str, ...]
+    """of the rollouts that gave a trajectory"""
 
 
 def _means(judged: GroupJudgement) -> str:
@@ -149,7 +177,6 @@ class Collector:
 
     run: RunDirectory
     rollouts: Rollouts
-    calls: JournaledCalls
     buffers: BufferStore
     flow: Flow
     judge: GroupJudge | None = None
@@ -198,14 +225,15 @@ class Collector:
     async def _step(self, step: int, batch: QuestionBatch, stop: asyncio.Event | None) -> None:
         await self._pin(step, batch)
         groups = await self.flow.through(self._groups(step, batch), stop)
-        if not any(group.members for group in groups):
-            reasons = [reason for group in groups for reason in group.failures]
+        if not any(group.threads for group in groups):
+            reasons = [reason for group in groups for reason in group.record.failures]
             raise PolicyError(
                 f"No rollout of step {step} came to an end. The first failed thus: {reasons[0]}",
-                "Mend that and run the same command again; what is finished is not repeated.",
+                MEND,
             )
-        groups = [await self._applied(step, group) for group in groups]
-        await asyncio.to_thread(self._commit, step, batch, groups)
+        records = [await self._applied(group.record) for group in groups]
+        threads = [thread for group in groups for thread in group.threads]
+        await asyncio.to_thread(self._commit, step, records, threads)
 
     async def _pin(self, step: int, batch: QuestionBatch) -> None:
         if self.memory is None:
@@ -217,13 +245,20 @@ class Collector:
         self.memory.pin(snapshot.generation, own=not (batch.fresh or self.fresh))
 
     async def _groups(self, step: int, batch: QuestionBatch) -> list[Group]:
-        """All groups of a step, in the order of the questions."""
         groups = []
         async with asyncio.TaskGroup() as tasks:
             for number, question in enumerate(batch.questions):
                 name = group_name(step, number)
                 rollouts = await self._rollouts(tasks, step, name, question)
-                group = self._group(step, name, question, rollouts)
+                record = GroupRecord(
+                    id=name,
+                    step=step,
+                    question_id=question.id,
+                    question=question.question,
+                    trajectories=(),
+                    replay_of=batch.replay_of,
+                )
+                group = self._group(record, rollouts)
                 groups.append(tasks.create_task(group))
         return [group.result() for group in groups]
 
@@ -250,7 +285,7 @@ class Collector:
         if not self.run.store.ended(thread):
             return None
         trajectory = self.run.store.load(thread)
-        return None if trajectory.status is Status.FAILED else _rollout_of(trajectory)
+        return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
 
     async def _rollout(
         self, group: str, question: Question, member: int, scaffold: Scaffold
@@ -260,7 +295,7 @@ class Collector:
         ask = replace(
             self.rollouts.template,
             question=question.question,
-            seed=rollout_seed(self._manifest.seed, group, member),
+            seed=seed_of(self._manifest.seed, group, member),
             scaffold=scaffold.text,
             criteria_shown=scaffold.shown,
         )
@@ -272,39 +307,44 @@ class Collector:
             self._progress.pace.advance()
         self.tell(f"{thread}: {trajectory.status}, {trajectory.tool_calls} searches"
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
-        return _rollout_of(trajectory)
+        return Rollout.of(trajectory)
 
-    async def _group(
-        self, step: int, name: str, question: Question, rollouts: Sequence[Awaitable[Rollout]]
-    ) -> Group:
+    async def _group(self, record: GroupRecord, rollouts: Sequence[Awaitable[Rollout]]) -> Group:
         """Judge a group once its rollouts have ended, and reflect on one of its members."""
-        group = Group(name, question, tuple(await asyncio.gather(*rollouts)))
+        step, name, ended = record.step, record.id, await asyncio.gather(*rollouts)
+        members = [rollout for rollout in ended if not rollout.failure]
+        failed = [rollout for rollout in ended if rollout.failure]
+        threads = tuple(rollout.thread for rollout in members)
+        failures = tuple(rollout.failure for rollout in failed)
         self.reached("rolled", name)
         async with self._judging:
-            judged = self.run.part(step, judged_part(name), GroupJudgement)
-            reflected = self.run.part(step, reflected_part(name), Reflected)
+            judged = self.run.judged(step, name)
+            reflected = self.run.reflected(step, name)
             judge = self.judge if judged is None else None
             reflecting = self.reflecting if reflected is None else None
             runs = None
-            if group.members and (judge or reflecting):
-                runs = await asyncio.to_thread(self._trajectories, group)
+            if members and (judge or reflecting):
+                load = self.run.store.load
+                runs = TrajectoryGroup(
+                    question=record.question,
+                    trajectories=await asyncio.to_thread(lambda: tuple(map(load, threads))),
+                    failures=failures,
+                )
             if runs and judge:
                 judged = await self._judged(step, name, runs, judge)
             self.reached("judged", name)
             if runs and reflecting:
                 reflected = await self._reflected(step, name, runs, judged, reflecting)
-        return replace(
-            group,
-            rubric_version=judged.judgements[0].rubric_version if judged else "",
-            reflected=reflected.trajectory_id if reflected else "",
-            notes=(*(judged.notes if judged else ()), *(reflected.notes if reflected else ())),
-        )
-
-    def _trajectories(self, group: Group) -> TrajectoryGroup:
-        runs = tuple(self.run.store.load(rollout.thread) for rollout in group.members)
-        return TrajectoryGroup(
-            question=group.question.question, trajectories=runs, failures=group.failures
-        )
+        found = {
+            "trajectories": tuple(rollout.trajectory_id for rollout in members),
+            "failures": failures,
+            "lost": sum((rollout.usage for rollout in failed), NO_USAGE),
+            "rubric_version": judged.judgements[0].rubric_version if judged else "",
+            "reflected": reflected.trajectory_id if reflected else "",
+            "recalled": members[0].recalled if members else (),
+            "notes": (*(judged.notes if judged else ()), *(reflected.notes if reflected else ())),
+        }
+        return Group(record.model_copy(update=found), threads)
 
     async def _judged(
         self, step: int, name: str, runs: TrajectoryGroup, judge: GroupJudge
@@ -312,12 +352,12 @@ class Collector:
         part = judged_part(name)
         buffer = await asyncio.to_thread(self.buffers.load, runs.question)
         began = time.monotonic()
-        with self.calls.scope(part), asking_through(RubricCalls(self.flow).once):
+        with call_scope(part), asking_through(self.flow.ask_rubric):
             judged = await judge.judge(runs, buffer, step)
         noted = {"version_before": buffer.version, "seconds": time.monotonic() - began}
         judged = judged.model_copy(update=noted)
         await asyncio.to_thread(self.run.save_part, step, part, judged)
-        self.calls.forget(part)
+        self.flow.journal.forget(part)
         self.tell(f"{name}: judged, {_means(judged)}")
         return judged
 
@@ -335,42 +375,40 @@ class Collector:
         run: Trajectory = draw.choice(runs.trajectories)
         scored = judged.judgements if judged else ()
         judgement = next((j for j in scored if j.trajectory_id == run.id), None)
-        with self.calls.scope(part):
+        with call_scope(part):
             try:
                 reflected = await reflecting(run, judgement, draw.randrange(2**32))
             except RubricemError as error:
                 reflected = Reflected(trajectory_id=run.id, notes=(f"{error}",))
-        spent = sum(map(usage_of, self.flow.journal.held(part).values()), NO_USAGE)
-        reflected = reflected.model_copy(update={"usage": spent})
+        reflected = reflected.model_copy(update={"usage": self.flow.spent_in(part)})
         await asyncio.to_thread(self.run.save_part, step, part, reflected)
-        self.calls.forget(part)
+        self.flow.journal.forget(part)
         kept = "one accepted" if reflected.reflection else "none accepted"
         self.tell(f"{name}: {len(reflected.candidates)} reflections, {kept}")
         return reflected
 
-    async def _applied(self, step: int, group: Group) -> Group:
+    async def _applied(self, record: GroupRecord) -> GroupRecord:
         """Save what a group changes; done again after a kill, it changes nothing more."""
-        notes = group.notes
-        if judged := self.run.part(step, judged_part(group.name), GroupJudgement):
+        notes = record.notes
+        if judged := self.run.judged(record.step, record.id):
             try:
                 await asyncio.to_thread(self.buffers.save, judged.buffer)
             except StoreError as error:
                 # Somebody else judged this question meanwhile: theirs stand, the run goes on.
                 notes = (*notes, f"The rubrics were not saved: {error}")
-        reflected = self.run.part(step, reflected_part(group.name), Reflected)
+        reflected = self.run.reflected(record.step, record.id)
         if self.memory is not None and reflected and reflected.reflection:
             await self.memory.put(reflected.reflection)
-        return replace(group, notes=notes)
+        return record.model_copy(update={"notes": notes})
 
-    def _commit(self, step: int, batch: QuestionBatch, groups: Sequence[Group]) -> None:
-        names, store = [group.name for group in groups], self.run.store
-        judged = (self.run.part(step, judged_part(name), GroupJudgement) for name in names)
-        reflected = (self.run.part(step, reflected_part(name), Reflected) for name in names)
+    def _commit(self, step: int, records: Sequence[GroupRecord], threads: Sequence[str]) -> None:
+        judged = (self.run.judged(step, record.id) for record in records)
+        reflected = (self.run.reflected(step, record.id) for record in records)
         self.run.commit(
             step,
             {
-                "trajectories": (store.load(r.thread) for g in groups for r in g.members),
-                "groups": [_record_of(step, group, batch.replay_of) for group in groups],
+                "trajectories": map(self.run.store.load, threads),
+                "groups": records,
                 "judgements": (j for found in judged if found for j in found.judgements),
                 "reflections": (c for found in reflected if found for c in found.candidates),
             },

@@ -57,7 +57,6 @@ class Curriculum:
         return self._steps[step]
 
     def _extend(self) -> None:
-        """Append one pass over all questions."""
         order = list(self._questions)
         if self._seed is not None:
             random.Random(f"{self._seed}:{self._passes}").shuffle(order)

@@ -16,28 +16,43 @@ when the run goes on. Readers stop at those sizes.
 """
 
 import hashlib
-import json
 import os
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Literal, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field
 
-from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.journal import Journal, identity
-from rubricem.memory.runs import RunStore, unusable, writable, write_atomically
+from rubricem.agent.learning.reflect import Reflected
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import (
+    Journal,
+    RunStore,
+    identity,
+    value_in,
+    value_of,
+    writable,
+    write_atomically,
+)
 from rubricem.memory.schema import (
     NO_USAGE,
+    Author,
     Decoding,
+    GroupJudgement,
     Judgement,
     ReflectionCandidate,
+    Stage,
+    Status,
     Trajectory,
     TrajectoryGroup,
     Usage,
     Value,
     Versioned,
-    read,
 )
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
@@ -135,6 +150,27 @@ class GroupRecord(Value):
     notes: tuple[str, ...] = ()
     """what could not be done for this group, in sentences"""
 
+    def group(self, trajectories: Mapping[str, Trajectory]) -> TrajectoryGroup:
+        members = tuple(trajectories[name] for name in self.trajectories)
+        return TrajectoryGroup(question=self.question, trajectories=members, failures=self.failures)
+
+
+class StepMemory(Value):
+    """The state of the bank that all rollouts of a step see."""
+
+    generation: int
+
+
+class _Committed(Value):
+    """What marks a step as done: bytes of each product up to its end."""
+
+    sizes: dict[Product, int] = Field(min_length=len(PRODUCTS))
+
+
+_REMEDY = (
+    "It was altered after it was written; take it from a copy, or collect into another folder."
+)
+
 
 class RunDirectory:
     """A run's folder. Raises StoreError where it cannot be read or written."""
@@ -170,25 +206,33 @@ class RunDirectory:
         self._cut_uncommitted()
 
     def manifest(self) -> Manifest:
-        if not self.exists:
+        if (found := value_in(self.folder / "manifest.json", Manifest, _REMEDY)) is None:
             raise SettingsError(
                 f"{self.folder} is no collecting run: it has no manifest.json.",
                 "Name the folder that was given to rubricem collect by --out.",
             )
-        return self._load(self.folder / "manifest.json", Manifest)
+        return found
 
     def questions(self) -> list[Question]:
         path = self.folder / "questions.jsonl"
-        return [_parsed(line, Question, path) for line in _text(path).split("\n") if line]
+        with writable(path):
+            lines = path.read_bytes().split(b"\n")
+        return [value_of(line, Question, _REMEDY, str(path)) for line in lines if line]
 
     def journal(self, *listening: Any) -> Journal:
-        """The run's journal, opened with what `Journal` takes beside its path."""
         return Journal(self.folder / JOURNAL, *listening)
 
     def part(self, step: int, name: str, kind: type[V]) -> V | None:
         """A finished part of a step, or None if it is still to be done."""
-        path = self._step(step) / f"{name}.json"
-        return self._load(path, kind) if path.exists() else None
+        return value_in(self._step(step) / f"{name}.json", kind, _REMEDY)
+
+    def judged(self, step: int, group: str) -> GroupJudgement | None:
+        """What a group's judge gave; None: it was not judged."""
+        return self.part(step, judged_part(group), GroupJudgement)
+
+    def reflected(self, step: int, group: str) -> Reflected | None:
+        """What was written on one of a group's members; None: nothing was."""
+        return self.part(step, reflected_part(group), Reflected)
 
     def save_part(self, step: int, name: str, value: Value) -> None:
         write_atomically(self._step(step) / f"{name}.json", value.model_dump_json())
@@ -205,8 +249,14 @@ class RunDirectory:
         self._cut_uncommitted()
         sizes = {}
         for name in PRODUCTS:
-            sizes[name] = _append(self.folder / f"{name}.jsonl", products.get(name, ()))
-        write_atomically(self._step(step) / "done.json", json.dumps({"sizes": sizes}))
+            path = self.folder / f"{name}.jsonl"
+            with writable(path), path.open("ab") as file:
+                for value in products.get(name, ()):
+                    file.write(value.model_dump_json().encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+                sizes[name] = file.tell()
+        self.save_part(step, "done", _Committed(sizes=sizes))
 
     def trajectories(self) -> Iterator[Trajectory]:
         return self._committed("trajectories", Trajectory)
@@ -225,15 +275,8 @@ class RunDirectory:
 
     def _sizes(self) -> dict[str, int]:
         """Bytes of each product that belong to finished steps."""
-        finished = self.finished_steps()
-        if not finished:
-            return dict.fromkeys(PRODUCTS, 0)
-        path = self._step(finished - 1) / "done.json"
-        try:
-            sizes = json.loads(_text(path))["sizes"]
-            return {name: int(sizes[name]) for name in PRODUCTS}
-        except (ValueError, KeyError, TypeError) as error:
-            raise _damaged(path, error) from error
+        done = self.part(self.finished_steps() - 1, "done", _Committed)
+        return {name: done.sizes[name] if done else 0 for name in PRODUCTS}
 
     def _cut_uncommitted(self) -> None:
         for name, size in self._sizes().items():
@@ -249,16 +292,39 @@ class RunDirectory:
         with writable(path), path.open("rb") as file:
             while left > 0 and (line := file.readline()):
                 left -= len(line)
-                yield _parsed(line, kind, path)
-
-    def _load(self, path: Path, kind: type[V]) -> V:
-        return _parsed(_text(path), kind, path)
+                yield value_of(line, kind, _REMEDY, str(path))
 
 
-def group_of(record: GroupRecord, trajectories: Mapping[str, Trajectory]) -> TrajectoryGroup:
-    """The group that a record names."""
-    members = tuple(trajectories[name] for name in record.trajectories)
-    return TrajectoryGroup(question=record.question, trajectories=members, failures=record.failures)
+def group_name(step: int, number: int) -> str:
+    """What names a step's group on disk, and begins the names of its rollouts and calls."""
+    return f"s{step:03d}-q{number:03d}"
+
+
+def thread_of(group: str, member: int) -> str:
+    """What names a rollout of a group."""
+    return f"{group}-r{member}"
+
+
+def member_of(thread: str) -> int:
+    """The place in its group of a rollout, counted from 0; -1: it belongs to none."""
+    found = re.search(r"-r(\d+)$", thread)
+    return int(found[1]) if found else -1
+
+
+def step_of(thread: str) -> int:
+    """The step that a thread of the journal belongs to; -1: none."""
+    found = re.match(r"s(\d+)-q", thread)
+    return int(found[1]) if found else -1
+
+
+def judged_part(group: str) -> str:
+    """What names a group's judgement on disk, and the calls that were made for it."""
+    return f"{group}-judged"
+
+
+def reflected_part(group: str) -> str:
+    """The same of the reflections on one of its members."""
+    return f"{group}-reflected"
 
 
 def hash_of(questions: Sequence[Question]) -> str:
@@ -279,32 +345,80 @@ def _shape(manifest: Manifest) -> dict[str, Any]:
     return {**shape, **models, "settings": settings}
 
 
-def _append(path: Path, values: Iterable[Value]) -> int:
-    """The size of the file with a line for each at its end, once they are on disk."""
-    with writable(path), path.open("ab") as file:
-        for value in values:
-            file.write(value.model_dump_json().encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-        return file.tell()
+@dataclass
+class Tally:
+    """Counts over the finished steps of a run, for people."""
+
+    steps: int
+    groups: int = 0
+    statuses: Counter[Status] = field(default_factory=Counter)
+    failed: int = 0
+    """rollouts that gave no trajectory"""
+    first_try: int = 0
+    """finished ones of which no turn had to be asked again"""
+    scores: dict[Stage, list[float]] = field(default_factory=lambda: {s: [] for s in Stage})
+    unscored: Counter[str] = field(default_factory=Counter)
+    """stages by reason"""
+    reflections: Counter[bool] = field(default_factory=Counter)
+    """by whether they were accepted"""
+    turns: int = 0
+    """of free rollouts, that stand in their transcripts"""
+    ratioless: Counter[str] = field(default_factory=Counter)
+    """turns of which no policy-gradient ratio can be formed, by reason"""
+
+    @property
+    def finished(self) -> int:
+        return self.statuses[Status.FINISHED]
+
+    @property
+    def partial(self) -> int:
+        return self.statuses.total() - self.finished
+
+    def count(self, trajectory: Trajectory) -> None:
+        self.statuses[trajectory.status] += 1
+        whole = all(segment.kept for segment in trajectory.segments)
+        self.first_try += whole and trajectory.status is Status.FINISHED
+        if trajectory.decoding is not Decoding.FREE:
+            return
+        written = (s for s in trajectory.segments if s.kept and s.author is Author.POLICY)
+        for _, segments in groupby(written, key=lambda segment: segment.turn):
+            turn = list(segments)
+            self.turns += 1
+            if any(segment.retokenised or segment.token_ids is None for segment in turn):
+                self.ratioless["retokenised"] += 1
+            elif any(segment.logprobs is None for segment in turn):
+                self.ratioless["without log-probabilities"] += 1
+
+    def lines(self) -> list[str]:
+        rollouts = self.statuses.total() + self.failed
+        told = [
+            f"{self.groups} groups in {self.steps} steps, {rollouts} rollouts: {self.finished} "
+            f"finished ({self.first_try} without a turn asked again), {self.partial} partial, "
+            f"{self.failed} failed"
+        ]
+        if means := [f"{s} {fmean(known):.2f}" for s, known in self.scores.items() if known]:
+            told.append(f"mean stage scores: {', '.join(means)}")
+        told += [f"{count} stages unscored: {reason}" for reason, count in self.unscored.items()]
+        if written := self.reflections.total():
+            told.append(f"{written} reflections, {self.reflections[True]} accepted")
+        if without := self.ratioless.total():
+            why = ", ".join(f"{count} {reason}" for reason, count in self.ratioless.items())
+            told.append(f"{without} of {self.turns} turns form no ratio: {why}")
+        return told
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise unusable(path, error) from error
-
-
-def _parsed(text: str | bytes, kind: type[V], path: Path) -> V:
-    try:
-        return read(text, kind)
-    except ValidationError as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"{path} cannot be read: {type(error).__name__}",
-        "It was altered after it was written; take it from a copy, or collect into another folder.",
-    )
+def tally(run: RunDirectory) -> Tally:
+    """Count what the finished steps of a run hold, with one of its trajectories in memory."""
+    found = Tally(run.finished_steps())
+    for trajectory in run.trajectories():
+        found.count(trajectory)
+    for group in run.groups():
+        found.groups += 1
+        found.failed += len(group.failures)
+    for stage in (stage for judgement in run.judgements() for stage in judgement.stages):
+        if stage.score is None:
+            found.unscored[stage.unscored_reason] += 1
+        else:
+            found.scores[stage.stage].append(stage.score)
+    found.reflections.update(candidate.accepted for candidate in run.reflections())
+    return found

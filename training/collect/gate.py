@@ -13,10 +13,17 @@ did before.
 
 What a rubric of one's own asks of a model of its own passes here as well, though an `LLMJudge`
 knows nothing of a run: its replies are kept, and a server that is away is waited for.
+
+A judge's call on its way, from outside in, with what each step adds:
+
+    StageJudge.judge -> ask_json            a prompt; a reply read, or asked for again
+    JournaledChat.chat -> JournaledCalls    the journal's reply where it has one
+    Flow.call                               this gate: whether it may begin, and what it cost
+    OpenAIChat.chat -> Tries.call           the server's limiter; tried again after refusals
+    ModelServer.hear                        one request, heard to its end
 """
 
 import asyncio
-import math
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,9 +31,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import (
     BesidePolicy,
     JournaledCalls,
@@ -35,9 +41,16 @@ from rubricem.agent.models.policy import (
     journaled,
 )
 from rubricem.memory.errors import JudgeError, PolicyError, RubricemError, SettingsError
-from rubricem.memory.interfaces import Completion, OnText, Sampling, StopPredicate
-from rubricem.memory.journal import CallKey, Journal
-from rubricem.memory.schema import NO_USAGE, Segment, Usage
+from rubricem.memory.runs import CallKey, Journal
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Completion,
+    OnText,
+    Sampling,
+    Segment,
+    StopPredicate,
+    Usage,
+)
 from rubricem.training.extras import Pace, lasting
 
 LOST = "lost"
@@ -59,8 +72,7 @@ class Meter:
         """tokens"""
 
     def hear(self, reply: Mapping[str, Any]) -> None:
-        """Count one reply of the journal."""
-        self.count(usage_of(reply))
+        self.count(_usage_of(reply))
 
     def count(self, usage: Usage) -> None:
         self.calls += usage.calls
@@ -71,17 +83,10 @@ class Meter:
             self.priced += usage.calls
 
 
-def usage_of(reply: Mapping[str, Any]) -> Usage:
+def _usage_of(reply: Mapping[str, Any]) -> Usage:
     """What a reply of the journal has cost; searches and choices have no usage."""
     usage = reply.get("usage")
     return Usage.model_validate(usage) if usage else NO_USAGE
-
-
-async def keep_lost(journal: Journal, usage: Usage) -> None:
-    """Keep what a call had cost that failed in the end."""
-    key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
-    await journal.append(key, {"usage": usage.model_dump(mode="json")})
-    journal.forget(LOST)
 
 
 @dataclass(eq=False)
@@ -132,6 +137,7 @@ class Purse:
 
 T = TypeVar("T")
 GO_ON = "The same command goes on; what is finished is not repeated."
+MEND = "Mend that and run the same command again; what is finished is not repeated."
 
 
 class RunStopped(RubricemError):
@@ -226,9 +232,34 @@ class Flow:
                 task.cancel()
             await asyncio.gather(doing, over, stopping, return_exceptions=True)
 
+    def calls(self, server: str) -> JournaledCalls:
+        """Of a server: finished ones are in the journal, others pass the gate."""
+        return JournaledCalls(self.journal, partial(self.call, server))
+
+    def spent_in(self, thread: str) -> Usage:
+        """What the calls of a thread cost that the journal holds in memory."""
+        return sum(map(_usage_of, self.journal.held(thread).values()), NO_USAGE)
+
     def journaled(self, model: Any) -> Any:
-        """The same model, its finished calls in the journal and others through the gate."""
-        return journaled(model, JournaledCalls(self.journal, partial(self.call, model.name)))
+        """The same model or policy with such calls."""
+        return journaled(model, self.calls(model.name))
+
+    async def ask_rubric(self, call: str, ask: MakeCall) -> dict[str, Any]:
+        """The reply to a rubric; it ends the run where it cost an unknown amount of limited money.
+
+        It is made in a scope of the journal.
+        """
+        reply = await self.calls("the model that a rubric asks").once(call, ask)
+        if self.purse.most is not None and _usage_of(reply).cost is None:
+            limit = self.purse.limit
+            self.end(
+                SettingsError(
+                    f"{limit} cannot be kept: a rubric asks a model of its own, whose price is not "
+                    "known.",
+                    f"Leave out {limit}, or take another judge.",
+                )
+            )
+        return reply
 
     @contextmanager
     def rollout(self) -> Iterator[None]:
@@ -260,7 +291,10 @@ class Flow:
         """
         began, tried = 0.0, 0
         while True:
-            await self._admitted(of_rollout)
+            await self._until(lambda: self.ended_by is not None or self._affordable())
+            if self.ended_by is not None:
+                with self.parked() if of_rollout else nullcontext():
+                    await asyncio.Event().wait()
             # Waiting for money is no waiting for the server.
             began = began or time.monotonic()
             self._count(1)
@@ -274,13 +308,6 @@ class Flow:
                 self._count(-1)
                 self._tell_change()
             await self._until(lambda: self.ended_by is not None, self.patience.wait(tried))
-
-    async def _admitted(self, of_rollout: bool) -> None:
-        """Return where one more call may begin."""
-        await self._until(lambda: self.ended_by is not None or self._affordable())
-        if self.ended_by is not None:
-            with self.parked() if of_rollout else nullcontext():
-                await _for_ever()
 
     def _affordable(self) -> bool:
         if self.purse.affords():
@@ -303,7 +330,10 @@ class Flow:
         except RubricemError as error:
             if error.usage is not None and error.usage.calls:
                 self.meter.count(error.usage)
-                await keep_lost(self.journal, error.usage)
+                # The journal keeps what a call had cost that failed in the end.
+                key = CallKey(LOST, 0, 0, uuid.uuid4().hex)
+                await self.journal.append(key, {"usage": error.usage.model_dump(mode="json")})
+                self.journal.forget(LOST)
             raise
         if isinstance(made, Completion):
             self.meter.count(made.usage)
@@ -346,12 +376,6 @@ class Flow:
                 change.set_result(None)
 
 
-async def _for_ever() -> NoReturn:
-    """Wait to be cancelled."""
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("nobody ends it")
-
-
 class CallGate(Protocol):
     """Makes a call when it may begin; a run's `Flow`, or what asks for it from elsewhere."""
 
@@ -380,31 +404,6 @@ class GatedPolicy(BesidePolicy):
             lambda: self._policy.write(system, transcript, sampling, stop, on_text),
             of_rollout=True,
         )
-
-
-SERVER = "the model that a rubric asks"
-
-
-class RubricCalls:
-    """The calls of one run's rubrics, made in a scope of its journal."""
-
-    def __init__(self, flow: Flow) -> None:
-        self._flow = flow
-        self._calls = JournaledCalls(flow.journal, partial(flow.call, SERVER))
-
-    async def once(self, call: str, ask: MakeCall) -> dict[str, Any]:
-        """The reply. It ends the run where it cost an unknown amount of limited money."""
-        reply = await self._calls.once(call, ask)
-        purse = self._flow.purse
-        if purse.most is not None and usage_of(reply).cost is None:
-            self._flow.end(
-                SettingsError(
-                    f"{purse.limit} cannot be kept: a rubric asks a model of its own, whose price "
-                    "is not known.",
-                    f"Leave out {purse.limit}, or take another judge.",
-                )
-            )
-        return reply
 
 
 class CollectProgress:
@@ -440,27 +439,6 @@ class Served(Protocol):
     name: str
     price: object
     """None: nobody knows it"""
-
-
-def at_once(choice: PolicyChoice, processes: int = 1) -> int:
-    """Runs in progress at the same time: more than an embedded model has slots would make it
-    read one run's transcript again after another's.
-    """
-    return choice.at_once * processes if choice.embedded else choice.at_once
-
-
-def judged_at_once(
-    policy: PolicyChoice, judge: PolicyChoice, group_size: int, *, apart: bool = False
-) -> int | None:
-    """Groups being judged at the same time; None: in the places of rollouts.
-
-    An embedded policy also writes the reflections, which belong to judging. A server's calls are
-    bounded by its limiter, so here are as many groups as could fill it. `apart`: rollouts are
-    written in other processes, by models of their own.
-    """
-    if policy.embedded:
-        return policy.at_once if apart else None
-    return judge.at_once if judge.embedded else math.ceil(judge.at_once / group_size)
 
 
 def check_priced(*models: object, limit: str = "--max-run-cost") -> None:

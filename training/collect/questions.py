@@ -24,16 +24,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from rubricem.agent.research.question import checked
+from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.text import storable
 from rubricem.training.collect.directory import Question, Selection
 from rubricem.training.extras import needed
 
+T = TypeVar("T")
 COLUMN = "question"
 HUB = "hf:"
 SHOWN = 8
@@ -42,8 +43,6 @@ SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one row says."""
-
     number: int
     """from 0, over the rows that are not blank"""
     place: str
@@ -81,7 +80,6 @@ def content(path: Path) -> bytes:
 
 
 def lacking(place: str, column: str, has: Iterable[str]) -> SettingsError:
-    """The error for a row or table without the column of questions."""
     names = [str(name) for name in has]
     listed = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
     return SettingsError(
@@ -91,6 +89,12 @@ def lacking(place: str, column: str, has: Iterable[str]) -> SettingsError:
 
 
 KINDS = (".txt", ".jsonl", ".csv", ".parquet")
+_SAID = (
+    (type(None), "empty"),
+    (bool, "true or false"),
+    (int | float, "a number"),
+    (object, "a list or an object"),
+)
 
 
 def read_rows(named: str, column: str = COLUMN) -> list[Row]:
@@ -110,15 +114,19 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
         raise lacking(row.place, column, row.fields)
     text, identifier = row.fields[column], row.fields.get("id")
     if not isinstance(text, str):
+        kinds = (said for kind, said in _SAID if isinstance(text, kind))
         raise SettingsError(
-            f"{row.place}: its {column} is {_kind(text)} instead of a text.",
+            f"{row.place}: its {column} is {next(kinds)} instead of a text.",
             "Correct it, or leave it out with --filter.",
         )
-    fields = {
-        "id": storable(str(row.number if identifier is None else identifier)),
-        "question": _checked(text, row.place),
-        "criteria": _criteria(row.fields.get("criteria")),
-    }
+    try:
+        fields = {
+            "id": storable(str(row.number if identifier is None else identifier)),
+            "question": checked(text),
+            "criteria": _criteria(row.fields.get("criteria")),
+        }
+    except SettingsError as cause:
+        raise SettingsError(f"{row.place}: {cause}", "Correct it, or leave the row out.") from cause
     try:
         return Question.model_validate(fields)
     except ValidationError as cause:
@@ -138,22 +146,15 @@ def _rows(named: str, column: str) -> Iterator[Row]:
     elif kind == ".csv":
         yield from csv_rows(path, column)
     elif kind in KINDS:
-        yield from _line_rows(path, column)
+        lines = ((place, line) for place, line in utf8_lines(path) if line.strip())
+        for number, (place, line) in enumerate(lines):
+            yield Row(number, place, _object(line, place) if kind == ".jsonl" else {column: line})
     else:
         raise SettingsError(
             f"{named or 'What is named'} is not a {', '.join(KINDS[:-1])} or {KINDS[-1]} file, "
             "nor a dataset.",
             "Name such a file, a folder saved by datasets, or hf:org/name.",
         )
-
-
-def _line_rows(path: Path, column: str) -> Iterator[Row]:
-    number = 0
-    for place, line in utf8_lines(path):
-        if line.strip():
-            fields = _object(line, place) if path.suffix.lower() == ".jsonl" else {column: line}
-            yield Row(number, place, fields)
-            number += 1
 
 
 def _object(line: str, place: str) -> dict[str, Any]:
@@ -179,21 +180,6 @@ def _criteria(written: Any) -> Any:
     if not isinstance(written, list):
         return written or ()
     return [storable(one) if isinstance(one, str) else one for one in written]
-
-
-def _checked(text: str, place: str) -> str:
-    try:
-        return checked(text)
-    except SettingsError as cause:
-        raise SettingsError(f"{place}: {cause}", "Correct it, or leave the row out.") from cause
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "empty"
-    if isinstance(value, bool):
-        return "true or false"
-    return "a number" if isinstance(value, int | float) else "a list or an object"
 
 
 LENGTH = "length"
@@ -236,16 +222,14 @@ class Filter:
         known = row.fields.get(self.field)
         if known is None and self.field == LENGTH:
             known = len(str(row.fields.get(column, "")))
-        if self.sign in _ORDERS:
-            number = _number(known)
-            return number is not None and _ORDERS[self.sign](number, float(self.value))
-        return (known is not None and self._same(known)) == (self.sign == "=")
-
-    def _same(self, known: object) -> bool:
         wanted, number = _number(self.value), _number(known)
+        if self.sign in _ORDERS:
+            return number is not None and _ORDERS[self.sign](number, float(self.value))
         if wanted is not None and number is not None:
-            return wanted == number
-        return str(known).casefold() == self.value.casefold()
+            same = wanted == number
+        else:
+            same = known is not None and str(known).casefold() == self.value.casefold()
+        return same == (self.sign == "=")
 
 
 def select_questions(
@@ -284,6 +268,26 @@ def select_questions(
 def normal(question: str) -> str:
     """The text by which duplicates are told: case, spaces and compatibility forms are the same."""
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
+
+
+def apart_from(
+    found: Sequence[T],
+    held_out: Iterable[T],
+    asked: Callable[[T], str],
+    what: str,
+    tell: Callable[[str], None],
+) -> list[T]:
+    """Those whose text, however it is spaced and written, is not among those held out.
+
+    How many are not is told. Raises SettingsError where none is left; `what` are they.
+    """
+    apart = {normal(asked(one)) for one in held_out}
+    left = [one for one in found if normal(asked(one)) not in apart]
+    if not left:
+        raise SettingsError(f"All {what} are held out.", f"Name other {what}.")
+    if left_out := len(found) - len(left):
+        tell(f"{left_out} {what} are held out, and not trained on")
+    return left
 
 
 def is_held_out(normal_text: str, share: float) -> bool:

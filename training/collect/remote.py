@@ -24,18 +24,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.recall import Recall
 from rubricem.agent.research.researcher import Researcher, request_of
 from rubricem.agent.research.setup import Setup, open_researcher
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
-from rubricem.memory.interfaces import Completion
-from rubricem.memory.journal import CallKey, Journal, Reply
-from rubricem.memory.schema import NO_USAGE, Trajectory, Usage
-from rubricem.training.collect.gate import GO_ON, Flow, GatedPolicy, at_once
+from rubricem.memory.runs import CallKey, Journal, Reply
+from rubricem.memory.schema import NO_USAGE, Completion, Trajectory, Usage
+from rubricem.training.collect.gate import GO_ON, Flow, GatedPolicy
 from rubricem.training.extras import needed
 
 T = TypeVar("T")
@@ -98,8 +96,6 @@ Said = Asked | Ended
 
 
 class Line:
-    """One rollout's line to its run."""
-
     def __init__(self) -> None:
         self._asked: asyncio.Queue[Asked] = asyncio.Queue()
         self._answers: asyncio.Queue[Any] = asyncio.Queue()
@@ -118,7 +114,6 @@ class Line:
         self._answers.put_nowait(answer)
 
     async def asked(self) -> Asked:
-        """The next question."""
         return await self._asked.get()
 
 
@@ -193,14 +188,8 @@ class Elsewhere:
     def ended(self, thread: str) -> bool:
         return False
 
-    def running(self, thread: str) -> bool:
-        return True
-
     def save(self, trajectory: Trajectory) -> None:
         """The run does so when it is told of the end."""
-
-    def discard(self, thread: str) -> None:
-        """There is nothing to discard."""
 
     def request(self, thread: str) -> dict[str, Any]:
         raise StoreError(f"The rollout {thread} is kept by its run.")
@@ -357,8 +346,15 @@ class RemoteRollouts:
         try:
             match asked:
                 case MayCall(server):
-                    make = partial(self._made, worker, thread)
-                    await self.flow.call(server, make, of_rollout=True)
+
+                    async def made() -> Mapping[str, Any]:
+                        said = await worker.go_on(thread, None)
+                        if isinstance(said, CallFailed):
+                            raise said.error
+                        assert isinstance(said, Called), said
+                        return {"usage": said.usage}
+
+                    await self.flow.call(server, made, of_rollout=True)
                 case Keep(key, reply):
                     await self.journal.append(key, reply)
                 case Recalls(question):
@@ -367,14 +363,6 @@ class RemoteRollouts:
         except RubricemError as error:
             return error
         return None
-
-    async def _made(self, worker: Worker, thread: str) -> Mapping[str, Any]:
-        """Have the worker make its call; what it cost, or the error that it failed for."""
-        said = await worker.go_on(thread, None)
-        if isinstance(said, CallFailed):
-            raise said.error
-        assert isinstance(said, Called), said
-        return {"usage": said.usage}
 
 
 class RolloutWorker:
@@ -400,19 +388,20 @@ class RolloutWorker:
     async def begin(self, rollout: Begin) -> Said:
         self._journal.hold(rollout.thread, rollout.replies)
         opened = Line()
-        self._rollouts[rollout.thread] = opened, asyncio.create_task(self._write(rollout, opened))
+
+        async def write() -> Ended:
+            line.set(opened)
+            try:
+                return Ended(await self._researcher.ask(rollout.ask, rollout.thread))
+            except RubricemError as error:
+                return Ended(error)
+
+        self._rollouts[rollout.thread] = opened, asyncio.create_task(write())
         return await self._next(rollout.thread)
 
     async def go_on(self, thread: str, answer: Any) -> Said:
         self._rollouts[thread][0].answer(answer)
         return await self._next(thread)
-
-    async def _write(self, rollout: Begin, opened: Line) -> Ended:
-        line.set(opened)
-        try:
-            return Ended(await self._researcher.ask(rollout.ask, rollout.thread))
-        except RubricemError as error:
-            return Ended(error)
 
     async def _next(self, thread: str) -> Said:
         opened, written = self._rollouts[thread]
@@ -459,8 +448,22 @@ async def ray_rollouts(
     cannot begin, if none can.
     """
     async with _connected(options) as ray:
-        hire = _Hiring(ray, setup, researcher)
-        share = math.ceil(at_once(setup.model, options.workers) / options.workers)
+        actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
+        own = researcher.policy.name, researcher.policy.version
+        anywhere = setup.anywhere()
+
+        async def hire() -> Worker:
+            """An actor wherever there is room, open."""
+            worker = _RayWorker(ray, actors.remote())
+            if (opened := await worker.open(anywhere)) != own:
+                raise PolicyError(
+                    f"it would write with {_named(opened)}, and the run is of {_named(own)}",
+                    "Have the same weights, or the same server, on all machines.",
+                )
+            return worker
+
+        model = setup.model
+        share = model.at_once if model.embedded else math.ceil(model.at_once / options.workers)
         pool = WorkerPool(hire, options.workers, share, flow.tell)
         try:
             # What no worker can do is told before the run begins.
@@ -471,8 +474,6 @@ async def ray_rollouts(
 
 
 class RolloutActor:
-    """The actor: a `RolloutWorker` once it was opened."""
-
     async def open(self, setup: Setup) -> tuple[str, str] | RubricemError:
         """Name and version of the policy that it writes with."""
         self._opened = AsyncExitStack()
@@ -493,8 +494,6 @@ class RolloutActor:
 
 
 class _RayWorker:
-    """A `Worker` that is a Ray actor."""
-
     def __init__(self, ray: Any, actor: Any) -> None:
         self._ray = ray
         self._actor = actor
@@ -520,26 +519,6 @@ class _RayWorker:
             # One that cannot be reached may still live, and would write on for nobody.
             self._ray.kill(self._actor)
             raise WorkerLost(_in_a_sentence(error)) from error
-
-
-class _Hiring:
-    """Starts an actor wherever there is room, and opens it."""
-
-    def __init__(self, ray: Any, setup: Setup, researcher: Researcher) -> None:
-        self._ray = ray
-        self._setup = setup.anywhere()
-        self._policy = researcher.policy
-        self._actors = ray.remote(RolloutActor).options(num_cpus=1, max_concurrency=10_000)
-
-    async def __call__(self) -> Worker:
-        worker = _RayWorker(self._ray, self._actors.remote())
-        opened, own = await worker.open(self._setup), (self._policy.name, self._policy.version)
-        if opened != own:
-            raise PolicyError(
-                f"it would write with {_named(opened)}, and the run is of {_named(own)}",
-                "Have the same weights, or the same server, on all machines.",
-            )
-        return worker
 
 
 @asynccontextmanager

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
-from rubricem.agent.research.scaffold import neutralise
+from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Criterion, Value
 from rubricem.memory.text import fill, one_line, prompt
@@ -72,7 +72,8 @@ def decay(rule: ScaffoldRule) -> float:
     """What is left of every share at the rule's progress, in [0, 1]."""
     match rule.decay:
         case "sigmoid":
-            return _sigmoid(rule.steepness * (rule.middle - rule.progress))
+            # exp(x) / (1 + exp(x)) in a form that overflows on neither side
+            return 0.5 * (1.0 + math.tanh(rule.steepness * (rule.middle - rule.progress) / 2))
         case "linear":
             return 1.0 - rule.progress
         case "power":
@@ -82,7 +83,6 @@ def decay(rule: ScaffoldRule) -> float:
 
 
 def criteria_shown(rule: ScaffoldRule, member: int, size: int, criteria: int) -> int:
-    """How many of the criteria a member is shown; members are counted from 0."""
     # The share is exact, so that a half is one until the decay has moved it.
     return round(float(criteria * group_share(rule, member, size)) * decay(rule))
 
@@ -122,12 +122,6 @@ def _section(head: str, criteria: Sequence[Criterion]) -> str:
         return ""
     items = (one_line(neutralise(c.description or c.title)) for c in criteria)
     return "\n".join([head, *(f"{number}. {item}" for number, item in enumerate(items, start=1))])
-
-
-def _sigmoid(value: float) -> float:
-    if value < 0:
-        return math.exp(value) / (1.0 + math.exp(value))
-    return 1.0 / (1.0 + math.exp(-value))
 
 
 _SHARES = {"linear": (), "binary": ("full",), "full": ()}

@@ -1,42 +1,35 @@
 """From settings to a collector: one policy, which also reflects and, if embedded, judges.
 
-The judge is called by the name that `--judge` gives it. `stage` scores every stage,
-`relative-stages` holds a group's against one another stage by stage; `relative`, `pairwise` and
-`checklist` score whole answers, whose score stands at the last stage. `rubric:MODULE:NAME` is code
-of one's own: a `Rubric`, something that makes one, or a mapping from stages to either. A rubric is
-given a stage's text as action and its `StageView` as observation; a stage that a mapping leaves out
-is the stage judge's.
+The judge is called by the name that `--judge` gives it. docs/collecting.md lists those names, and
+how `rubric:MODULE:NAME` names code of one's own: a `Rubric`, something that makes one, or a mapping
+from stages to either. A rubric is given a stage's text as action and its `StageView` as
+observation; a stage that a mapping leaves out is the stage judge's.
 """
 
 import asyncio
 import copy
 import hashlib
 import importlib
+import math
 import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
-from rubricem.agent.learning.reflect import CandidateJudge, accepted, reflect
-from rubricem.agent.learning.scoring import chain_of, open_judge_model
+from rubricem.agent.learning.reflect import Reflector
 from rubricem.agent.models.opening import PolicyChoice
-from rubricem.agent.models.policy import (
-    JournaledCalls,
-    JournaledPolicy,
-    Policy,
-)
-from rubricem.agent.research.events import Event, SourceProgress
-from rubricem.agent.research.recall import CHARACTERS, MORE_CHARACTERS, BankRecaller
+from rubricem.agent.models.policy import Policy
+from rubricem.agent.research.recall import BankRecaller
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.setup import Setup, open_bank, open_researcher, settle
+from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of, setup_of
+from rubricem.agent.transcript.events import Tell
 from rubricem.judge.build import (
     JudgeModel,
     Kind,
@@ -45,76 +38,52 @@ from rubricem.judge.build import (
     reflection_judge,
     stage_judge,
 )
-from rubricem.judge.composed import ComposedJudge, Compositions, InnerJudge
+from rubricem.judge.composed import ComposedJudge, Compositions
 from rubricem.judge.pairwise import ChainForm
 from rubricem.judge.rubrics import Rubric
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Judgement, Reflection, Stage, Trajectory
-from rubricem.training.collect.collector import TOLD_EVERY, Collector
-from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of
+from rubricem.memory.schema import GroupJudge, Reflection, Stage
+from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
+from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of, step_of
 from rubricem.training.collect.gate import (
     Flow,
     GatedPolicy,
     Meter,
     Purse,
-    at_once,
     check_priced,
-    judged_at_once,
 )
-from rubricem.training.collect.groups import Reflected, Rollouts, step_of
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.remote import RayOptions, ray_rollouts
 from rubricem.training.collect.scaffolding import ScaffoldRule
 
 
+@dataclass
 class BankMemory:
     """The bank as a step sees it: recalled from as it stood, put into at the step's end."""
 
-    def __init__(
-        self,
-        bank: RubricBank,
-        researcher: Researcher,
-        listen: Callable[[Event], None],
-        floor: float | None,
-        *,
-        put: bool,
-    ) -> None:
-        """`floor`: similarity below which nothing is recalled."""
-        self.bank = bank
-        """may be replaced by another one that is open on the same folder"""
-        self._floor = floor
-        self._researcher = researcher
-        self._listen = listen
-        self._put = put
+    setup: Setup
+    researcher: Researcher
+    hear: Tell
+    bank: RubricBank
+    """may be replaced by another one that is open on the same folder"""
 
     async def generation(self) -> int:
         return await self.bank.generation()
 
     def pin(self, generation: int, *, own: bool = True) -> None:
-        small = self._researcher.policy.context_tokens is not None
-        self._researcher.recaller = BankRecaller(
+        self.researcher.recaller = BankRecaller(
             self.bank,
-            floor=self._floor,
-            characters=CHARACTERS if small else MORE_CHARACTERS,
+            floor=self.setup.similarity_floor,
+            context_tokens=self.researcher.policy.context_tokens,
             generation=generation,
             own=own,
-            listener=self._listen,
+            tell=self.hear,
         )
 
     async def put(self, reflection: Reflection) -> bool:
-        return await self.bank.put(reflection) if self._put else False
-
-
-def step_memory(
-    setup: Setup, researcher: Researcher, listen: Callable[[Event], None]
-) -> BankMemory | None:
-    """What `--memory` says: None where it is off."""
-    if setup.memory == "off":
-        return None
-    bank = open_bank(setup.stores, listen)
-    return BankMemory(bank, researcher, listen, setup.similarity_floor, put=setup.memory == "on")
+        return await self.bank.put(reflection) if self.setup.memory == "on" else False
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -125,7 +94,7 @@ _FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the workin
 
 def collecting_judge(
     name: str, model: JudgeModel, seed: int = 0, chain: ChainForm | None = None
-) -> InnerJudge:
+) -> GroupJudge:
     """The judge of that name, one that `known_judge` knows, over an open model.
 
     `chain`: the form in which a local model was trained to compare pairs.
@@ -214,7 +183,6 @@ def _factory(found: Any, name: str) -> Callable[[], Rubric]:
     return factory
 
 
-Tell = Callable[[str], None]
 _COUNTS = re.compile(r":? \d+(?:%| of \d+).*")
 
 
@@ -270,78 +238,104 @@ async def open_collector(
     SettingsError where the folder holds another run, StoreError where another process is
     collecting into it.
     """
-    listen = preparing(tell)
+    hear = preparing(tell)
     if settings.dialect is None and settings.decoding == "free" and not options.taught:
         settings = settings.model_copy(update={"dialect": "auto"})
     setup = await asyncio.to_thread(setup_of, settings)
     check_options(setup, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
-    setup = await settle(setup, listener=listen)
+    setup = await settle(setup, tell=hear)
     judged_by = judge_choice(settings, setup, options)
-    async with open_researcher(setup, listen) as opened:
-        meter = Meter()
-        finished = run.finished_steps()
+    async with AsyncExitStack() as stack:
+        opened = await stack.enter_async_context(open_researcher(setup, hear))
+        meter, finished = Meter(), run.finished_steps()
         journal = run.journal(meter.hear, lambda thread: step_of(thread) >= finished)
-        purse = purse or Purse(options.max_run_cost)
-        flow = Flow(journal, meter, purse, tell=tell)
-        try:
-            policy = GatedPolicy(opened.policy, flow)
-            opened = replace(opened, store=run.store, journal=journal, verifier=None)
-            researcher = replace(opened, policy=policy)
-            async with _judge_model(judged_by, setup, options, opened.policy) as model:
-                if purse.most is not None:
-                    check_priced(getattr(opened.policy, "model", None), model, limit=purse.limit)
-                judge = model.name if model else ""
-                manifest = _manifest(setup, options, researcher, judge, asked)
-                run.begin(manifest, asked.questions, asked.held_out)
-                async with _rollouts(setup, options, researcher, flow) as rollouts:
-                    collector = Collector(
-                        run=run,
-                        rollouts=rollouts,
-                        calls=JournaledCalls(journal),
-                        buffers=BufferStore(setup.stores.data_dir / "buffers"),
-                        flow=flow,
-                        memory=step_memory(setup, researcher, listen),
-                        at_once=at_once(setup.model, options.ray.workers if options.ray else 1),
-                        judged_at_once=judged_at_once(
-                            setup.model,
-                            judged_by,
-                            options.group_size,
-                            apart=options.ray is not None,
-                        ),
-                        tell=tell,
-                    )
-                    if model:
-                        _judge_with(collector, model, judged_by, opened.policy, setup, options)
-                    yield collector
-        finally:
-            journal.close()
+        stack.callback(journal.close)
+        flow = Flow(journal, meter, purse or Purse(options.max_run_cost), tell=tell)
+        policy, store = GatedPolicy(opened.policy, flow), run.store
+        researcher = replace(opened, policy=policy, store=store, journal=journal, verifier=None)
+        model, memory = None, None
+        if options.judge != NONE:
+            shared = opened.policy.reader if judged_by is setup.model else None
+            model = await stack.enter_async_context(judged_by.open_judge(shared=shared))
+        if (limit := flow.purse).most is not None:
+            check_priced(getattr(opened.policy, "model", None), model, limit=limit.limit)
+        manifest = _manifest(setup, options, researcher, model.name if model else "", asked)
+        run.begin(manifest, asked.questions, asked.held_out)
+        rollouts: Rollouts = researcher
+        if options.ray is not None:
+            elsewhere = ray_rollouts(options.ray, setup, researcher, flow)
+            rollouts = await stack.enter_async_context(elsewhere)
+        if setup.memory != "off":
+            memory = BankMemory(setup, researcher, hear, setup.stores.open_bank(hear))
+        collector = Collector(
+            run=run,
+            rollouts=rollouts,
+            buffers=BufferStore(setup.stores.data_dir / "buffers"),
+            flow=flow,
+            memory=memory,
+            at_once=_at_once(setup.model, options),
+            judged_at_once=_judged_at_once(setup.model, judged_by, options),
+            tell=tell,
+        )
+        if model is not None:
+            chain = judged_by.chain
+            judges = _judges(flow, model, opened.policy, chain, setup, options)
+            collector.judge, collector.reflecting = judges
+        yield collector
 
 
-@asynccontextmanager
-async def _rollouts(
-    setup: Setup, options: CollectOptions, researcher: Researcher, flow: Flow
-) -> AsyncIterator[Rollouts]:
-    if options.ray is None:
-        yield researcher
-        return
-    async with ray_rollouts(options.ray, setup, researcher, flow) as elsewhere:
-        yield elsewhere
+def _judges(
+    flow: Flow,
+    model: JudgeModel,
+    policy: Policy,
+    chain: ChainForm | None,
+    setup: Setup,
+    options: CollectOptions,
+) -> tuple[GroupJudge, Reflector | None]:
+    """Their calls are journaled and gated like all others."""
+    judging, count = flow.journaled(model), options.reflections
+    judge = collecting_judge(options.judge, judging, setup.template.seed, chain)
+    if not count:
+        return judge, None
+    choosing, least = reflection_judge(judging), setup.least_reflection_score
+    return judge, Reflector(flow.journaled(policy), choosing, count, least)
 
 
-def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Callable[[Event], None]:
+def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
+    """Runs in progress at the same time: more than an embedded model has slots would make it
+    read one run's transcript again after another's.
+    """
+    apart = options.ray.workers if options.ray and policy.embedded else 1
+    return policy.at_once * apart
+
+
+def _judged_at_once(
+    policy: PolicyChoice, judge: PolicyChoice, options: CollectOptions
+) -> int | None:
+    """Groups being judged at the same time; None: in the places of rollouts.
+
+    An embedded policy also writes the reflections, which belong to judging, unless rollouts are
+    written in other processes, by models of their own. A server's calls are bounded by its
+    limiter, so here are as many groups as could fill it.
+    """
+    if policy.embedded:
+        return policy.at_once if options.ray is not None else None
+    return judge.at_once if judge.embedded else math.ceil(judge.at_once / options.group_size)
+
+
+def preparing(tell: Tell, clock: Callable[[], float] = time.monotonic) -> Tell:
     """Tells what is prepared: each kind of work once, and how far it is as often as progress."""
     told: dict[str, float] = {}
 
-    def listen(event: Event) -> None:
-        if isinstance(event, SourceProgress):
-            work, now = _COUNTS.sub("", event.message), clock()
-            again = work in told
-            if not again or now - told[work] >= TOLD_EVERY:
-                told[work] = now
-                tell(event.message if again else work)
+    def hear(line: str) -> None:
+        work, now = _COUNTS.sub("", line), clock()
+        again = work in told
+        if not again or now - told[work] >= TOLD_EVERY:
+            told[work] = now
+            tell(line if again else work)
 
-    return listen
+    return hear
 
 
 def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> PolicyChoice:
@@ -351,78 +345,6 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
         return setup.model
     named = {"model": options.judge_model, "base_url": options.judge_base_url}
     return model_of(settings.model_copy(update=named))
-
-
-class Reflector:
-    """Has the policy reflect on a judged run, and the judge choose among what it wrote."""
-
-    def __init__(
-        self,
-        policy: Policy,
-        judge: CandidateJudge,
-        candidates: int,
-        least_score: float | None = None,
-    ) -> None:
-        self._policy = policy
-        self._judge = judge
-        self._candidates = candidates
-        self._least_score = least_score
-
-    async def __call__(
-        self, trajectory: Trajectory, judgement: Judgement | None, seed: int
-    ) -> Reflected:
-        found = await reflect(
-            self._policy,
-            trajectory,
-            judgement,
-            self._judge,
-            self._candidates,
-            seed,
-            minimum=self._least_score,
-        )
-        best = accepted(
-            found,
-            self._policy.name,
-            self._policy.version,
-            judgement=judgement,
-            source_texts=[source.text for source in trajectory.sources],
-        )
-        return Reflected(trajectory_id=trajectory.id, candidates=tuple(found), reflection=best)
-
-
-@asynccontextmanager
-async def _judge_model(
-    judged_by: PolicyChoice, setup: Setup, options: CollectOptions, policy: Policy
-) -> AsyncIterator[JudgeModel | None]:
-    if options.judge == NONE:
-        yield None
-        return
-    shared = policy.reader if judged_by is setup.model else None
-    async with open_judge_model(judged_by, shared) as model:
-        yield model
-
-
-def _judge_with(
-    collector: Collector,
-    model: JudgeModel,
-    judged_by: PolicyChoice,
-    policy: Policy,
-    setup: Setup,
-    options: CollectOptions,
-) -> None:
-    """Give the collector a judge whose calls are journaled and gated like all others."""
-    flow = collector.flow
-    judging = flow.journaled(model)
-    collector.judge = collecting_judge(
-        options.judge, judging, setup.template.seed, chain_of(judged_by)
-    )
-    if options.reflections:
-        calls = JournaledCalls(flow.journal, partial(flow.call, policy.name))
-        judge = reflection_judge(judging)
-        least = setup.least_reflection_score
-        collector.reflecting = Reflector(
-            JournaledPolicy(policy, calls), judge, options.reflections, least
-        )
 
 
 def _manifest(

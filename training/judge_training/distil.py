@@ -1,14 +1,14 @@
 """From labelled pairs to a judge that imitates teachers: traces, rows, and the training on them.
 
-OUT/distilled/journal.jsonl   every finished call of a teacher: none is made twice
-OUT/distilled/traces.jsonl    the traces that are kept
-OUT/distilled/rows.jsonl      the same as rows of the judge's own tokeniser
-OUT/distilled/report.json     what was kept, redone and dropped, by reason
-OUT/distilled/made_of.json    what all that follows from
+Imitation takes the trace of a first teacher, who compares a pair as any judge does. Where its
+verdict is wrong, or there is none, a second one is shown the right verdict and the wrong trace, and
+writes it anew; what is still not right is dropped (RM-R1, arXiv:2505.02387, section 3.2). The trace
+becomes a row in the ids of the judge's own tokeniser.
 
-A pair whose teacher failed is asked about again by the next call, so that more rows may come. A
-training goes on with the very rows that it began with, so from the beginning of the training on
-them none is made, and what they were made of is compared instead.
+docs/judge_training.md names the files in OUT/distilled. A pair whose teacher failed is asked about
+again by the next call, so that more rows may come. A training goes on with the very rows that it
+began with, so from the beginning of the training on them none is made, and what they were made of
+is compared instead.
 """
 
 import asyncio
@@ -18,38 +18,112 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from rubricem.agent.learning.scoring import open_judge_model
+from pydantic import Field, model_validator
+
+from rubricem.agent.models.policy import call_scope
 from rubricem.agent.settings.door import model_of
+from rubricem.judge.base import CHARACTERS, fit_messages
+from rubricem.judge.build import JudgeModel
 from rubricem.judge.evaluation.data import LabelledPair
-from rubricem.judge.pairwise import ChainForm, well_formed
-from rubricem.memory.errors import JudgeError, SettingsError, StoreError, boundary
-from rubricem.memory.interfaces import LocalModel
+from rubricem.judge.pairwise import (
+    CHAIN_TOKENS,
+    ChainForm,
+    Side,
+    verdict_end,
+    verdict_of,
+    well_formed,
+    without_tags,
+)
+from rubricem.judge.rubrics.core import together
+from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
 from rubricem.memory.runs import write_atomically
-from rubricem.training.collect.gate import check_priced
-from rubricem.training.judge_training.judge_config import DistilConfig, TeacherConfig
+from rubricem.memory.schema import Completion, LocalModel, Message, Sampling, TokenPolicy, Value
+from rubricem.memory.text import cut, fenced, fill, prompt
+from rubricem.training.collect.gate import Flow, check_priced
 from rubricem.training.judge_training.pairs import (
-    FAILED,
-    Gated,
+    LIMIT,
+    MessagesOf,
+    PairsConfig,
     ShownPair,
-    Teacher,
-    Teachers,
-    Trace,
-    all_done,
     digest,
+    form_of,
     gated,
     read_pairs,
     settings_of,
     shown_once,
-    trace_row,
+    take_table,
 )
-from rubricem.training.local.local_config import TrainConfig
+from rubricem.training.local.local_config import TrainConfig, checked_config, read_toml
 from rubricem.training.local.session import Tell
-from rubricem.training.rows.forms import write_rows
+from rubricem.training.objective.objective_config import TableConfig
+from rubricem.training.rows.compile import write_rows
 from rubricem.training.rows.row import TrainRow
+from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.training import RECORD, object_of
+
+TRACE_TOKENS = 4096
+
+
+class TeacherConfig(TableConfig):
+    """A model that writes traces: an embedded one, or a server's."""
+
+    model: str | None = None
+    """None: the only one that the server lists"""
+    base_url: str | None = None
+    """its server; None: the model is embedded"""
+    max_tokens: int = Field(default=TRACE_TOKENS, ge=16)
+    """of one trace"""
+
+    @model_validator(mode="after")
+    def _names_one(self) -> Self:
+        if self.model is None and self.base_url is None:
+            raise ValueError("name a model, or a base_url, or both")
+        return self
+
+
+class DistilConfig(PairsConfig):
+    """Who writes the traces."""
+
+    teacher: TeacherConfig
+    """the table [distil.teacher]"""
+    second_teacher: TeacherConfig | None = None
+    """redoes what the first got wrong, shown the right verdict and the wrong trace; None: wrong
+    ones are dropped"""
+    max_run_cost: float | None = Field(default=None, gt=0)
+    """US dollars that all calls to teachers may cost"""
+
+
+def read_distil(path: Path) -> tuple[TrainConfig, DistilConfig]:
+    """A file's settings of imitation; the rows are those that will be written.
+
+    Raises SettingsError with every fault in a sentence.
+    """
+    values = {"judge": "full", **read_toml(path)}
+    told = take_table(values, "distil", DistilConfig, path.parent)
+
+    def placed(teacher: TeacherConfig | None) -> TeacherConfig | None:
+        """With the path of its weights: a GGUF file or a checkpoint lies beside the file."""
+        if teacher is None or teacher.model is None:
+            return teacher
+        weights = path.parent / Path(teacher.model).expanduser()
+        is_path = teacher.model.lower().endswith(".gguf") or weights.is_dir()
+        return teacher.model_copy(update={"model": str(weights)}) if is_path else teacher
+
+    named = {name: placed(getattr(told, name)) for name in ("teacher", "second_teacher")}
+    told = told.model_copy(update=named)
+    if "rows" in values:
+        raise SettingsError(
+            "[distil] makes rows of its own.",
+            "Leave out `rows`; train on files of rows by `rubricem train sft`.",
+        )
+    values["rows"] = [str(Path(str(values.get("out", ""))) / "distilled" / "rows.jsonl")]
+    config = checked_config(values, path.parent, TrainConfig)
+    return config, told
+
 
 MADE_OF = "made_of.json"
 
@@ -70,11 +144,6 @@ def made_of(
         "distil.teacher": _teacher(told.teacher, config.out),
         "distil.second_teacher": second and _teacher(second, config.out),
     }
-
-
-def keep_made_of(config: TrainConfig, made: Mapping[str, Any]) -> None:
-    """Beside the rows, before anybody trains on them."""
-    write_atomically(_path(config), json.dumps(made, indent=1))
 
 
 def stands(config: TrainConfig, made: Mapping[str, Any]) -> bool:
@@ -114,9 +183,93 @@ def _path(config: TrainConfig) -> Path:
     return config.rows[0].parent / MADE_OF
 
 
+FAILED = "the teacher failed"
+WRONG_CHARACTERS = 20_000
+"""of a wrong trace that is shown to the second teacher"""
+
+
+class Trace(Value):
+    """A comparison that arrives at the right verdict."""
+
+    pair: str
+    better: Side
+    text: str
+    teacher: str
+    redone: bool = False
+    """written by the second teacher, who knew the verdict"""
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """A model that writes comparisons: one that answers messages, or continues token ids."""
+
+    model: JudgeModel
+    max_tokens: int
+
+    async def write(self, messages_of: MessagesOf) -> Completion:
+        """Raises PolicyError where the model fails, JudgeError where the pair is too long."""
+        sampling = Sampling(max_tokens=self.max_tokens, temperature=0.0, seed=0)
+        model = self.model
+        if isinstance(model, LocalModel):
+            _, prefix = await fit_messages(model, messages_of, self.max_tokens)
+            return await model.complete(prefix, sampling, verdict_end)
+        return await model.chat(messages_of(CHARACTERS), sampling)
+
+
+@dataclass(frozen=True, slots=True)
+class Teachers:
+    """Who writes traces, and in which form."""
+
+    form: ChainForm
+    first: Teacher
+    second: Teacher | None = None
+
+    async def trace(self, pair: ShownPair) -> Trace | str:
+        """The trace of a pair, or the reason why there is none."""
+        asked = pair.asked(self.form)
+        try:
+            said = await self.first.write(asked)
+            if not (wrong := _wrong(said, pair.better)):
+                return _trace(pair, said, self.first)
+            if self.second is None:
+                return wrong
+            said = await self.second.write(partial(_redoing, asked, said.text, wrong, pair.better))
+        except (PolicyError, JudgeError) as error:
+            return f"{FAILED}: {error}"
+        if still := _wrong(said, pair.better):
+            return f"{still}, also when it was redone"
+        return _trace(pair, said, self.second, redone=True)
+
+
+def _wrong(said: Completion, better: Side) -> str:
+    """What is wrong with a trace, as the end of a sentence about it; empty where nothing is."""
+    if said.stop_reason == "length":
+        return "was cut off by its limit of tokens"
+    verdict = verdict_of(said.text)
+    if verdict is None:
+        return "named no winner"
+    return "" if verdict == better else "named the other reply"
+
+
+def _trace(pair: ShownPair, said: Completion, by: Teacher, redone: bool = False) -> Trace:
+    text = said.text[: verdict_end(said.text)].rpartition("</think>")[2].strip()
+    return Trace(pair=pair.id, better=pair.better, text=text, teacher=by.model.name, redone=redone)
+
+
+def _redoing(
+    asked: MessagesOf, trace: str, fault: str, better: Side, characters: int
+) -> list[Message]:
+    """The pair as before, the wrong trace, and what is known of it."""
+    # The wrong trace takes its share of the room: a part of what there is, at most.
+    room = min(characters // 4, WRONG_CHARACTERS)
+    system, user = asked(characters - room)
+    earlier = fenced({"earlier comparison": cut(without_tags(trace), room)})
+    told = fill(prompt("training", "redo_trace"), {"fault": fault, "better": better})
+    return [system, Message("user", f"{user.content}\n\n{earlier}\n\n{told}")]
+
+
 TOLD_EVERY = 25
 """pairs between two lines that tell how far it is"""
-LIMIT = "max_run_cost under [distil]"
 REPORT = "report.json"
 
 
@@ -156,7 +309,7 @@ async def distil(
             return Distilled(**json.loads(report.read_text(encoding="utf-8")))
     found = await _distilled(config, told, shown_once(pairs, config.seed), tell, stop)
     write_atomically(report, json.dumps(asdict(found), indent=1))
-    keep_made_of(config, made)
+    write_atomically(_path(config), json.dumps(made, indent=1))
     return found
 
 
@@ -171,8 +324,8 @@ async def _distilled(
     form, folder = form_of(config), config.rows[0].parent
     with gated(folder, tell, told.max_run_cost) as gate:
         async with _teachers(gate, told, form) as teachers:
-            found = await gate.flow.through(_traced(gate, teachers, shown, tell), stop)
-        cost = gate.flow.meter.cost
+            found = await gate.through(_traced(gate, teachers, shown, tell), stop)
+        cost = gate.meter.cost
     traces = [trace for trace in found if isinstance(trace, Trace)]
     reasons = [reason for reason in found if isinstance(reason, str)]
     if not traces:
@@ -196,14 +349,8 @@ async def _distilled(
     )
 
 
-def form_of(config: TrainConfig) -> ChainForm:
-    """The form that the judge is trained in; reading the configuration has settled it."""
-    assert config.judge is not None
-    return config.judge
-
-
 @asynccontextmanager
-async def _teachers(gate: Gated, told: DistilConfig, form: ChainForm) -> AsyncIterator[Teachers]:
+async def _teachers(gate: Flow, told: DistilConfig, form: ChainForm) -> AsyncIterator[Teachers]:
     """Both teachers open; one that is named twice is opened once."""
     async with AsyncExitStack() as stack:
         first = await _opened(stack, gate, told, told.teacher)
@@ -217,31 +364,31 @@ async def _teachers(gate: Gated, told: DistilConfig, form: ChainForm) -> AsyncIt
 
 
 async def _opened(
-    stack: AsyncExitStack, gate: Gated, told: DistilConfig, teacher: TeacherConfig
+    stack: AsyncExitStack, gate: Flow, told: DistilConfig, teacher: TeacherConfig
 ) -> Teacher:
     settings = settings_of(teacher.model, teacher.base_url)
-    model = await stack.enter_async_context(open_judge_model(model_of(settings)))
+    model = await stack.enter_async_context(model_of(settings).open_judge())
     if told.max_run_cost is not None:
         check_priced(model, limit=LIMIT)
-    return Teacher(gate.model(model), teacher.max_tokens)
+    return Teacher(gate.journaled(model), teacher.max_tokens)
 
 
 async def _traced(
-    gate: Gated, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
+    gate: Flow, teachers: Teachers, shown: Sequence[ShownPair], tell: Tell
 ) -> list[Trace | str]:
     """For each pair its trace, or why it has none."""
     done = 0
 
     async def trace(pair: ShownPair) -> Trace | str:
         nonlocal done
-        with gate.scopes.scope(pair.id):
+        with call_scope(pair.id):
             found = await teachers.trace(pair)
         done += 1
         if done % TOLD_EVERY == 0 or done == len(shown):
             tell(f"{done} of {len(shown)} pairs compared by teachers")
         return found
 
-    return await all_done(trace(pair) for pair in shown)
+    return await together(trace(pair) for pair in shown)
 
 
 async def _rows(
@@ -256,12 +403,36 @@ async def _rows(
         )
     asked = {pair.id: pair for pair in shown}
     rows, unfit = [], Counter[str]()
-    async with open_judge_model(choice) as student:
+    async with choice.open_judge() as student:
         assert isinstance(student, LocalModel)
         for trace in traces:
-            row = await trace_row(student, form, asked[trace.pair], trace)
+            row = await _trace_row(student, form, asked[trace.pair], trace)
             if isinstance(row, str):
                 unfit[row] += 1
             else:
                 rows.append(row)
     return rows, unfit
+
+
+async def _trace_row(
+    student: TokenPolicy, form: ChainForm, pair: ShownPair, trace: Trace
+) -> TrainRow | str:
+    """The trace as the student would have written it, and then ended its turn."""
+    try:
+        _, prefix = await fit_messages(student, pair.asked(form), CHAIN_TOKENS)
+    except JudgeError as error:
+        return f"too long for the student: {error}"
+    written = (*await student.encode(trace.text), *await _end_of_turn(student))
+    before = len(prefix)
+    mask = (0,) * before + (1,) * len(written)
+    stages = (NO_STAGE,) * len(mask)
+    return TrainRow.imitation(pair.id, trace.teacher, (*prefix, *written), before, mask, stages)
+
+
+async def _end_of_turn(student: TokenPolicy) -> tuple[int, ...]:
+    """The id that the chat template puts behind an assistant's text; nothing where none is seen."""
+    asked = Message("user", "Which?")
+    before = (*await student.render([asked]), *await student.encode("A"))
+    # Behind an assistant's text that stands last, templates may leave the turn open.
+    whole = await student.render([asked, Message("assistant", "A"), asked])
+    return whole[len(before) : len(before) + 1] if whole[: len(before)] == before else ()

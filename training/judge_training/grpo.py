@@ -2,7 +2,12 @@
 
 A round asks the newest judge for several comparisons of each of its pairs, rewards each by its
 verdict, and makes one update of them: GRPO with one stage, a clipped ratio and a divergence from
-the judge that training began with (RM-R1, arXiv:2505.02387, section 3.3).
+the judge that training began with (RM-R1, arXiv:2505.02387, section 3.3; its defaults are those of
+`[grpo]` and its objective: 7 samples, clip 0.2, divergence 1e-3).
+
+The policy gradient takes ids exactly as they were sampled: the samples of one pair are a group,
+whose rewards are normalised like the returns of one stage (GRPO, arXiv:2402.03300). Prompts are
+masked, reasoning and verdict trained.
 
 OUT/checkpoints, metrics.jsonl   the engine's, with one checkpoint for each round
 OUT/rounds/NNN/journal.jsonl     the round's samples: none is made twice
@@ -14,164 +19,232 @@ is given each checkpoint.
 """
 
 import asyncio
-import hashlib
+import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from typing import Literal, Self
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.models.policy import call_scope
 from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.checkpoints import note_of
-from rubricem.judge.base import fit_messages
+from rubricem.judge.base import fit_messages, outcome
 from rubricem.judge.evaluation.data import LabelledComparison, LabelledPair
-from rubricem.judge.evaluation.report import PairReport, pair_report
+from rubricem.judge.evaluation.report import PairReport
 from rubricem.judge.evaluation.run import compare_all, tasks_of
-from rubricem.judge.pairwise import ChainComparer, ChainForm, chain_messages, verdict_end
-from rubricem.memory.errors import JudgeError, PolicyError, SettingsError, StoreError, boundary
-from rubricem.memory.interfaces import Sampling, TokenPolicy
-from rubricem.memory.runs import write_atomically
-from rubricem.training.collect.gate import at_once
+from rubricem.judge.pairwise import (
+    ChainComparer,
+    ChainForm,
+    Side,
+    reward,
+    verdict_end,
+    verdict_of,
+    well_formed,
+)
+from rubricem.judge.rubrics.core import together
+from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
+from rubricem.memory.runs import value_in, write_atomically
+from rubricem.memory.schema import Completion, Sampling, TokenPolicy
+from rubricem.memory.text import seed_of
+from rubricem.training.collect.gate import MEND, Flow
+from rubricem.training.collect.questions import apart_from
 from rubricem.training.extras import in_thread
-from rubricem.training.judge_training.judge_config import GrpoConfig
 from rubricem.training.judge_training.pairs import (
-    Gated,
-    Sample,
-    SampledPair,
+    PairsConfig,
     ShownPair,
-    all_done,
-    apart_from,
-    batch_of,
     digest,
-    failed_sample,
+    form_of,
     gated,
-    judge_rows,
     read_pairs,
-    sample_of,
     settings_of,
     shown_once,
+    take_table,
 )
-from rubricem.training.local.learner import moves
-from rubricem.training.local.local_config import EngineConfig
-from rubricem.training.local.session import (
-    Canary,
-    Tell,
-    compare_once,
-    open_session,
-)
+from rubricem.training.local.local_config import EngineConfig, checked_config, read_toml
+from rubricem.training.local.session import Tell
 from rubricem.training.rounds.rollouts import refresh_server
-from rubricem.training.rounds.update import Metrics, RoundFolders, SessionUpdates, round_seed
+from rubricem.training.rounds.update import (
+    Metrics,
+    RoundFolders,
+    RoundsEnded,
+    SessionUpdates,
+    open_updates,
+    round_seed,
+)
+from rubricem.training.rows.credit import Compiled, compiled, stage_advantages
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.show.console import PlainTraining, with_event_files
+from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.events import (
     Phase,
     PhaseChanged,
-    RoundTrained,
+    StepTaken,
     Watch,
     check_possible_of_judge,
     unwatched,
 )
 
-MEND = "Mend that and run the same command again; what is finished is not repeated."
+RewardRule = Literal["answer", "answer+format"]
+"""`answer`: +1 for the right verdict, -1 for the other one and for none; `answer+format`: 1 for
+the right verdict plus 1 for a text of exactly the form asked for, else 0 (the ablation)"""
+BETA = 1e-3
+
+
+class GrpoConfig(PairsConfig):
+    """What is sampled between updates, and how it is rewarded."""
+
+    held_out: tuple[Path, ...] = ()
+    """pairs that are never trained on, judged in both orders before and after"""
+    rounds: int = Field(ge=1)
+    """updates, each of new samples"""
+    pairs_per_round: int = Field(default=8, ge=1)
+    """whose samples are one update"""
+    samples: int = Field(default=7, ge=2)
+    """of each pair, which are one group"""
+    max_tokens: int = Field(default=2048, ge=16)
+    """of one sample; one that this limit cuts off is unscored"""
+    reward: RewardRule = "answer"
+    """`answer`: +1 for the right verdict, else -1; `answer+format`: points for verdict and form"""
+    base_url: str | None = None
+    """a server that samples in place of the embedded model, in token ids"""
+    model: str | None = None
+    """the server's name of the weights that training begins with"""
+    refresh: tuple[str, ...] = ()
+    """a command that has the server sample from the checkpoint whose folder is put in the place
+    of {checkpoint}; what it prints last is the model to ask for, or nothing: the same"""
+
+    @model_validator(mode="after")
+    def _server_follows(self) -> Self:
+        if len({bool(self.base_url), bool(self.model), bool(self.refresh)}) > 1:
+            raise ValueError(
+                "a server needs base_url, model and refresh: without the last it would go on "
+                "sampling the first judge"
+            )
+        return self
+
+
+def read_grpo(path: Path) -> tuple[EngineConfig, GrpoConfig]:
+    """A file's settings of the rounds. Raises SettingsError with every fault in a sentence."""
+    values = {"judge": "full", **read_toml(path)}
+    told = take_table(values, "grpo", GrpoConfig, path.parent)
+    if "save_every" in values:
+        raise SettingsError(
+            "[grpo] saves a checkpoint after every round.", "Leave out `save_every`."
+        )
+    objective = values.get("objective", {})
+    if isinstance(objective, dict):
+        values["objective"] = {"beta": BETA, **objective}
+    return checked_config(values, path.parent, EngineConfig), told
+
+
+def batch_of(
+    pairs: Sequence[LabelledPair], size: int, number: int, seed: int
+) -> list[LabelledPair]:
+    """The pairs of a round: all of them in a drawn order, then all of them in another."""
+    size, chosen = min(size, len(pairs)), []
+    for place in range(number * size, (number + 1) * size):
+        epoch, at = divmod(place, len(pairs))
+        order = list(pairs)
+        random.Random(f"{seed}/{epoch}").shuffle(order)
+        chosen.append(order[at])
+    return list({pair.id: pair for pair in chosen}.values())
+
+
+NO_LOGPROBS = "without the ids or log-probabilities of its tokens"
+NOTHING = "nothing was written"
+CUT_OFF = "unscored: cut off by its limit of tokens"
+NOT_SAMPLED = "unscored: the model failed"
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeSampler:
-    """Where the judge is asked, with which weights."""
+class Sample:
+    """One comparison that the judge in training wrote."""
 
-    config: EngineConfig
-    grpo: GrpoConfig
-    form: ChainForm
-    tell: Tell
-    stop: asyncio.Event | None = None
-
-    async def sampled(
-        self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
-    ) -> list[SampledPair | str]:
-        """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
-        async with self._open(await self._choice(checkpoint), folder) as (gate, model):
-            work = all_done(self._pair(gate, model, pair, seed) for pair in pairs)
-            found = await gate.flow.through(work, self.stop)
-        if failed := [one for one in found if isinstance(one, str)]:
-            self.tell(f"{len(failed)} of {len(found)} pairs were not sampled: {failed[0]}")
-        if len(failed) == len(found):
-            raise PolicyError(
-                f"The judge could compare none of {len(found)} pairs: {failed[0]}",
-                MEND,
-            )
-        return found
-
-    async def compared(
-        self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
-    ) -> list[LabelledComparison]:
-        """Every pair in both orders at temperature 0. Raises PolicyError where none is compared."""
-        choice = await self._choice(checkpoint)
-        async with self._open(choice, folder) as (gate, model):
-            comparer = ChainComparer(model, self.form, self.grpo.max_tokens)
-            tasks = tasks_of(pairs, "both", self.config.seed)
-            with gate.scopes.scope("compare"):
-                work = compare_all(comparer, tasks, at_once(choice), lambda comparison: None)
-                found = await gate.flow.through(work, self.stop)
-        if not any(comparison.text for comparison in found):
-            # A judge that was asked in vain is not one that names no winner.
-            raise PolicyError(
-                f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
-            )
-        return found
-
-    @asynccontextmanager
-    async def _open(
-        self, choice: PolicyChoice, folder: Path
-    ) -> AsyncIterator[tuple[Gated, TokenPolicy]]:
-        async with choice.open_tokens() as model:
-            with gated(folder, self.tell) as gate:
-                yield gate, gate.model(model)
-
-    async def _choice(self, checkpoint: Path | None) -> PolicyChoice:
-        grpo = self.grpo
-        if not grpo.base_url:
-            return model_of(settings_of(str(checkpoint or self.config.model), None))
-        name = grpo.model
-        if checkpoint is not None:
-            name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
-        return model_of(settings_of(name, grpo.base_url, dialect="auto"))
-
-    async def _pair(
-        self, gate: Gated, model: TokenPolicy, pair: ShownPair, seed: int
-    ) -> SampledPair | str:
-        asked = partial(chain_messages, self.form, pair.question, pair.first, pair.second)
-        try:
-            _, prefix = await fit_messages(model, asked, self.grpo.max_tokens)
-        except (PolicyError, JudgeError) as error:
-            return str(error)
-
-        async def sample(number: int) -> Sample | str:
-            drawn = _seed(seed, pair, number)
-            sampling = Sampling(max_tokens=self.grpo.max_tokens, seed=drawn)
-            try:
-                said = await model.complete(prefix, sampling, verdict_end)
-            except PolicyError as error:
-                return str(error)
-            return sample_of(said, pair.better, self.form, self.grpo.reward)
-
-        with gate.scopes.scope(pair.id):
-            found = await all_done(sample(n) for n in range(self.grpo.samples))
-        samples = [one if isinstance(one, Sample) else failed_sample() for one in found]
-        faults = [one for one in found if isinstance(one, str)]
-        return (
-            faults[0]
-            if len(faults) == len(found)
-            else SampledPair(pair, prefix, tuple(samples), model.version)
-        )
+    text: str
+    verdict: Side | None
+    reward: float
+    """NaN where it is unscored"""
+    unscored: str = ""
+    """why"""
+    ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] | None = None
 
 
-def _seed(seed: int, pair: ShownPair, number: int) -> int:
-    """Of 32 bits, another one for each sample."""
-    return int(hashlib.sha256(f"{seed}\0{pair.id}\0{number}".encode()).hexdigest()[:8], 16)
+@dataclass(frozen=True, slots=True)
+class SampledPair:
+    """All samples of one pair, which were asked for by the same ids."""
+
+    pair: ShownPair
+    prefix: tuple[int, ...]
+    samples: tuple[Sample, ...]
+    version: str
+    """of the judge that wrote them"""
+
+    @property
+    def advantages(self) -> Sequence[float]:
+        """In standard deviations of the group; 0 where nothing is learnt."""
+        rewards = np.array([[sample.reward] for sample in self.samples])
+        values: list[float] = stage_advantages(rewards)[:, 0].tolist()
+        return values
+
+
+def sample_of(said: Completion, better: Side, form: ChainForm, rule: RewardRule) -> Sample:
+    """What was written, rewarded: no verdict is wrong, but one that had no room is unscored."""
+    cut_off = said.stop_reason == "length"
+    whole = not said.retokenised and said.logprobs is not None
+    return Sample(
+        text=said.text,
+        verdict=verdict_of(said.text),
+        reward=np.nan if cut_off else rewarded(said.text, better, form, rule),
+        unscored=CUT_OFF if cut_off else "",
+        ids=said.token_ids if whole else None,
+        logprobs=said.logprobs if whole else None,
+    )
+
+
+def rewarded(text: str, better: Side, form: ChainForm, rule: RewardRule) -> float:
+    """-1 or 1 by the verdict alone; or 0, 1 or 2 by verdict and form."""
+    right = reward(text, better)
+    return right if rule == "answer" else float(right > 0) + float(well_formed(text, form))
+
+
+def judge_rows(sampled: SampledPair, name: str) -> Compiled:
+    """A row for each sample that was scored and is known by its ids; `name` is the group's."""
+    pairs = zip(sampled.samples, sampled.advantages, strict=True)
+    return compiled(
+        _judge_row(sampled, sample, advantage, f"{name}:{number}", name)
+        for number, (sample, advantage) in enumerate(pairs)
+    )
+
+
+def _judge_row(
+    sampled: SampledPair, sample: Sample, advantage: float, name: str, group: str
+) -> TrainRow | str:
+    if sample.unscored:
+        return sample.unscored
+    if sample.ids is None or sample.logprobs is None:
+        return NO_LOGPROBS
+    if not sample.ids:
+        return NOTHING
+    before, written = len(sampled.prefix), len(sample.ids)
+    return TrainRow(
+        id=name,
+        group=group,
+        trajectory=name,
+        objective="judge",
+        policy_version=sampled.version,
+        ids=(*sampled.prefix, *sample.ids),
+        prompt_tokens=before,
+        loss_mask=(0,) * before + (1,) * written,
+        advantages=(0.0,) * before + (advantage,) * written,
+        behaviour_logprobs=(0.0,) * before + sample.logprobs,
+        stages=(NO_STAGE,) * (before + written),
+    )
 
 
 METHOD = "judge-grpo"
@@ -180,30 +253,26 @@ CHANGEABLE = {"rounds", "base_url", "refresh", "pairs", "held_out", "limit"}
 
 
 @dataclass(frozen=True, slots=True)
-class JudgeTrained:
-    """What all rounds of a configuration led to."""
+class JudgeTrained(RoundsEnded):
+    """Of a judge."""
 
-    checkpoint: Path | None
-    """None: no round had a pair whose samples differed in reward"""
-    rounds: int
-    before: PairReport | None
+    before: PairReport | None = None
     """on the held-out pairs; None: there are none"""
-    after: PairReport | None
-    canary: Canary | None
-    """None: it was not compared, as where llama.cpp cannot serve what was trained"""
+    after: PairReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JudgeRounds:
-    """The rounds of one training, which are done one after another."""
+    """The rounds of one training, done one after another, and where its judge is asked."""
 
     config: EngineConfig
     grpo: GrpoConfig
     pairs: Sequence[LabelledPair]
     held_out: Sequence[LabelledPair]
-    sampler: JudgeSampler
     updates: SessionUpdates
     folders: RoundFolders
+    tell: Tell
+    stop: asyncio.Event | None = None
     watch: Watch = unwatched
 
     async def run(self) -> tuple[PairReport | None, PairReport | None]:
@@ -218,24 +287,25 @@ class JudgeRounds:
         pairs = batch_of(self.pairs, self.grpo.pairs_per_round, number, self.config.seed)
         folder = self.folders.round(number).folder
         with self._phase("collect", number + 1):
-            found = await self.sampler.sampled(
+            found = await self._sampled(
                 folder, shown_once(pairs, seed), self.updates.checkpoint, seed
             )
         sampled = [one for one in found if isinstance(one, SampledPair)]
         rows, numbers = round_rows(sampled, number, self.config.max_row_tokens)
         if not rows:
-            self.sampler.tell(
+            self.tell(
                 f"round {number + 1} had nothing to learn: no pair's samples differ in reward"
             )
-        with self._phase("update", number + 1):
-            metrics = await in_thread(partial(self._updated, rows, numbers))
-        self.watch(RoundTrained(number + 1, self.grpo.rounds, metrics))
 
-    def _updated(self, rows: Sequence[TrainRow], numbers: Mapping[str, float]) -> Metrics:
-        """Update and save in one piece: whoever stops the training keeps an update begun."""
-        metrics = {**numbers, **self.updates.update(rows)}
-        self.updates.save(metrics)
-        return metrics
+        def update() -> Metrics:
+            """And save in one piece: whoever stops the training keeps an update begun."""
+            metrics = {**numbers, **self.updates.update(rows)}
+            self.updates.save(metrics)
+            return metrics
+
+        with self._phase("update", number + 1):
+            metrics = await in_thread(update)
+        self.watch(StepTaken(number + 1, self.grpo.rounds, metrics, "round"))
 
     @contextmanager
     def _phase(self, phase: Phase, number: int) -> Iterator[None]:
@@ -249,18 +319,95 @@ class JudgeRounds:
             return None
         folder = self.config.out / "held_out"
         path = folder / f"{updates:03d}.json"
-        if not path.exists():
+        report = value_in(path, PairReport)
+        if report is None:
             checkpoint = self.updates.checkpoint if updates else self.config.start_adapter
             with self._phase("held-out pairs", updates):
-                comparisons = await self.sampler.compared(
+                comparisons = await self._compared(
                     folder / f"{updates:03d}", self.held_out, checkpoint
                 )
-            report = pair_report("held out", f"after {updates} rounds", self.held_out, comparisons)
+            report = PairReport.of(
+                "held out", f"after {updates} rounds", self.held_out, comparisons
+            )
             write_atomically(path, report.model_dump_json(indent=1))
             right = report.measures.accuracy
-            self.sampler.tell(f"held-out pairs after {updates} rounds: {right.hits:g} of {right.n}")
-        with boundary(StoreError, f"reading {path}"):
-            return PairReport.model_validate_json(path.read_bytes())
+            self.tell(f"held-out pairs after {updates} rounds: {right.hits:g} of {right.n}")
+        return report
+
+    async def _sampled(
+        self, folder: Path, pairs: Sequence[ShownPair], checkpoint: Path | None, seed: int
+    ) -> list[SampledPair | str]:
+        """For each pair its samples, or why there are none. Raises PolicyError for none at all."""
+        async with self._open(await self._choice(checkpoint), folder) as (gate, model):
+            work = together(self._pair(gate, model, pair, seed) for pair in pairs)
+            found = await gate.through(work, self.stop)
+        if failed := [one for one in found if isinstance(one, str)]:
+            self.tell(f"{len(failed)} of {len(found)} pairs were not sampled: {failed[0]}")
+        if len(failed) == len(found):
+            raise PolicyError(
+                f"The judge could compare none of {len(found)} pairs: {failed[0]}",
+                MEND,
+            )
+        return found
+
+    async def _compared(
+        self, folder: Path, pairs: Sequence[LabelledPair], checkpoint: Path | None
+    ) -> list[LabelledComparison]:
+        """Every pair in both orders at temperature 0. Raises PolicyError where none is compared."""
+        choice = await self._choice(checkpoint)
+        async with self._open(choice, folder) as (gate, model):
+            comparer = ChainComparer(model, form_of(self.config), self.grpo.max_tokens)
+            tasks = tasks_of(pairs, "both", self.config.seed)
+            with call_scope("compare"):
+                work = compare_all(comparer, tasks, choice.at_once, lambda comparison: None)
+                found = await gate.through(work, self.stop)
+        if not any(comparison.text for comparison in found):
+            # A judge that was asked in vain is not one that names no winner.
+            raise PolicyError(
+                f"The judge could compare none of the held-out pairs: {found[0].reason}", MEND
+            )
+        return found
+
+    @asynccontextmanager
+    async def _open(
+        self, choice: PolicyChoice, folder: Path
+    ) -> AsyncIterator[tuple[Flow, TokenPolicy]]:
+        async with choice.open_tokens() as model:
+            with gated(folder, self.tell) as gate:
+                yield gate, gate.journaled(model)
+
+    async def _choice(self, checkpoint: Path | None) -> PolicyChoice:
+        grpo = self.grpo
+        if not grpo.base_url:
+            return model_of(settings_of(str(checkpoint or self.config.model), None))
+        name = grpo.model
+        if checkpoint is not None:
+            name = await refresh_server(grpo.refresh, checkpoint, "[grpo]") or name
+        return model_of(settings_of(name, grpo.base_url, dialect="auto"))
+
+    async def _pair(
+        self, gate: Flow, model: TokenPolicy, pair: ShownPair, seed: int
+    ) -> SampledPair | str:
+        try:
+            _, prefix = await fit_messages(
+                model, pair.asked(form_of(self.config)), self.grpo.max_tokens
+            )
+        except (PolicyError, JudgeError) as error:
+            return str(error)
+
+        async def sample(number: int) -> Sample:
+            drawn = seed_of(seed, pair.id, number)
+            sampling = Sampling(max_tokens=self.grpo.max_tokens, seed=drawn)
+            said = await model.complete(prefix, sampling, verdict_end)
+            return sample_of(said, pair.better, form_of(self.config), self.grpo.reward)
+
+        with call_scope(pair.id):
+            found = await together(outcome(sample(n)) for n in range(self.grpo.samples))
+        failed = Sample("", None, np.nan, NOT_SAMPLED)
+        samples = [one if isinstance(one, Sample) else failed for one in found]
+        if not any(isinstance(one, Sample) for one in found):
+            return str(found[0])
+        return SampledPair(pair, prefix, tuple(samples), model.version)
 
 
 async def train_judge(
@@ -284,27 +431,18 @@ async def train_judge(
     claimed = grpo.model_dump(mode="json", exclude=CHANGEABLE)
     record = {f"grpo.{name}": value for name, value in claimed.items()}
     record |= {"judge": config.judge, "grpo.pairs": digest(pairs), "grpo.asked": digest(held_out)}
-    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
-        if session.ranks.world > 1:
-            raise SettingsError(
-                "The judge is sampled by one process, and torchrun started several.",
-                "Start it without torchrun.",
-            )
-        session.note = session.note.model_copy(update={"method": METHOD})
-        session.trained_on = {
-            "pairs": len(pairs), "pairs SHA-256": record["grpo.pairs"],
-            "pairs held out": len(held_out), "pairs left out, as held out": left_out,
-        }  # fmt: skip
-        folders = RoundFolders(config.out, config.out / "data")
-        shown = watch or PlainTraining(tell)
-        updates = SessionUpdates(session, folders, grpo.rounds, shown)
-        assert config.judge is not None
-        sampler = JudgeSampler(config, grpo, config.judge, tell, stop)
-        with with_event_files(shown, config.out, config.tensorboard) as seen:
-            rounds = JudgeRounds(config, grpo, pairs, held_out, sampler, updates, folders, seen)
-            before, after = await rounds.run()
-        canary = await compare_once(session, updates.last)
-        return JudgeTrained(updates.checkpoint, updates.done, before, after, canary)
+    trained_on = {
+        "pairs": len(pairs), "pairs SHA-256": record["grpo.pairs"],
+        "pairs held out": len(held_out), "pairs left out, as held out": left_out,
+    }  # fmt: skip
+    folders = RoundFolders(config.out, config.out / "data")
+    async with open_updates(
+        config, folders, grpo.rounds, tell, weights_dir, record, trained_on, watch, METHOD
+    ) as (updates, seen):
+        rounds = JudgeRounds(config, grpo, pairs, held_out, updates, folders, tell, stop, seen)
+        before, after = await rounds.run()
+        canary = await updates.compare()
+        return JudgeTrained(updates.checkpoint, updates.done, canary, before, after)
 
 
 def round_rows(
@@ -321,7 +459,7 @@ def round_rows(
         rows += [row for row in found.rows if len(row.ids) <= max_row_tokens]
         dropped.update(found.dropped)
         dropped["too long"] += sum(len(row.ids) > max_row_tokens for row in found.rows)
-    taught = any(map(moves, rows))
+    taught = any(row.moves for row in rows)
     numbers = {
         "round": float(number + 1),
         **_verdicts(sampled),
@@ -358,12 +496,8 @@ def _pairs(
     """Those to learn from, those held out, and how many of the former were left out for them."""
     found = read_pairs(grpo.pairs, grpo.limit, config.seed)
     held_out = read_pairs(grpo.held_out) if grpo.held_out else []
-    left = apart_from(found, held_out)
-    if not left:
-        raise SettingsError("All pairs are held out.", "Name other `pairs` under [grpo].")
-    if left_out := len(found) - len(left):
-        tell(f"{left_out} pairs are held out, and not trained on")
-    return left, held_out, left_out
+    left = apart_from(found, held_out, lambda pair: pair.prompt, "pairs", tell)
+    return left, held_out, len(found) - len(left)
 
 
 def _check_start(config: EngineConfig) -> None:

@@ -28,33 +28,39 @@ short all the same, by a full disk or a copy, is known by its list of files, and
 is gone on from. Some copies leave links out, and some follow them, so that a whole checkpoint lies
 where a link was: a folder is put in order before it is gone on with, and nothing is deleted then;
 what cannot be gone on from keeps its files under another name.
+
+GGUF files are laid out as llama.cpp's own converter does. An adapter has two matrices for each
+adapted tensor: `<tensor>.lora_a` is (r, in) and `<tensor>.lora_b` is (out, r), with
+`adapter.lora.alpha`; the scale alpha / r is llama.cpp's to apply. Numbers stay float32. A whole
+model is trained weights under the metadata of what they began as: tokenizer, chat template and
+sizes are copied from that file; matrices are written as float16 and all else as float32, and
+nothing is quantised.
 """
 
-import fcntl
-import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import gguf
+import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
-from rubricem.memory.bank import restore, snapshot
 from rubricem.memory.bank.store import BankStore
-from rubricem.memory.errors import SettingsError, StoreError, WeightsError, boundary
+from rubricem.memory.errors import SettingsError, StoreError, WeightsError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.runs import writable, write_atomically
-from rubricem.training.local.gguf import write_adapter, write_model
+from rubricem.memory.runs import hash_of, held_alone, sync, writable, write_atomically
 from rubricem.training.show.card import CARD, model_card
-from rubricem.training.show.training import CANARY, kept_numbers
+from rubricem.training.show.training import CANARY, RECORD, STEPS, kept_numbers, object_of, steps_of
 
 FILES, STEP, TRAINER = "files.json", "step.json", "trainer.pt"
 WEIGHTS = {"lora": "adapter_model.safetensors", "full": "model.safetensors"}
@@ -88,7 +94,7 @@ def write_files(folder: Path, saved: Saved) -> None:
     weights = folder / WEIGHTS[kind]
     save_file(dict(saved.weights), weights, metadata={"format": "pt"})
     if kind == "lora" and note.served:
-        write_adapter(folder / ADAPTER, saved.weights, note.alpha)
+        _write_adapter(folder / ADAPTER, saved.weights, note.alpha)
         weights = folder / ADAPTER
     torch.save(dict(saved.trainer), folder / TRAINER)
     (folder / CONFIG[kind]).write_text(json.dumps(saved.config, indent=1), encoding="utf-8")
@@ -98,13 +104,121 @@ def write_files(folder: Path, saved: Saved) -> None:
         "trained_on": saved.trained_on,
     }
     (folder / STEP).write_text(json.dumps(step), encoding="utf-8")
-    hashes = {"adapter_sha256": hashed(weights)}
+    hashes = {"adapter_sha256": hash_of(weights)}
     if kind == "full" and saved.template is not None:
-        write_model(folder / MODEL, saved.template, saved.weights)
-        hashes["model_sha256"] = hashed(folder / MODEL)
+        _write_model(folder / MODEL, saved.template, saved.weights)
+        hashes["model_sha256"] = hash_of(folder / MODEL)
     note = note.model_copy(update=hashes)
     (folder / NOTE).write_text(note.model_dump_json(indent=1), encoding="utf-8")
-    seal(folder)
+    _seal(folder)
+
+
+def write_whole(
+    out: Path,
+    note: Checkpoint,
+    weights: Mapping[str, Tensor],
+    config: Mapping[str, Any],
+    template: Path | None,
+    beside: Sequence[Path],
+) -> None:
+    """Write a checkpoint as a model of its own into a new folder.
+
+    `template`: the file under whose metadata it is written for llama.cpp. `beside`: files that are
+    copied along. The note is of all weights now, which the adapter's sampler would call by the same
+    lineage.
+    """
+    temporary = out.with_name(f".{out.name}.part")
+    with writable(out):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+        save_file(dict(weights), temporary / WEIGHTS["full"], metadata={"format": "pt"})
+        (temporary / CONFIG["full"]).write_text(json.dumps(config, indent=1), encoding="utf-8")
+        if template is not None:
+            _write_model(temporary / MODEL, template, weights)
+        for path in beside:
+            shutil.copy2(path, temporary / path.name)
+        changed = {
+            "adaptation": "full",
+            "adapter_sha256": hash_of(temporary / WEIGHTS["full"]),
+            "model_sha256": hash_of(temporary / MODEL) if template is not None else "",
+            "lineage": (*note.lineage, note.version),
+        }
+        text = note.model_copy(update=changed).model_dump_json(indent=1)
+        (temporary / NOTE).write_text(text, encoding="utf-8")
+        _seal(temporary)
+        temporary.rename(out)
+
+
+MOST_BLOCKS = 256
+"""that a model may have"""
+
+
+@cache
+def _names() -> gguf.TensorNameMap:
+    return gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN2, MOST_BLOCKS)
+
+
+def llama_name(weight: str) -> str | None:
+    """`model.layers.3.mlp.up_proj.weight` -> `blk.3.ffn_up.weight`; None: llama.cpp has no such."""
+    return _names().get_name(weight, (".weight", ".bias"))
+
+
+def _write_adapter(path: Path, state: Mapping[str, Tensor], alpha: float) -> None:
+    """Write an adapter's state, named as by peft. Raises ValueError for a layer not in a block."""
+    writer = gguf.GGUFWriter(str(path), "qwen2")
+    writer.add_type(gguf.GGUFType.ADAPTER)
+    writer.add_string(gguf.Keys.Adapter.TYPE, "lora")
+    writer.add_float32(gguf.Keys.Adapter.LORA_ALPHA, alpha)
+    for name, tensor in state.items():
+        writer.add_tensor(tensor_name(name), np.ascontiguousarray(tensor.float().numpy()))
+    _finish(writer)
+
+
+def tensor_name(name: str) -> str:
+    """`...layers.3.mlp.up_proj.lora_A.weight` -> `blk.3.ffn_up.weight.lora_a`."""
+    layer, _, part = name.removeprefix("base_model.model.").removesuffix(".weight").rpartition(".")
+    tensor = llama_name(f"{layer}.weight") or ""
+    if not tensor.startswith("blk.") or part not in ("lora_A", "lora_B"):
+        raise ValueError(f"{name} is not a matrix of an adapter in a block")
+    return f"{tensor}.{part.lower()}"
+
+
+def _write_model(path: Path, template: Path, state: Mapping[str, Tensor]) -> None:
+    """Write all weights, named as by transformers. Raises SettingsError where one is missing."""
+    reader = gguf.GGUFReader(template)
+    architecture = reader.fields[gguf.Keys.General.ARCHITECTURE].contents()
+    writer = gguf.GGUFWriter(str(path), architecture)
+    keys = gguf.Keys.General
+    own = (keys.ARCHITECTURE, keys.FILE_TYPE, keys.QUANTIZATION_VERSION)
+    for told in reader.fields.values():
+        if told.name.startswith("GGUF.") or told.name in own:
+            continue
+        kind = told.types[0]
+        inner = told.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+        writer.add_key_value(told.name, told.contents(), kind, sub_type=inner)
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
+    named = {llama_name(name): values for name, values in state.items()}
+    for tensor in reader.tensors:
+        writer.add_tensor(tensor.name, values_of(tensor.name, named))
+    _finish(writer)
+
+
+def _finish(writer: gguf.GGUFWriter) -> None:
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def values_of(tensor: str, named: Mapping[str | None, Tensor]) -> np.ndarray:
+    """What is written of a tensor, from weights by llama.cpp's names."""
+    if tensor not in named:
+        raise SettingsError(
+            f"the trained model has nothing that the tensor {tensor} is made of.",
+            "Train an adapter, which llama.cpp applies to the file as it is.",
+        )
+    values = named[tensor].float().numpy()
+    return values.astype(np.float16) if values.ndim > 1 else values
 
 
 def fault(folder: Path, needed: Collection[str] = ()) -> str:
@@ -118,10 +232,10 @@ def fault(folder: Path, needed: Collection[str] = ()) -> str:
         return f"it has no {FILES} that can be read"
     if missing := sorted(set(needed) - set(written)):
         return f"{FILES} does not list {missing[0]}"
-    return unlike(folder, {name: written[name] for name in needed or written})
+    return _unlike(folder, {name: written[name] for name in needed or written})
 
 
-def unlike(folder: Path, written: Listed) -> str:
+def _unlike(folder: Path, written: Listed) -> str:
     """What is wrong with the listed files below a folder, in a clause; empty where nothing is."""
     for name, (size, sha256) in written.items():
         path = folder / name
@@ -129,23 +243,9 @@ def unlike(folder: Path, written: Listed) -> str:
             return f"{name} is missing"
         if (there := path.stat().st_size) != size:
             return f"{name} has {there:,} of {size:,} bytes"
-        if hashed(path) != sha256:
+        if hash_of(path) != sha256:
             return f"{name} is not what was written"
     return ""
-
-
-def checked_note(folder: Path) -> Checkpoint:
-    """The note of a checkpoint to begin with, whose weights for torch are those that were written.
-
-    Whether llama.cpp can answer with it does not matter. Raises WeightsError where one is not.
-    """
-    note = note_of(folder)
-    if wrong := fault(folder, (NOTE, WEIGHTS[note.adaptation])):
-        raise WeightsError(
-            f"{folder} is not a whole checkpoint: {wrong}.",
-            "Go on with the training that wrote it once more, or name another checkpoint.",
-        )
-    return note
 
 
 def read_weights(folder: Path, adaptation: str) -> dict[str, Tensor]:
@@ -157,41 +257,28 @@ def read_trainer(folder: Path) -> dict[str, Any]:
     return found
 
 
-def read_step(folder: Path) -> dict[str, Any]:
+def _read_step(folder: Path) -> dict[str, Any]:
     """`metrics` and `place` of a checkpoint."""
     found: dict[str, Any] = json.loads((folder / STEP).read_text(encoding="utf-8"))
     return found
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def seal(folder: Path) -> None:
+def _seal(folder: Path) -> None:
     """Have all files on disk, and then the list of them."""
-    written = listed(folder, folder, apart=(FILES, CARD))
+    written = _listed(folder, folder, apart=(FILES, CARD))
     write_atomically(folder / FILES, json.dumps(written, indent=1))
     for path in (*(p for p in folder.rglob("*") if p.is_dir()), folder):
-        _sync(path)
+        sync(path)
 
 
-def listed(folder: Path, root: Path, apart: Sequence[str] = ()) -> Listed:
+def _listed(folder: Path, root: Path, apart: Sequence[str] = ()) -> Listed:
     """All files in a folder but those of some names, put on disk; by their paths below `root`."""
     paths = sorted(p for p in folder.rglob("*") if p.is_file() and p.name not in apart)
     for path in paths:
-        _sync(path)
+        sync(path)
     return {
-        path.relative_to(root).as_posix(): (path.stat().st_size, hashed(path)) for path in paths
+        path.relative_to(root).as_posix(): (path.stat().st_size, hash_of(path)) for path in paths
     }
-
-
-def hashed(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 BANK, BUFFERS = "bank", "buffers"
@@ -210,7 +297,7 @@ class SteppedBank:
 
     def keep(self, checkpoint: Path) -> None:
         """Copy both as they stand into a checkpoint's folder."""
-        snapshot(BankStore(self.data_dir / BANK), checkpoint / BANK)
+        BankStore(self.data_dir / BANK).snapshot(checkpoint / BANK)
         BufferStore(self.data_dir / BUFFERS).copy_to(checkpoint / BUFFERS)
 
     def go_back(self, checkpoint: Path) -> None:
@@ -219,7 +306,7 @@ class SteppedBank:
         Raises SettingsError where the copy is of another bank.
         """
         if (checkpoint / BANK).is_dir():
-            restore(BankStore(self.data_dir / BANK), checkpoint / BANK)
+            BankStore(self.data_dir / BANK).restore(checkpoint / BANK)
         if (checkpoint / BUFFERS).is_dir():
             BufferStore(self.data_dir / BUFFERS).go_back_to(checkpoint / BUFFERS)
 
@@ -243,24 +330,18 @@ class TrainingFolder:
     @contextmanager
     def begun(self, record: Mapping[str, Any]) -> Iterator[None]:
         """Hold the folder for this process, for the run of this record and no other."""
-        with writable(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / "lock").open("w")
-        with lock:
-            try:
-                fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StoreError(
-                    f"{self.folder} is being trained by another process",
-                    "Wait for it, or name another `out`.",
-                ) from None
+        busy = StoreError(
+            f"{self.folder} is being trained by another process",
+            "Wait for it, or name another `out`.",
+        )
+        with held_alone(self.folder / "lock", busy):
             self._claim(record)
             yield
 
     def _claim(self, record: Mapping[str, Any]) -> None:
         held = self.record()
         if not held:
-            write_atomically(self.folder / "run.json", json.dumps(record, indent=1))
+            write_atomically(self.folder / RECORD, json.dumps(record, indent=1))
         elif other := [name for name in record if held.get(name) != record[name]]:
             raise SettingsError(
                 f"{self.folder} holds a training run with another {', '.join(other)}.",
@@ -269,22 +350,26 @@ class TrainingFolder:
 
     def record(self) -> dict[str, Any]:
         """What the run of this folder is; empty before it has begun."""
-        path = self.folder / "run.json"
-        if not path.exists():
-            return {}
-        with boundary(StoreError, f"reading {path}"):
-            record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return record
+        return object_of(self.folder / RECORD)
 
     def metrics(self) -> list[dict[str, Any]]:
-        path = self.folder / "metrics.jsonl"
-        if not path.exists():
-            return []
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return steps_of(self.folder)
 
     def step(self) -> int:
         """How many steps are finished and saved."""
         return _linked(self.newest) if self.newest.exists() else 0
+
+    def caller(self) -> dict[str, Any]:
+        """Where the caller stood at the newest checkpoint; {} before the first."""
+        return dict(_read_step(self.newest)["place"]) if self.step() else {}
+
+    def list_files(self, below: Path) -> Listed:
+        """All files in a folder of this one, put on disk."""
+        return _listed(below, self.folder)
+
+    def compare(self, written: Listed) -> str:
+        """What is wrong with files that `list_files` listed, in a clause; empty: nothing."""
+        return _unlike(self.folder, written)
 
     def so_far(self) -> list[Path]:
         """The checkpoints up to the newest, the first step first.
@@ -322,14 +407,18 @@ class TrainingFolder:
             self.canary.unlink(missing_ok=True)
             self.write_card(temporary)
             # Lines first: whoever finds the checkpoint, though no link names it yet, has them too.
-            self._append(saved.lines)
+            first = saved.lines[0]["step"] if saved.lines else 0
+            # A line without its checkpoint is of a step that a kill took back.
+            kept = [line for line in self.metrics() if not saved.lines or line["step"] < first]
+            text = "".join(json.dumps(line) + "\n" for line in [*kept, *saved.lines])
+            write_atomically(self.folder / STEPS, text)
             shutil.rmtree(place, ignore_errors=True)
             temporary.rename(place)
-            _sync(place.parent)
+            sync(place.parent)
             self.stand_at(place)
             before: Mapping[str, Any] = {}
             with suppress(FileNotFoundError, ValueError):
-                before = read_step(self.best)["metrics"]
+                before = _read_step(self.best)["metrics"]
             if better is not None and better(saved.lines[-1], before):
                 _point(self.best, place)
             named = {self.newest.resolve(), self.best.resolve()}
@@ -344,18 +433,10 @@ class TrainingFolder:
 
     def write_card(self, checkpoint: Path) -> None:
         """Write a whole checkpoint's card, from it and from what this folder holds by now."""
-        note = Checkpoint.model_validate_json((checkpoint / NOTE).read_bytes())
-        step = read_step(checkpoint)
+        step = _read_step(checkpoint)
         told = step.get("trained_on", {})
-        card = model_card(note, kept_numbers(self.folder), told, step["metrics"])
+        card = model_card(note_of(checkpoint), kept_numbers(self.folder), told, step["metrics"])
         write_atomically(checkpoint / CARD, card)
-
-    def _append(self, lines: list[dict[str, Any]]) -> None:
-        # A line without its checkpoint is of a step that a kill took back.
-        first = lines[0]["step"] if lines else 0
-        kept = [line for line in self.metrics() if not lines or line["step"] < first]
-        text = "".join(json.dumps(line) + "\n" for line in [*kept, *lines])
-        write_atomically(self.folder / "metrics.jsonl", text)
 
     def mend(self, better: Better | None = None) -> str:
         """Let `last` be the newest whole checkpoint, and `best` a whole one or none.
@@ -428,7 +509,7 @@ class TrainingFolder:
         chosen, before = None, dict[str, Any]()
         for place in self._places():
             if int(place.name) <= _linked(self.newest) and not fault(place):
-                metrics = read_step(place)["metrics"]
+                metrics = _read_step(place)["metrics"]
                 if better(metrics, before):
                     chosen, before = place, metrics
         return chosen
@@ -446,7 +527,7 @@ def _point(link: Path, place: Path) -> None:
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(place.relative_to(link.parent))
     os.replace(temporary, link)
-    _sync(link.parent)
+    sync(link.parent)
 
 
 def _set_aside(path: Path, ending: str) -> Path:
@@ -454,7 +535,7 @@ def _set_aside(path: Path, ending: str) -> Path:
     names = (path.with_name(f"{path.name}.{ending}{number or ''}") for number in count())
     free = next(name for name in names if not os.path.lexists(name))
     path.rename(free)
-    _sync(path.parent)
+    sync(path.parent)
     return free
 
 

@@ -15,11 +15,8 @@ each piece on the way back.
 """
 
 import math
-import resource
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,10 +24,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.schema import Stage
-from rubricem.training.local.ranks import ALONE, Ranks, cut, put, share, whole
+from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.ranks import ALONE, Ranks, put, whole
 from rubricem.training.local.weights import Trainable
-from rubricem.training.objective.batch import Batch, collate, pack, window_weights
+from rubricem.training.objective.batch import Batch, collate, cut, pack, window_weights
 from rubricem.training.objective.objective import (
     LossMetrics,
     ObjectiveResult,
@@ -38,9 +35,7 @@ from rubricem.training.objective.objective import (
     imitation_objective,
     token_logprobs,
 )
-from rubricem.training.objective.objective_config import ObjectiveConfig
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.statistics import Numbers, share_interval, spread
 
 PIECE = 128
 """positions whose logits exist at the same time"""
@@ -89,29 +84,8 @@ Score = Callable[[Batch], Tensor]
 """From a batch to the (B, T) log-probabilities of its trained tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepConfig:
-    """How one window becomes one update, or `passes` of them."""
-
-    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
-    passes: int = 1
-    """updates made of one window of the policy gradient"""
-    novelty: bool = False
-    """whether the reference is asked although nothing diverges from it in the loss"""
-    max_grad_norm: float = 1.0
-    weight_decay: float = 0.0
-    pack_tokens: int = 0
-    micro_batch: int = 1
-    most_gap: float = math.inf
-    """mean nats a token between sampler and trainer beyond which rows are another model's"""
-
-
 class NotFinite(PolicyError):
     """A window's loss or gradient is not a finite number."""
-
-
-def unseen(done: int, total: int) -> None:
-    """The `OnRow` of a caller that shows none."""
 
 
 class Learner:
@@ -121,13 +95,19 @@ class Learner:
         self,
         model: Any,
         weights: Trainable,
-        config: StepConfig,
+        config: EngineConfig,
         ranks: Ranks = ALONE,
         score: Score | None = None,
+        most_gap: float = math.inf,
     ) -> None:
-        """`score`: of sharded weights; they are gathered on the way through it."""
+        """`score`: of sharded weights; they are gathered on the way through it.
+
+        `most_gap`: mean nats a token between sampler and trainer beyond which rows are another
+        model's.
+        """
+        self._most_gap = most_gap
         self.model, self.weights, self.config, self.ranks = model, weights, config, ranks
-        self.on_row: OnRow = unseen
+        self.on_row: OnRow = lambda done, total: None
         self.updates = 0
         """made of the newest window, which has `passes` when it is done"""
         self._score = score or (lambda batch: batch_logprobs(model, batch))
@@ -152,7 +132,7 @@ class Learner:
         counted, and in the window's weights, but not computed.
         """
         objective, self.updates = self.config.objective, 0
-        moving = [row for row in rows if objective.beta or moves(row)]
+        moving = objective.with_gradient(rows)
         batches = self._batches(rows, moving)
         references, seconds = self._references(batches)
         old: dict[int, Tensor] = {}
@@ -192,8 +172,16 @@ class Learner:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take over what `state` gave, on these ranks."""
         optimizer, parameters = state["optimizer"], self.weights.parameters()
+
+        def divided(parameter: Tensor, value: Tensor) -> Tensor:
+            """A moment, as its parameter is; the number of steps is a scalar and stays."""
+            if value.shape == parameter.shape:
+                put(moment := torch.zeros_like(parameter), value)
+                return moment
+            return value
+
         moments = {
-            number: {name: _moment_of(parameters[number], value) for name, value in held.items()}
+            number: {name: divided(parameters[number], value) for name, value in held.items()}
             for number, held in optimizer["state"].items()
         }
         self.optimizer.load_state_dict({**optimizer, "state": moments})
@@ -206,7 +194,7 @@ class Learner:
         window = window_weights(rows, self.config.objective)
         lay = pack if self.config.pack_tokens else collate
         parts = cut(moving, self.config.pack_tokens, self.config.micro_batch)
-        return [lay(part, window) for part in share(parts, self.ranks)]
+        return [lay(part, window) for part in self.ranks.share(parts)]
 
     def _references(self, batches: Sequence[Batch]) -> tuple[dict[int, Tensor], Metrics]:
         """By the number of each batch, the reference's log-probabilities, where they are needed.
@@ -244,7 +232,7 @@ class Learner:
         self.ranks.sum_gradients(parameters)
         norm = whole(nn.utils.clip_grad_norm_(parameters, self.config.max_grad_norm))
         report["grad_norm"] = float(norm)  # before it was clipped
-        check_numbers(report, self.config.most_gap)
+        check_numbers(report, self._most_gap)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.optimizer.step()
@@ -270,20 +258,6 @@ class Learner:
         }
 
 
-def _moment_of(parameter: Tensor, value: Tensor) -> Tensor:
-    """A moment, divided as its parameter is; the number of steps is a scalar and stays."""
-    if value.shape != parameter.shape:
-        return value
-    moment = torch.zeros_like(parameter)
-    put(moment, value)
-    return moment
-
-
-def moves(row: TrainRow) -> bool:
-    """Whether a trained token has an advantage."""
-    return any(a for a, on in zip(row.advantages, row.loss_mask, strict=True) if on)
-
-
 def check_numbers(report: Metrics, most_gap: float) -> None:
     """Raises NotFinite, or PolicyError for rows of another model, by a step's numbers."""
     if not (math.isfinite(report["loss"]) and math.isfinite(report["grad_norm"])):
@@ -298,45 +272,3 @@ def check_numbers(report: Metrics, most_gap: float) -> None:
             f"own by {gap:.1f} nats a token, as with another model or tokenizer.",
             "Train the model that the rows were collected with; the step is not saved.",
         )
-
-
-def window_numbers(rows: Sequence[TrainRow]) -> Numbers:
-    """Rows and groups, lengths in tokens, advantages by stage."""
-    lengths = [float(len(row.ids)) for row in rows]
-    return {
-        "rows": float(len(rows)),
-        "groups": float(len({row.group for row in rows})),
-        **spread("row_tokens", lengths, ("mean", "max")),
-        **spread("prompt_tokens", [float(row.prompt_tokens) for row in rows], ("mean",)),
-        **advantage_numbers(rows),
-    }
-
-
-def advantage_numbers(rows: Iterable[TrainRow]) -> Numbers:
-    """Of each trained stage of each row, in the units of the rule; what is imitated has none."""
-    stages: dict[Stage, list[float]] = {stage: [] for stage in Stage}
-    for row in (row for row in rows if row.objective != "sft"):
-        trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
-        of_stage = {stage: advantage for stage, advantage, on in trained if on}
-        for number, stage in enumerate(Stage):
-            if number in of_stage:
-                stages[stage].append(of_stage[number])
-    numbers: Numbers = {}
-    for stage, values in stages.items():
-        numbers |= spread(f"advantage/{stage}", values, ("mean", "std"))
-        numbers |= spread(f"advantage/{stage}/size", list(map(abs, values)), ("max",))
-        numbers |= share_interval(
-            f"advantage/{stage}/positive_share", (value > 0 for value in values)
-        )
-    return numbers
-
-
-UNIT = 1 if sys.platform == "darwin" else 1024
-"""bytes in what the system counts a process's memory by"""
-
-
-def memory_peak(device: torch.device) -> float:
-    """Bytes: on a GPU of its tensors since the step began, else of the process since it began."""
-    if device.type == "cuda":
-        return float(torch.cuda.max_memory_allocated(device))
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)

@@ -22,29 +22,25 @@ The tokenizer's files are copied along from a folder of safetensors; a GGUF file
 
 import asyncio
 import hashlib
-import json
 import math
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from rubricem.agent.weights.checkpoints import MODEL, NOTE, Checkpoint
-from rubricem.agent.weights.resolve import base_sha256, resolve_model
+from rubricem.agent.weights.checkpoints import MODEL, Checkpoint, note_of
+from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
-from rubricem.memory.runs import writable
-from rubricem.training.local.checkpoints import CONFIG, WEIGHTS, fault, hashed, read_weights, seal
-from rubricem.training.local.gguf import write_model
-from rubricem.training.local.learner import Learner, Score, StepConfig, batch_logprobs
+from rubricem.memory.runs import hash_of
+from rubricem.training.local.checkpoints import fault, read_weights, write_whole
+from rubricem.training.local.learner import Learner, Score, batch_logprobs
 from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.weights import Adapter, FullWeights
@@ -76,21 +72,20 @@ async def find_base(name: str, weights_dir: Path | None = None) -> Base:
     """
     folder = Path(name).expanduser()
     if not (folder / "config.json").is_file():
-        path = await resolve_model(name, directory=weights_dir)
-        return Base(name, path, await base_sha256(name, path), path)
+        path = await WeightsStore(weights_dir).model(name)
+        return Base(name, path, await WeightsStore.base_sha256(name, path), path)
     gguf = folder / MODEL
     if gguf.is_file():
-        return Base(str(gguf), folder, await base_sha256(str(gguf), gguf), gguf)
-    return Base(name, folder, await asyncio.to_thread(_hash_folder, folder), None)
+        return Base(str(gguf), folder, await WeightsStore.base_sha256(str(gguf), gguf), gguf)
 
+    def hash_files() -> str:
+        """Of the hashes of the configuration and the weights, by name."""
+        digest = hashlib.sha256()
+        for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
+            digest.update(bytes.fromhex(hash_of(path)))
+        return digest.hexdigest()
 
-def _hash_folder(folder: Path) -> str:
-    """Of the hashes of the configuration and the weights, by name."""
-    digest = hashlib.sha256()
-    for path in sorted([folder / "config.json", *folder.glob("*.safetensors")]):
-        with path.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
+    return Base(name, folder, await asyncio.to_thread(hash_files), None)
 
 
 def load_base(path: Path, dtype: str = "float32") -> Any:
@@ -100,10 +95,16 @@ def load_base(path: Path, dtype: str = "float32") -> Any:
     be read as a model, PolicyError where they do not fit into memory, SettingsError for a GGUF
     file of a kind that cannot be trained.
     """
+    from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    model = _from_gguf(path) if path.is_file() else _from_folder(path, dtype)
+    if path.is_file():
+        model = _from_gguf(path)
+    else:
+        kind, more = getattr(torch, dtype), {"local_files_only": True, "use_safetensors": True}
+        with _reading(str(path)):
+            model = AutoModelForCausalLM.from_pretrained(str(path), dtype=kind, **more)
     for module in model.modules():
         # Passes over one row must agree, also where a layer is told to train for checkpointing.
         for name, value in vars(module).items():
@@ -136,15 +137,6 @@ def _from_gguf(path: Path) -> Any:
             "safetensors; llama.cpp cannot serve what is trained of a folder.",
         )
     return model
-
-
-def _from_folder(folder: Path, dtype: str) -> Any:
-    from transformers import AutoModelForCausalLM
-
-    with _reading(str(folder)):
-        return AutoModelForCausalLM.from_pretrained(
-            str(folder), dtype=getattr(torch, dtype), local_files_only=True, use_safetensors=True
-        )
 
 
 @contextmanager
@@ -224,17 +216,11 @@ def load_learner(config: EngineConfig, path: Path, ranks: Ranks) -> Learner:
     # unlikely as by chance.
     most_gap = math.log(vocabulary_size(model))
     weights = adapter or FullWeights(model, torch.float32 if divided else dtype)
-    learner = Learner(model, weights, step_config(config, most_gap), ranks, score)
+    learner = Learner(model, weights, config, ranks, score, most_gap)
     if config.start_adapter is not None:
         with boundary(SettingsError, "taking over the start adapter"):
             learner.start_from(read_weights(config.start_adapter, "lora"))
     return learner
-
-
-def step_config(config: EngineConfig, most_gap: float = math.inf) -> StepConfig:
-    """The part of a configuration that is about one step."""
-    own = {field.name for field in fields(StepConfig)} - {"most_gap"}
-    return StepConfig(**{name: getattr(config, name) for name in own}, most_gap=most_gap)
 
 
 def _check_output(model: Any) -> None:
@@ -332,28 +318,6 @@ def _shard(model: Any, ranks: Ranks, dtype: torch.dtype | None) -> Score:
     return scorer
 
 
-def describe(learner: Learner, base: str) -> dict[str, Any]:
-    """What stands beside the weights: an adapter's configuration as peft's, or the model's."""
-    weights = learner.weights
-    if isinstance(weights, Adapter):
-        return adapter_config(weights.rank, weights.alpha, weights.targets, base)
-    config: dict[str, Any] = learner.model.config.to_dict()
-    return config | {"dtype": "float32"}
-
-
-def adapter_config(rank: int, alpha: float, targets: list[str], base: str) -> dict[str, Any]:
-    """An adapter's configuration as peft reads it."""
-    return {
-        "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "r": rank,
-        "lora_alpha": alpha,
-        "lora_dropout": 0.0,
-        "target_modules": targets,
-        "base_model_name_or_path": base,
-    }
-
-
 _TOKENIZER = ("*token*", "vocab.*", "merges.txt", "chat_template*", "generation_config.json")
 
 
@@ -393,8 +357,7 @@ def _checked(checkpoint: Path, out: Path) -> Checkpoint:
         )
     if out.exists():
         raise SettingsError(f"{out} is there already.", "Name a new folder.")
-    with boundary(WeightsError, f"reading {checkpoint / NOTE}"):
-        return Checkpoint.model_validate_json((checkpoint / NOTE).read_bytes())
+    return note_of(checkpoint)
 
 
 def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
@@ -405,31 +368,6 @@ def _write(checkpoint: Path, out: Path, note: Checkpoint, base: Base) -> None:
         weights = _merge(model, adapter)
     else:
         weights = read_weights(checkpoint, "full")
-    temporary = out.with_name(f".{out.name}.part")
-    with writable(out):
-        shutil.rmtree(temporary, ignore_errors=True)
-        temporary.mkdir(parents=True)
-        save_file(weights, temporary / WEIGHTS["full"], metadata={"format": "pt"})
-        config = model.config.to_dict() | {"dtype": "float32"}
-        (temporary / CONFIG["full"]).write_text(json.dumps(config, indent=1), encoding="utf-8")
-        if base.gguf is not None:
-            write_model(temporary / MODEL, base.gguf, weights)
-        else:
-            for path in (path for pattern in _TOKENIZER for path in base.path.glob(pattern)):
-                shutil.copy2(path, temporary / path.name)
-        _write_note(temporary, note)
-        seal(temporary)
-        temporary.rename(out)
-
-
-def _write_note(folder: Path, note: Checkpoint) -> None:
-    """Of all weights now, which the adapter's sampler would call by the same lineage."""
-    whole = folder / MODEL
-    changed = {
-        "adaptation": "full",
-        "adapter_sha256": hashed(folder / WEIGHTS["full"]),
-        "model_sha256": hashed(whole) if whole.exists() else "",
-        "lineage": (*note.lineage, note.version),
-    }
-    text = note.model_copy(update=changed).model_dump_json(indent=1)
-    (folder / NOTE).write_text(text, encoding="utf-8")
+    config = model.config.to_dict() | {"dtype": "float32"}
+    tokenizer = [] if base.gguf else [p for name in _TOKENIZER for p in base.path.glob(name)]
+    write_whole(out, note, weights, config, base.gguf, tokenizer)

@@ -1,12 +1,4 @@
-"""What a training run is told, from a TOML file, and which rows make which of its steps.
-
-    out = "runs/first"            # the run's folder; the same command goes on with it
-    rows = ["collected/rows.jsonl"]
-    model = "0.5b"
-    learning_rate = 2e-5
-
-    [objective]                   # of the policy gradient: `training.objective.objective_config`
-    clip = [0.2, 0.28]
+"""What a training run is told, from a TOML file as in docs/training.md.
 
 Paths are relative to the file that names them. The plan of steps depends on nothing but the
 settings. A window is what one optimizer step sees: for imitation some rows in a shuffled order,
@@ -14,20 +6,16 @@ for the policy gradient whole groups, because advantages were normalised within 
 """
 
 import math
-import random
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from rubricem.judge.pairwise import ChainForm
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import read
-from rubricem.training.objective.objective_config import READ_BY_IMITATION, ObjectiveConfig
-from rubricem.training.rows.row import TrainRow
+from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
 
 Method = Literal["sft", "ss-grpo"]
 Adaptation = Literal["lora", "full"]
@@ -37,10 +25,8 @@ Engine = Literal["local", "trl"]
 """`local`: this project's own; `trl`: TRL's GRPOTrainer on the same rows (`training.trl`)"""
 
 
-class EngineConfig(BaseModel):
-    """How a model is trained, whatever its rows are; what is not known is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+class EngineConfig(TableConfig):
+    """How a model is trained, whatever its rows are."""
 
     out: Path
     """the run's folder; the same command goes on with it"""
@@ -180,11 +166,6 @@ def checked_table(values: Any, kind: type[Table], name: str) -> Table:
         raise SettingsError(f"{name} is wrong: {faults}.", f"It may set {known}.") from error
 
 
-def build_config(values: dict[str, Any], folder: Path) -> TrainConfig:
-    """The configuration of values whose paths are relative to a folder."""
-    return checked_config(values, folder, TrainConfig)
-
-
 def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> Config:
     """A configuration of any kind; its paths are relative to a folder.
 
@@ -201,71 +182,6 @@ def checked_config(values: dict[str, Any], folder: Path, kind: type[Config]) -> 
     return config.model_copy(update=found)
 
 
-def unread(config: EngineConfig, method: Method) -> list[str]:
-    """The settings that were given and that the method never looks at."""
-    if method != "sft":
-        return []
-    objective = config.objective.model_fields_set - READ_BY_IMITATION
-    return sorted(
-        (config.model_fields_set & {"passes", "novelty"}) | {f"objective.{n}" for n in objective}
-    )
-
-
-Window = tuple[TrainRow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WindowSelection:
-    """The rows that are trained on, and how many were left out for which reason."""
-
-    rows: tuple[TrainRow, ...]
-    dropped: dict[str, int]
-
-
-def read_rows(paths: Sequence[Path]) -> list[TrainRow]:
-    """The rows of all files in order. Raises SettingsError for a file that holds no rows."""
-    return [row for path in paths for row in _rows_of(path)]
-
-
-def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> WindowSelection:
-    """The rows of a method that can be trained on.
-
-    Raises SettingsError when none is left, or when two attempts carry one id.
-    """
-    kept: list[TrainRow] = []
-    dropped: dict[str, int] = {}
-    for row in rows:
-        if reason := _unfit(row, method, max_row_tokens):
-            dropped[reason] = dropped.get(reason, 0) + 1
-        else:
-            kept.append(row)
-    if len({row.id for row in kept}) < len(kept):
-        raise SettingsError("two rows have the same id.", "Name each file of rows once.")
-    if not kept:
-        told = "; ".join(f"{count} {reason}" for reason, count in dropped.items())
-        raise SettingsError(
-            f"there is no row to train on by {method} ({told or 'the files are empty'}).",
-            "Export rows of that kind, or raise max_row_tokens.",
-        )
-    return WindowSelection(tuple(kept), dropped)
-
-
-def windows(rows: Sequence[TrainRow], method: Method, config: TrainConfig) -> list[Window]:
-    """The windows of a whole training run, in order."""
-    groups: dict[str, list[TrainRow]] = {}
-    for row in rows:
-        # What is never divided between windows.
-        groups.setdefault(row.id if method == "sft" else row.group, []).append(row)
-    found: list[Window] = []
-    for epoch in range(config.epochs):
-        units = list(groups.values())
-        random.Random(f"{config.seed}/{epoch}").shuffle(units)
-        size = config.batch or len(units)
-        for start in range(0, len(units), size):
-            found.append(tuple(row for unit in units[start : start + size] for row in unit))
-    return found[: config.max_steps]
-
-
 def rate_at(step: int, steps: int, config: EngineConfig) -> float:
     """The learning rate of a step, counted from 0; it ends above `min_rate` by one step's fall."""
     warm = math.ceil(config.warmup * steps)
@@ -278,39 +194,3 @@ def rate_at(step: int, steps: int, config: EngineConfig) -> float:
         "cosine": 0.5 * (1 + math.cos(math.pi * passed)),
     }[config.schedule]
     return config.min_rate + (config.learning_rate - config.min_rate) * left
-
-
-def _unfit(row: TrainRow, method: Method, max_row_tokens: int) -> str:
-    if (row.objective == "sft") != (method == "sft"):
-        return f"{row.objective} rows"
-    if method != "sft" and not row.ratio_allowed:
-        return "retokenised or forced"
-    if not any(row.loss_mask):
-        return "without a trained token"
-    if len(row.ids) > max_row_tokens:
-        return f"longer than {max_row_tokens} tokens"
-    # What stands at tokens that are not trained is never looked at.
-    values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
-    if not all(math.isfinite(number) for on, *numbers in values if on for number in numbers):
-        return "with an advantage or a log-probability that is not finite"
-    return ""
-
-
-def _rows_of(path: Path) -> list[TrainRow]:
-    file = path / "rows.jsonl" if path.is_dir() else path
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"the rows {file} cannot be read: {error}.", "Make them by `rubricem export RUN`."
-        ) from error
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        try:
-            rows.append(read(line, TrainRow))
-        except ValidationError as error:
-            raise SettingsError(
-                f"line {number} of {file} is not a training row: {error.errors()[0]['msg']}.",
-                "Make the rows by `rubricem export RUN`.",
-            ) from error
-    return rows

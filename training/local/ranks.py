@@ -24,8 +24,7 @@ from torch.distributed.tensor import DTensor
 
 from rubricem.memory.errors import SettingsError
 from rubricem.training.local.local_config import Device
-from rubricem.training.objective.batch import bins
-from rubricem.training.rows.row import TrainRow
+from rubricem.training.objective.batch import Part
 
 T = TypeVar("T")
 CPU = torch.device("cpu")
@@ -77,6 +76,33 @@ class Ranks:
         for work in pending:
             work.wait()
 
+    def check_together(self, step: int, out: Path) -> None:
+        """Raises SettingsError where the ranks see a run at different steps; all have to ask."""
+        seen = sorted(set(self.gather(step)))
+        if len(seen) > 1:
+            raise SettingsError(
+                f"{out} is not the same folder for all processes: they find the run at the steps "
+                f"{', '.join(map(str, seen))}.",
+                "Name as `out` a folder that all machines share.",
+            )
+
+    def share(self, parts: Sequence[Part]) -> list[Part]:
+        """This rank's parts; every rank has equally many, and about as many tokens."""
+        if self.world == 1 or not parts:
+            return list(parts)
+        most = -(-len(parts) // self.world)
+        taken: list[list[Part]] = [[] for _ in range(self.world)]
+        for part in sorted(parts, key=lambda part: -_tokens(part)):
+            free = [mine for mine in taken if len(mine) < most]
+            min(free, key=lambda mine: sum(map(_tokens, mine))).append(part)
+        mine = taken[self.rank]
+        shortest = min((row for part in parts for row in part), key=lambda row: len(row.ids))
+        return mine + [[shortest.silent()]] * (most - len(mine))
+
+
+def _tokens(part: Part) -> int:
+    return sum(len(row.ids) for row in part)
+
 
 ALONE = Ranks()
 
@@ -107,17 +133,6 @@ def join_ranks(device: Device) -> Iterator[Ranks]:
     yield Ranks(dist.get_rank(), world, local, place)
     gc.collect()  # sharded weights hold on to the group
     dist.destroy_process_group()
-
-
-def check_together(ranks: Ranks, step: int, out: Path) -> None:
-    """Raises SettingsError where the ranks see a run at different steps; all have to ask."""
-    seen = sorted(set(ranks.gather(step)))
-    if len(seen) > 1:
-        raise SettingsError(
-            f"{out} is not the same folder for all processes: they find the run at the steps "
-            f"{', '.join(map(str, seen))}.",
-            "Name as `out` a folder that all machines share.",
-        )
 
 
 def whole(tensor: Tensor, keep: bool = True) -> Tensor:
@@ -162,41 +177,3 @@ def check_gpu(local: int, gpus: int) -> None:
             f"{'' if gpus == 1 else 's'}: each process needs one of its own.",
             f'Start torchrun with --nproc-per-node={gpus}, or set device to "cpu".',
         )
-
-
-Part = list[TrainRow]
-"""rows that go through the model at once"""
-
-
-def cut(rows: Sequence[TrainRow], pack_tokens: int, micro_batch: int) -> list[Part]:
-    """The parts of a window: bins of so many tokens, or so many rows of about one length."""
-    if pack_tokens:
-        return bins(rows, pack_tokens)
-    if micro_batch == 1:
-        return [[row] for row in rows]
-    longest_first = sorted(rows, key=lambda row: -len(row.ids))
-    starts = range(0, len(rows), micro_batch)
-    return [longest_first[start : start + micro_batch] for start in starts]
-
-
-def share(parts: Sequence[Part], ranks: Ranks) -> list[Part]:
-    """This rank's parts; every rank has equally many, and about as many tokens."""
-    if ranks.world == 1 or not parts:
-        return list(parts)
-    most = -(-len(parts) // ranks.world)
-    taken: list[list[Part]] = [[] for _ in range(ranks.world)]
-    for part in sorted(parts, key=lambda part: -_tokens(part)):
-        free = [mine for mine in taken if len(mine) < most]
-        min(free, key=lambda mine: sum(map(_tokens, mine))).append(part)
-    mine = taken[ranks.rank]
-    shortest = min((row for part in parts for row in part), key=lambda row: len(row.ids))
-    return mine + [[silent(shortest)]] * (most - len(mine))
-
-
-def silent(row: TrainRow) -> TrainRow:
-    """The row with no token trained."""
-    return row.model_copy(update={"loss_mask": (0,) * len(row.ids)})
-
-
-def _tokens(part: Part) -> int:
-    return sum(len(row.ids) for row in part)

@@ -17,6 +17,8 @@ moved. All figures are in nats per token.
 
 import asyncio
 import json
+import resource
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
@@ -29,46 +31,37 @@ import torch
 from torch import Tensor, nn
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, Checkpoint
-from rubricem.memory.errors import PolicyError, SettingsError, boundary
-from rubricem.memory.interfaces import Sampling
-from rubricem.memory.runs import write_atomically
+from rubricem.agent.weights.checkpoints import ADAPTER, MODEL, NOTE, Checkpoint, note_of
+from rubricem.memory.errors import PolicyError, SettingsError, WeightsError, boundary
+from rubricem.memory.runs import value_in, write_atomically
+from rubricem.memory.schema import Sampling
 from rubricem.training.local.checkpoints import (
+    WEIGHTS,
     Better,
     Saved,
     SteppedBank,
     TrainingFolder,
-    checked_note,
-    read_step,
+    fault,
     read_trainer,
     read_weights,
 )
-from rubricem.training.local.learner import (
-    Learner,
-    Metrics,
-    NotFinite,
-    OnRow,
-    batch_logprobs,
-    memory_peak,
-    unseen,
-    window_numbers,
-)
+from rubricem.training.local.learner import Learner, Metrics, NotFinite, OnRow, batch_logprobs
 from rubricem.training.local.load import (
     Base,
     check_rows,
-    describe,
     find_base,
     load_base,
     load_learner,
     memory_told,
 )
 from rubricem.training.local.local_config import EngineConfig, Method
-from rubricem.training.local.ranks import ALONE, Ranks, check_together, join_ranks
-from rubricem.training.local.weights import Adapter
+from rubricem.training.local.ranks import ALONE, Ranks, join_ranks
+from rubricem.training.local.weights import Adapter, adapter_config
 from rubricem.training.objective.batch import collate
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import vocabulary_of
 from rubricem.training.show.events import of_held_out
+from rubricem.training.statistics import window_numbers
 
 Tell = Callable[[str], None]
 RESUMABLE = {
@@ -119,9 +112,10 @@ class TrainingSession:
         return vocabulary_of(self.base.path)
 
     @property
-    def loaded(self) -> bool:
-        """Whether the model is in memory."""
-        return "learner" in vars(self)
+    def loaded_whole(self) -> bool:
+        """Whether the model, and not just a part of it, is in memory."""
+        whole = self.config.parallel == "ddp" or self.ranks.world == 1
+        return whole and "learner" in vars(self)
 
     def stand(self) -> None:
         """Stand where the newest whole checkpoint does.
@@ -132,8 +126,8 @@ class TrainingSession:
             self.tell(mended)
         self.ranks.wait()
         self.done = self.folder.step()
-        check_together(self.ranks, self.done, self.config.out)
-        self.place = read_step(self.folder.newest)["place"] if self.done else {}
+        self.ranks.check_together(self.done, self.config.out)
+        self.place = self.folder.caller()
 
     def go_back(self) -> None:
         """Have the bank and the buffers of the newest checkpoint, where they are kept with it."""
@@ -144,15 +138,22 @@ class TrainingSession:
     def memory(self) -> SteppedBank | None:
         return SteppedBank(self.config.bank) if self.config.bank else None
 
-    def step(self, rows: Sequence[TrainRow], rate: float, on_row: OnRow = unseen) -> Metrics:
+    def step(
+        self, rows: Sequence[TrainRow], rate: float, on_row: OnRow = lambda done, total: None
+    ) -> Metrics:
         """One window's update or updates.
 
         Raises SettingsError for rows that are not for this model, PolicyError when the update
         would not be finite or does not fit into memory. No weight has changed then, but by those
         of several `passes` that were made before: such a session is to be opened anew.
         """
-        if any(row.tokenizer for row in rows):
-            _check_tokenizer(rows, self.vocabulary)
+        own = self.vocabulary if any(row.tokenizer for row in rows) else ""
+        if wrong := [row for row in rows if own and row.tokenizer not in ("", own)]:
+            raise SettingsError(
+                f"the ids of row {wrong[0].id} are of another tokenizer than the model's.",
+                "Name the collected run itself under rows, or export it by --model with this "
+                "model.",
+            )
         number, learner = self.done + 1, self.learner
         if self.ranks.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.ranks.device)
@@ -171,12 +172,13 @@ class TrainingSession:
             raise PolicyError(
                 f"training step {number} was {how_far}: {error}", f"{error.remedy} {kept}"
             ) from error
-        return self.finished(metrics | window_numbers(rows))
+        return self.finished(metrics, rows)
 
-    def finished(self, metrics: Metrics) -> Metrics:
+    def finished(self, metrics: Metrics, rows: Sequence[TrainRow]) -> Metrics:
         """Count a step, of this engine or another one's; returns all its numbers."""
         self.done += 1
-        metrics = metrics | {"memory_peak": memory_peak(self.ranks.device)}
+        peak = {"memory_peak": memory_peak(self.ranks.device)}
+        metrics = metrics | window_numbers(rows) | peak
         self._lines.append({"step": self.done, **metrics})
         return metrics
 
@@ -195,7 +197,10 @@ class TrainingSession:
             self._lines[-1] |= more
         self.place = dict(place or {})
         weights = self.learner.weights.state(keep=self.ranks.first)
-        config = describe(self.learner, self.base.name)
+        if isinstance(adapter := self.learner.weights, Adapter):
+            config = adapter_config(adapter.rank, adapter.alpha, adapter.targets, self.base.name)
+        else:
+            config = self.learner.model.config.to_dict() | {"dtype": "float32"}
         return self.write(weights, config, self.learner.state(), serve)
 
     def write(
@@ -227,16 +232,6 @@ class TrainingSession:
         return None if name is None or of_held_out(name) else self.config.better(name)
 
 
-def _check_tokenizer(rows: Sequence[TrainRow], own: str) -> None:
-    """Raises SettingsError for a row whose ids are of another vocabulary, where both are known."""
-    wrong = [row for row in rows if own and row.tokenizer not in ("", own)]
-    if wrong:
-        raise SettingsError(
-            f"the ids of row {wrong[0].id} are of another tokenizer than the model's.",
-            "Name the collected run itself under rows, or export it by --model with this model.",
-        )
-
-
 @asynccontextmanager
 async def open_session(
     config: EngineConfig,
@@ -260,7 +255,8 @@ async def open_session(
         if config.dtype == "auto":
             dtype = await asyncio.to_thread(_settle_dtype, config, ranks)
             config = config.model_copy(update={"dtype": dtype})
-        session = TrainingSession(config, method, tell if ranks.first else _untold, base, ranks)
+        told = tell if ranks.first else lambda line: None
+        session = TrainingSession(config, method, told, base, ranks)
         held = {**_record(session), **(record or {})}
         with session.folder.begun(held) if ranks.first else nullcontext():
             await asyncio.to_thread(session.stand)
@@ -268,12 +264,26 @@ async def open_session(
             session.__dict__.pop("learner", None)
 
 
+def _checked_note(folder: Path) -> Checkpoint:
+    """The note of a checkpoint to begin with, whose weights for torch are those that were written.
+
+    Whether llama.cpp can answer with it does not matter. Raises WeightsError where one is not.
+    """
+    note = note_of(folder)
+    if wrong := fault(folder, (NOTE, WEIGHTS[note.adaptation])):
+        raise WeightsError(
+            f"{folder} is not a whole checkpoint: {wrong}.",
+            "Go on with the training that wrote it once more, or name another checkpoint.",
+        )
+    return note
+
+
 def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     """The note of a training's start; each step's differs from it in step and hashes."""
     full = config.adaptation == "full"
     lineage: tuple[str, ...] = ()
     if config.start_adapter is not None:
-        start = checked_note(config.start_adapter)
+        start = _checked_note(config.start_adapter)
         if (start.base_sha256, start.rank, start.alpha) != (base.sha256, config.rank, config.alpha):
             raise SettingsError(
                 f"the adapter in {config.start_adapter} belongs to another model, "
@@ -296,6 +306,17 @@ def first_note(config: EngineConfig, method: Method, base: Base) -> Checkpoint:
     )
 
 
+UNIT = 1 if sys.platform == "darwin" else 1024
+"""bytes in what the system counts a process's memory by"""
+
+
+def memory_peak(device: torch.device) -> float:
+    """Bytes: on a GPU of its tensors since the step began, else of the process since it began."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_allocated(device))
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * UNIT)
+
+
 def check_best(best_by: str | None, metrics: Mapping[str, Any]) -> None:
     """Raise SettingsError where a step that was taken has no number of that name."""
     if best_by is not None and best_by not in metrics and "grad_norm" in metrics:
@@ -309,17 +330,12 @@ def _settle_dtype(config: EngineConfig, ranks: Ranks) -> str:
     """Once for a run: when it goes on it must not change its arithmetic."""
     dtype = TrainingFolder(config.out).record().get("dtype")
     if dtype is None:
-        dtype = "bfloat16" if ranks.device.type == "cuda" else _faster_dtype()
+        # Measured on a layer of the 0.5B's size: not every processor has instructions for it.
+        faster = ranks.device.type == "cuda" or (
+            _seconds(torch.bfloat16) < _seconds(torch.float32) / 1.3
+        )
+        dtype = "bfloat16" if faster else "float32"
     return str(ranks.gather(dtype)[0])
-
-
-def _faster_dtype() -> str:
-    """bfloat16 where this processor multiplies it clearly faster than float32.
-
-    Measured on a layer of the 0.5B's size, since not every processor has instructions for it.
-    """
-    seconds = {dtype: _seconds(dtype) for dtype in (torch.float32, torch.bfloat16)}
-    return "bfloat16" if seconds[torch.bfloat16] < seconds[torch.float32] / 1.3 else "float32"
 
 
 def _seconds(dtype: torch.dtype) -> float:
@@ -341,10 +357,6 @@ def _record(session: TrainingSession) -> dict[str, Any]:
         "base_sha256": session.note.base_sha256,
         "start_adapter": list(session.note.lineage),
     }
-
-
-def _untold(line: str) -> None:
-    """The first rank tells."""
 
 
 PROMPT, WRITTEN = 256, 32
@@ -382,34 +394,29 @@ class Canary:
             f"{self.max:.4f}); the training moved them by {self.moved:.4f}"
         )
 
-    def as_dict(self) -> dict[str, float]:
-        return asdict(self)
 
+async def canary(
+    model: Any,
+    without: AbstractContextManager[None],
+    base: Path,
+    exported: Path,
+    row: TrainRow,
+    threads: int,
+) -> Canary:
+    """Compare on the beginning of a row what was trained, and what was exported of it.
 
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """The two sides: what was trained, and what was exported of it."""
-
-    model: Any
-    without: AbstractContextManager[None]
-    """within it the model is what the training began with"""
-    base: Path
-    """what llama.cpp sampled from as the training began"""
-    exported: Path
-    """an adapter of that, or a whole model"""
-
-
-async def canary(sides: Compared, row: TrainRow, threads: int) -> Canary:
-    """Compare on the beginning of a row. Raises PolicyError when llama.cpp writes nothing."""
-    first, model = row.loss_mask.index(1), sides.model
+    Within `without` the model is what the training began with, as llama.cpp samples from `base`;
+    `exported` is an adapter of that, or a whole model. Raises PolicyError when llama.cpp writes
+    nothing.
+    """
+    first = row.loss_mask.index(1)
     prompt = row.ids[max(0, first - PROMPT) : first]
-    whole = sides.exported.name == MODEL
-    loaded, adapter = (sides.exported, None) if whole else (sides.base, sides.exported)
+    loaded, adapter = (exported, None) if exported.name == MODEL else (base, exported)
     adapted = await _sample(loaded, adapter, prompt, threads)
-    plain = await _sample(sides.base, None, prompt, threads)
+    plain = await _sample(base, None, prompt, threads)
     with torch.no_grad():
         trained = _score(model, prompt, adapted)
-        with sides.without:
+        with without:
             off, bare = _score(model, prompt, adapted), _score(model, prompt, plain)
     sampler, sampler_bare = torch.tensor(adapted[1]), torch.tensor(plain[1])
     gap = (sampler - trained).abs()
@@ -474,12 +481,10 @@ async def compare_once(session: TrainingSession, row: TrainRow | None) -> Canary
     if session.ranks.first and session.done:
         if row is not None and session.base.gguf is not None and not folder.canary.exists():
             found = await _compare(session, row)
-            write_atomically(folder.canary, json.dumps(found.as_dict(), indent=1))
+            write_atomically(folder.canary, json.dumps(asdict(found), indent=1))
         await asyncio.to_thread(folder.write_card, folder.newest)
     await asyncio.to_thread(session.ranks.wait)
-    if not folder.canary.exists():
-        return None
-    return Canary(**json.loads(folder.canary.read_text(encoding="utf-8")))
+    return value_in(folder.canary, Canary)
 
 
 async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
@@ -487,15 +492,19 @@ async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
     session.tell("comparing the canary row")
     config, folder, gguf = session.config, session.folder.newest, session.base.gguf
     assert gguf is not None
-    learner = await asyncio.to_thread(_whole_learner, session)
+    if session.loaded_whole:
+        learner = session.learner
+    else:  # from the checkpoint
+        learner = await asyncio.to_thread(load_learner, config, session.base.path, ALONE)
+        learner.weights.load(read_weights(folder, config.adaptation))
     exported = folder / (ADAPTER if config.adaptation == "lora" else MODEL)
     if isinstance(learner.weights, Adapter):
         without = learner.weights.switched_off()
     else:
         base = load_base(session.base.path, config.dtype)
         without = learner.weights.as_in(dict(base.named_parameters()))
-    sides = Compared(learner.model, without, gguf, exported)
-    found = await canary(sides, row, config.threads or torch.get_num_threads())
+    threads = config.threads or torch.get_num_threads()
+    found = await canary(learner.model, without, gguf, exported, row, threads)
     if not found.sound:
         raise PolicyError(
             f"llama.cpp does not sample from what was trained: its log-probabilities differ by "
@@ -503,13 +512,3 @@ async def _compare(session: TrainingSession, row: TrainRow) -> Canary:
             "Do not use this checkpoint; please report it with the run's folder.",
         )
     return found
-
-
-def _whole_learner(session: TrainingSession) -> Learner:
-    """The model in memory; where it is not, or a part of it, it is read from the checkpoint."""
-    whole = session.config.parallel == "ddp" or session.ranks.world == 1
-    if whole and session.loaded:
-        return session.learner
-    learner = load_learner(session.config, session.base.path, ALONE)
-    learner.weights.load(read_weights(session.folder.newest, session.config.adaptation))
-    return learner

@@ -16,7 +16,7 @@ with that copy rounded. In float32 the weights are their own masters.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -83,41 +83,52 @@ class Trainable:
                 weight.copy_(held[name])
 
 
-def adaptable(model: Any) -> list[str]:
-    """The names of a model's linear layers but its output, in order.
+def first_matrices(model: Any, rank: int, seed: int) -> dict[str, Tensor]:
+    """What A of each adapter, (rank, in), is before any step, by the name of its linear layer.
 
-    Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
+    An output layer has none. Raises SettingsError for a model without any other linear layer, as
+    those that keep to GPT-2's layers.
     """
-    output = model.get_output_embeddings()
-    linear = [n for n, m in model.named_modules() if type(m) is nn.Linear and m is not output]
-    if not linear:
+    output, random = model.get_output_embeddings(), torch.Generator().manual_seed(seed)
+    found = {}
+    for name, layer in model.named_modules():
+        if type(layer) is nn.Linear and layer is not output:
+            bound = layer.in_features**-0.5
+            start = torch.empty(rank, layer.in_features)
+            found[name] = start.uniform_(-bound, bound, generator=random)
+    if not found:
         raise SettingsError(
             f"a {model.config.model_type} model has no linear layer to put an adapter beside.",
             'Set adaptation to "full".',
         )
-    return linear
+    return found
 
 
-def first_a(linear: nn.Linear, rank: int, random: torch.Generator) -> Tensor:
-    """What an adapter's A is before any step, (rank, in)."""
-    bound = linear.in_features**-0.5
-    return torch.empty(rank, linear.in_features).uniform_(-bound, bound, generator=random)
+def adapter_config(rank: int, alpha: float, targets: list[str], base: str) -> dict[str, Any]:
+    """An adapter's configuration as peft reads it."""
+    return {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "target_modules": targets,
+        "base_model_name_or_path": base,
+    }
 
 
 class LoraLinear(nn.Module):
     """A frozen linear layer with an adapter beside it."""
 
-    def __init__(self, linear: nn.Linear, rank: int, alpha: float, random: torch.Generator) -> None:
+    def __init__(self, linear: nn.Linear, start: Tensor, alpha: float) -> None:
+        """`start`: A, (r, in)."""
         super().__init__()
         self.linear = linear.requires_grad_(False)
-        self.scale = alpha / rank
-        self.active = True
-        self.lora_a = nn.Parameter(first_a(linear, rank, random))
-        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, rank))
+        self.scale = alpha / len(start)
+        self.lora_a = nn.Parameter(start)
+        self.lora_b = nn.Parameter(torch.zeros(linear.out_features, len(start)))
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.active:
-            return self.linear(x)  # type: ignore[no-any-return]
         weight, bias = self.linear.weight, self.linear.bias
         values = (x, weight, bias, self.lora_a, self.lora_b, self.scale)
         return _Adapted.apply(*values)  # type: ignore[no-any-return,no-untyped-call]
@@ -162,13 +173,12 @@ class Adapter(Trainable):
 
         Raises SettingsError for a model without any, as those that keep to GPT-2's layers.
         """
-        random = torch.Generator().manual_seed(seed)
         model.requires_grad_(False)
         layers = {}
-        for name in adaptable(model):
+        for name, start in first_matrices(model, rank, seed).items():
             parent, _, attribute = name.rpartition(".")
             owner = model.get_submodule(parent)
-            layers[name] = LoraLinear(getattr(owner, attribute), rank, alpha, random)
+            layers[name] = LoraLinear(getattr(owner, attribute), start, alpha)
             setattr(owner, attribute, layers[name])
         return cls(layers, rank, alpha)
 
@@ -188,16 +198,9 @@ class Adapter(Trainable):
             found[f"base_model.model.{name}.lora_B.weight"] = layer.lora_b
         return found
 
-    @contextmanager
-    def switched_off(self) -> Iterator[None]:
+    def switched_off(self) -> AbstractContextManager[None]:
         """The base model alone."""
-        for layer in self.layers.values():
-            layer.active = False
-        try:
-            yield
-        finally:
-            for layer in self.layers.values():
-                layer.active = True
+        return self.as_in({name: torch.zeros_like(w) for name, w in self._computed().items()})
 
 
 class FullWeights(Trainable):

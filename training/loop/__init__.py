@@ -1,169 +1,113 @@
 """`rubricem loop`: warm a small model up, collect, judge, reflect, train, and ask again.
 
-A recipe of the public commands, in steps. Each works in LOOP/NAME, where its commands go on by
-themselves after an interruption; its result, with the seconds it took, is LOOP/steps/NAME.json,
-and a step that has one is not repeated. The loop's bank, rubrics and answers are in LOOP/data,
-apart from the user's.
+A recipe of the public commands, of what plan.toml says. Each step works in LOOP/NAME, where its
+commands go on by themselves after an interruption; what it came to, with the seconds it took, is
+LOOP/steps/NAME.json, and a step that has one is not repeated. The loop's bank, rubrics and answers
+are in LOOP/data, apart from the user's.
 """
 
 import json
-import os
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
-from io import StringIO
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
-from rubricem.agent.cli import main
 from rubricem.memory.runs import write_atomically
-from rubricem.training.loop.story import (
-    LoopPlan,
-    Result,
-    Story,
-    Use,
-    asked,
-    collected,
-    exported,
-    measured,
-    traced,
-)
-
-ALONE = ("--group-size", 1, "--judge", "none", "--reflections", 0, "--memory", "off")
-ANSWERED = (0, 1, 3)
-"""exit statuses of a question that was answered, failed, or was ended early"""
+from rubricem.training.loop.story import Result, Story
 
 
-def run_loop(folder: Path, plan: LoopPlan, tell: Callable[[str], None]) -> Path:
+def default_plan() -> Result:
+    """The loop of `make loop`; without `judge_base_url` the judge is embedded, too."""
+    text = (files("rubricem.training.loop") / "plan.toml").read_text(encoding="utf-8")
+    return {"judge_base_url": None, **tomllib.loads(text)}
+
+
+def run_loop(folder: Path, plan: Result, tell: Callable[[str], None]) -> Path:
     """Do what is not done yet; returns the page. The same call goes on after an interruption."""
-    story = Story(folder.absolute(), plan)
-    collect, train = partial(_collect, plan), partial(_train, plan)
-    imitation = {"learning_rate": plan.imitation_rate, "epochs": plan.imitation_epochs, "batch": 4}
-
-    def trace(at: Path) -> Result:
-        return traced(collect(at, "imitate", plan.model, "--decoding", "forced", *ALONE))
-
-    def measure(at: Path, model: str) -> Result:
-        return measured(collect(at, "measure", model, *ALONE))
-
-    def improve(at: Path, start: str) -> Result:
-        runs = [story.folder / name for name in story.results["collect"].get("runs", ["collect"])]
-        step = {"learning_rate": plan.policy_rate, "batch": 1, "start_adapter": start}
-        # Where no stage of any group differs there is nothing to learn, and that is told.
-        return {
-            "checkpoint": start,
-            "canary": None,
-            "steps": [],
-            **train(at, "ss-grpo", runs, step),
-        }
-
-    def ask(at: Path, model: str) -> Result:
-        base = _ask(plan, at / "base.md", plan.model, "off")
-        return asked(base, _ask(plan, at / "trained.md", model, "read-only"), _bank())
-
-    with _environment(story.folder, plan):
-        once = partial(_once, story, tell)
-        once("trace", trace)
-        once("before", lambda at: measure(at, plan.model))
-        warm = once("warm", lambda at: train(at, "sft", [story.folder / "trace"], imitation))
-        model = warm["checkpoint"]
-        once("after", lambda at: measure(at, model))
-        once("collect", lambda at: collected(
-            collect(at, "collect", model, *plan.judging()), len(_bank())))  # fmt: skip
-        trained = once("train", lambda at: improve(at, model))
-        once("ask", lambda at: ask(at, trained["checkpoint"]))
+    story, model = Story(folder.absolute(), plan, tell), plan["model"]
+    collect, train = partial(_collect, story), partial(_train, story)
+    alone = ("--group-size", 1, "--judge", "none", "--reflections", 0, "--memory", "off")
+    judged = (
+        *("--group-size", plan["group_size"], "--memory", "on", "--judge-model", plan["judge"]),
+        *(("--judge-base-url", plan["judge_base_url"]) if plan["judge_base_url"] else ()),
+        *("--reflections", plan["candidates"]),
+        *("--least-reflection-score", plan["least_reflection_score"]),
+    )
+    imitate = {"learning_rate": plan["imitation_rate"], "epochs": plan["imitation_epochs"]}
+    improve = {"learning_rate": plan["policy_rate"], "batch": 1}
+    once = story.once
+    once("trace", lambda at: collect(at, "imitate", model, "--decoding", "forced", *alone))
+    once("before", lambda at: collect(at, "measure", model, *alone))
+    step = once("warm", lambda at: train(at, "sft", ["trace"], {**imitate, "batch": 4}))
+    warm = step["checkpoint"]
+    once("after", lambda at: collect(at, "measure", warm, *alone))
+    runs = once("collect", lambda at: collect(at, "collect", warm, *judged))["runs"]
+    begin = {**improve, "start_adapter": warm}
+    step = once("train", lambda at: train(at, "ss-grpo", runs, begin))
+    once("ask", lambda at: _ask(story, at, step["checkpoint"]))
     return story.write()
 
 
-def _once(
-    story: Story, tell: Callable[[str], None], name: str, step: Callable[[Path], Result]
-) -> Result:
-    """The step's result; it is run, in a folder of its own, only if there is none yet."""
-    if (found := story.result(name)) is not None:
-        tell(f"{name}: done before")
-        return found
-    tell(f"{name}: begins")
-    began, at = time.monotonic(), story.folder / name
-    at.mkdir(parents=True, exist_ok=True)
-    result = step(at)
-    # Of an interrupted step only the last stretch is counted, and the page says so.
-    seconds = round(time.monotonic() - began, 1)
-    tell(f"{name}: done in {seconds:.0f} s")
-    return story.keep(name, {**result, "seconds": seconds})
-
-
-def _collect(plan: LoopPlan, at: Path, use: Use, model: str, *flags: object) -> list[Path]:
+def _collect(story: Story, at: Path, use: str, model: str, *flags: object) -> Result:
     """The run of the questions of a use, and one more beside it for those that come again."""
-    runs = []
-    for number, questions in enumerate(plan.passes(use), start=1):
-        runs.append(at if number == 1 else at.with_name(f"{at.name}-{number}"))
-        write_atomically(runs[-1] / "asked.txt", "\n".join(questions))
-        _command("collect", runs[-1] / "asked.txt", "--out", runs[-1], "--model", model,
-                 "--step-size", 1, "--seed", plan.seed + number - 1, *flags)  # fmt: skip
-    return runs
+    asked = story.used_for(use)
+    passes = {at: list(dict.fromkeys(asked))}
+    if again := [question for place, question in enumerate(asked) if question in asked[:place]]:
+        passes[at.with_name(f"{at.name}-2")] = again
+    for number, (run, questions) in enumerate(passes.items()):
+        write_atomically(run / "asked.txt", "\n".join(questions))
+        seed = story.plan["seed"] + number
+        story.command("collect", run / "asked.txt", "--out", run, "--model", model, "--seed", seed,
+                      "--step-size", 1, *flags)  # fmt: skip
+    return {"runs": [run.name for run in passes]}
 
 
-def _train(
-    plan: LoopPlan, at: Path, method: str, runs: list[Path], chosen: Mapping[str, object]
-) -> Result:
-    """Train on the rows that the runs come to, if there are any."""
-    files = [at / f"rows{'' if n == 1 else f'-{n}'}.jsonl" for n, _ in enumerate(runs, start=1)]
-    told = [
-        _command("export", run, "--out", file, "--model", plan.model)
-        for run, file in zip(runs, files, strict=True)
-    ]
-    result = exported(files, told)
-    if not result["rows"]:
-        return result
-    config = {"out": "training", "rows": [file.name for file in files], "model": plan.model,
-              "seed": plan.seed, **chosen}  # fmt: skip
-    settings = at / "training.toml"
-    write_atomically(settings, (f"{key} = {json.dumps(value)}\n" for key, value in config.items()))
-    trained = json.loads(_command("train", method, settings, "--json"))
-    losses = [step["loss"] for step in trained["steps"]]
-    dropped = {**result["dropped"], **trained["dropped"]}
-    return {**result, **trained, "dropped": dropped, "losses": losses}
+def _train(story: Story, at: Path, method: str, runs: list[str], chosen: Result) -> Result:
+    """Train on the rows of runs; where no stage of any group differs, what there was stays."""
+    rows = [at / f"rows{'' if n == 1 else f'-{n}'}.jsonl" for n, _ in enumerate(runs, start=1)]
+    dropped, lines = Counter[str](), list[str]()
+    for run, file in zip(runs, rows, strict=True):
+        told = story.command(
+            "export", at.with_name(run), "--out", file, "--model", story.plan["model"]
+        )
+        for count, reason in re.findall(r"(\d+) dropped: (.+)", told):
+            dropped[reason] += int(count)
+        lines += file.read_text(encoding="utf-8").splitlines()
+    trained: Result = {
+        "steps": [],
+        "canary": None,
+        "checkpoint": chosen.get("start_adapter", story.plan["model"]),
+    }
+    if lines:
+        names = {"out": "training", "rows": [file.name for file in rows]}
+        config = {**names, "model": story.plan["model"], "seed": story.plan["seed"], **chosen}
+        settings = at / "training.toml"
+        write_atomically(settings, (f"{key} = {json.dumps(config[key])}\n" for key in config))
+        trained = json.loads(story.command("train", method, settings, "--json"))
+        dropped.update(trained["dropped"])
+    tokens = sum(sum(json.loads(line)["loss_mask"]) for line in lines)
+    return {**trained, "rows": len(lines), "trained_tokens": tokens, "dropped": dropped}
 
 
-def _ask(plan: LoopPlan, report: Path, model: str, memory: str) -> dict[str, Any]:
-    (question,) = plan.used_for("ask")
-    told = _command("ask", question, "--thread", report.stem, "--model", model, "--memory", memory,
-                    "--decoding", "free", "--verify", "off", "--out", report, "--json",
-                    ends=ANSWERED)  # fmt: skip
-    found = json.loads(told)
-    failed = found["status"] == "failed"
-    return {**found, "report": found["reason"] if failed else report.read_text(encoding="utf-8")}
-
-
-def _bank() -> list[dict[str, Any]]:
-    return list(json.loads(_command("bank", "list", "--json"))["reflections"])
-
-
-def _command(*words: object, ends: tuple[int, ...] = (0,)) -> str:
-    """What a public command prints; ends this one as that ended, where it is not one of `ends`."""
-    said = StringIO()
-    try:
-        with redirect_stdout(said):
-            ended = main([*map(str, words)], prog_name="rubricem", standalone_mode=False) or 0
-    except SystemExit as end:
-        ended = end.code
-    if ended not in ends:
-        raise SystemExit(ended)
-    return said.getvalue()
-
-
-@contextmanager
-def _environment(folder: Path, plan: LoopPlan) -> Iterator[None]:
-    """What all commands are to know."""
-    ours = {
-        "data_dir": folder / "data", "source": ",".join(plan.source), "temperature": 1.0,
-        "tool_calls": plan.tool_calls, "max_tokens": plan.max_tokens, "seed": plan.seed,
-    }  # fmt: skip
-    before = dict(os.environ)
-    os.environ.update({f"RUBRICEM_{name.upper()}": str(value) for name, value in ours.items()})
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+def _ask(story: Story, at: Path, trained: str) -> Result:
+    """The answers of the untrained model, and of the trained one with its memory."""
+    (question,) = story.used_for("ask")
+    answers: Result = {"question": question}
+    for name, model, memory in (
+        ("base", story.plan["model"], "off"),
+        ("trained", trained, "read-only"),
+    ):
+        report = at / f"{name}.md"
+        told = story.command("ask", question, "--thread", name, "--model", model, "--json",
+                             "--memory", memory, "--decoding", "free", "--verify", "off",
+                             "--out", report, ends=(0, 1, 3))  # fmt: skip
+        found = json.loads(told)
+        failed = found["status"] == "failed"
+        found["report"] = found["reason"] if failed else report.read_text(encoding="utf-8")
+        answers[name] = {"status": found["status"], "report": found["report"]}
+    bank = json.loads(story.command("bank", "list", "--json"))["reflections"]
+    recalled = [item for item in bank if item["id"] in found["recalled"]]
+    return {**answers, "recalled": recalled, "bank": len(bank)}

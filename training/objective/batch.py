@@ -220,13 +220,28 @@ def pack(rows: Sequence[TrainRow], window: WindowWeights | None = None) -> Batch
     )
 
 
-def bins(rows: Sequence[TrainRow], tokens: int) -> list[list[TrainRow]]:
+Part = list[TrainRow]
+"""rows that go through the model at once"""
+
+
+def cut(rows: Sequence[TrainRow], pack_tokens: int, micro_batch: int) -> list[Part]:
+    """The parts of a window: bins of so many tokens, or so many rows of about one length."""
+    if pack_tokens:
+        return bins(rows, pack_tokens)
+    if micro_batch == 1:
+        return [[row] for row in rows]
+    longest_first = sorted(rows, key=lambda row: -len(row.ids))
+    starts = range(0, len(rows), micro_batch)
+    return [longest_first[start : start + micro_batch] for start in starts]
+
+
+def bins(rows: Sequence[TrainRow], tokens: int) -> list[Part]:
     """Rows divided into bins of at most so many tokens, by first fit, longest rows first.
 
     First-fit decreasing needs at most 11/9 of the fewest possible bins, and one more (Dosa, 2007).
     A row that is longer by itself has a bin of its own. Rows of one length keep their order.
     """
-    found: list[list[TrainRow]] = []
+    found: list[Part] = []
     room: list[int] = []
     for row in sorted(rows, key=lambda row: -len(row.ids)):
         length = len(row.ids)

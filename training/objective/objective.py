@@ -18,36 +18,17 @@ are natural. On trained tokens only, with c the weight and s the share of a toke
 Positions that are not trained are filled with 0 before any arithmetic, so nothing that stands
 there (padding, tool output, NaN) reaches the loss or its gradient.
 
-What is told of each step's loss, by the names of `metrics.jsonl`, adds up over micro-batches and
-ranks: a mean is kept as its total and the tokens it is over, so that the numbers of a window do
-not depend on how it was cut. Of all trained tokens, as means where nothing else is said;
-divergences and gaps in nats:
-
-- `tokens`: how many are trained; `surprise`: -logprobs, one sample of the entropy;
-- `ratio`, `ratio_max`; `clipped_low`, `clipped_high`, `clipped_dual`: shares without a gradient;
-- `kl_old`, `kl_reference`, `kl_behaviour`: k3 to the old policy, the reference and the sampler;
-- `importance`, `ess`, `importance_truncated`, `importance_masked`: the weight w, the effective
-  share of the tokens by it, and the shares that it was held or dropped for;
-- `sampler_gap`, `sampler_gap_max`: size of old - behaviour, where both are of the same ids;
-- `scaffold_gap`: the same where the sampler's prompt had a rubric scaffold that the row's has not;
-- `advantage_size`: |A|.
-
-Of each policy row, as the median and the counts above 2, 10 and 100:
-
-- `sequence_ratio`: exp(sum of logprobs - behaviour), of the policy as it is trained to the sampler,
-  whatever prompt that had;
-- `novelty`: exp(mean of logprobs - reference), RuscaRL's ratio of sequences, where there is a
-  reference: with a `beta`, or where `novelty` is set.
-
-Of each objective that has a token, `{objective}_loss`: what its clipped terms add to the loss (a
-sum), and its own shares clipped and k3. Of each stage, `{stage}_loss` and `{stage}_advantage_size`:
-means of the unweighted term and of |A| over the stage's tokens.
+What is told of each step's loss, docs/training_numbers.md explains. It adds up over micro-batches
+and ranks: a mean is kept as its total and the tokens it is over, so that the numbers of a window do
+not depend on how it was cut.
 """
 
 import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import add
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -77,17 +58,13 @@ class LossMetrics:
     """of each row the log of a ratio of its whole sequence"""
 
     def __add__(self, other: "LossMetrics") -> "LossMetrics":
-        peaks = dict(self.peaks)
-        for name, peak in other.peaks.items():
-            peaks[name] = max(peak, peaks.get(name, peak))
+        def join(part: str, of: Callable[[Any, Any], Any]) -> dict[str, Any]:
+            mine, others = getattr(self, part), getattr(other, part)
+            shared = {name: of(mine[name], others[name]) for name in mine if name in others}
+            return {**mine, **others, **shared}
+
         return LossMetrics(
-            _add(self.totals, other.totals),
-            _add(self.tokens, other.tokens),
-            peaks,
-            {
-                n: (*self.rows.get(n, ()), *other.rows.get(n, ()))
-                for n in {**self.rows, **other.rows}
-            },
+            join("totals", add), join("tokens", add), join("peaks", max), join("rows", add)
         )
 
     def report(self) -> dict[str, float]:
@@ -127,10 +104,6 @@ def _ratio_numbers(rows: Mapping[str, tuple[float, ...]]) -> dict[str, float]:
     return found
 
 
-def _add(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
-    return {name: one.get(name, 0.0) + other.get(name, 0.0) for name in {**one, **other}}
-
-
 @dataclass(frozen=True)
 class ObjectiveResult:
     """The loss of a batch, and what it was made of."""
@@ -138,7 +111,7 @@ class ObjectiveResult:
     loss: Tensor
     """a scalar to call backward() on; those of a window's batches add up to the window's loss"""
     metrics: LossMetrics
-    """by the names that `training.objective.objective` explains"""
+    """by the names of docs/training_numbers.md"""
 
 
 def clipped_objective(
@@ -176,24 +149,21 @@ def imitation_objective(batch: Batch, logprobs: Tensor) -> ObjectiveResult:
     """
     surprise = -_trained(logprobs, batch.mask)
     loss = (batch.weights * surprise).sum()
-    return ObjectiveResult(loss, _measure_imitation(batch, surprise))
+    ledger = Ledger()
+    ledger.sum("tokens", torch.ones_like(surprise), batch.mask)
+    ledger.mean("negative_log_likelihood", surprise, batch.mask)
+    _measure_stages(ledger, batch, {"loss": surprise})
+    return ObjectiveResult(loss, ledger.closed())
 
 
-def token_logprobs(logits: Tensor, ids: Tensor, rows: int = 256) -> Tensor:
+def token_logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     """The log-probability of each id under the logits that predict it, float32.
 
     `logits` is (..., V) and `ids` (...): they are aligned already, so for a whole sequence pass
-    logits[:, :-1] and ids[:, 1:]. Works through `rows` positions at a time and keeps, of
-    float32 logits that lie in one piece, no second copy for the backward pass. Of no position
-    the result is empty and still hangs on the logits.
+    logits[:, :-1] and ids[:, 1:]. Of no position the result is empty and still hangs on the logits.
     """
-    flat, wanted = logits.reshape(-1, logits.shape[-1]), ids.reshape(-1, 1)
-    parts = []
-    for start in range(0, max(len(flat), 1), rows):
-        part, index = flat[start : start + rows], wanted[start : start + rows]
-        chosen = part.gather(1, index).squeeze(1).float()
-        parts.append(chosen - torch.logsumexp(part.float(), dim=1))
-    return torch.cat(parts).reshape(ids.shape)
+    chosen = logits.gather(-1, ids.unsqueeze(-1)).squeeze(-1).float()
+    return chosen - torch.logsumexp(logits.float(), dim=-1)
 
 
 EXPONENT_BOUND = 20.0
@@ -274,7 +244,7 @@ def _outside_band(weight: Tensor, config: ObjectiveConfig) -> Tensor:
 
 
 def _trained(values: Tensor, mask: Tensor) -> Tensor:
-    """Values where a token is trained, and 0 elsewhere, whatever stood there."""
+    """Values where the mask is (as where a token is trained), and 0 elsewhere."""
     return values.masked_fill(~mask, 0.0)
 
 
@@ -300,11 +270,12 @@ class Ledger:
         self._tokens: dict[str, Tensor] = {}
         self._peaks: dict[str, Tensor] = {}
         self._means: set[str] = set()
-        self._rows: dict[str, Tensor] = {}
+        self.rows: dict[str, Tensor] = {}
+        """of each row a number, (rows,)"""
 
     def sum(self, name: str, values: Tensor, where: Tensor) -> None:
         """The sum of the values of the tokens in `where`, (B, T) bool."""
-        self._totals[name] = _kept(values, where).sum()
+        self._totals[name] = _trained(values.detach(), where).sum()
         self._tokens[name] = where.sum()
 
     def mean(self, name: str, values: Tensor, where: Tensor) -> None:
@@ -314,11 +285,7 @@ class Ledger:
 
     def peak(self, name: str, values: Tensor, where: Tensor) -> None:
         """The largest of them, which are not negative; 0 of none."""
-        self._peaks[name] = _kept(values, where).max()
-
-    def rows(self, name: str, values: Tensor) -> None:
-        """Of each row a number, (rows,)."""
-        self._rows[name] = values
+        self._peaks[name] = _trained(values.detach(), where).max()
 
     def closed(self) -> LossMetrics:
         """Everything so far, without what was over no token."""
@@ -331,12 +298,8 @@ class Ledger:
             totals={name: totals[name] for name in there},
             tokens={name: tokens[name] for name in there if name in self._means},
             peaks=peaks,
-            rows={name: tuple(values.tolist()) for name, values in self._rows.items()},
+            rows={name: tuple(values.tolist()) for name, values in self.rows.items()},
         )
-
-
-def _kept(values: Tensor, where: Tensor) -> Tensor:
-    return values.detach().masked_fill(~where, 0.0)
 
 
 def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig) -> LossMetrics:
@@ -355,21 +318,25 @@ def _measure_clipped(batch: Batch, terms: ClippedTerms, config: ObjectiveConfig)
     for name, values in (signals | _importance_signals(terms, config)).items():
         ledger.mean(name, values.float(), mask)
     ledger.peak("ratio", terms.ratio, mask)
-    _measure_sampler(ledger, batch, terms)
-    _measure_sequences(ledger, batch, terms)
-    _measure_objectives(ledger, batch, terms, signals)
+    # How far the trainer's policy is from what the sampler computed for the same tokens.
+    gap = (terms.old - batch.behaviour).abs()
+    ledger.mean("scaffold_gap", gap, mask & ~batch.sampled)
+    ledger.mean("sampler_gap", gap, batch.sampled)
+    ledger.peak("sampler_gap", gap, batch.sampled)
+    ledger.mean("kl_behaviour", _k3(terms.behaviour - terms.new), batch.sampled)
+    policy = batch.objectives == OBJECTIVES.index("policy")
+    ledger.rows |= sequence_logs(
+        lambda values: torch.stack([line.sum() for line in batch.split(values)]),
+        terms.new, batch.behaviour, policy, terms.reference,
+    )  # fmt: skip
+    for number, objective in enumerate(OBJECTIVES):
+        where = batch.objectives == number
+        ledger.sum(f"{objective}_loss", batch.weights * terms.policy, where)
+        for name, values in signals.items():
+            ledger.mean(f"{objective}_{name}", values.float(), where)
     sizes = {"loss": terms.policy, "advantage_size": batch.advantages.abs()}
     ledger.mean("advantage_size", sizes["advantage_size"], mask)
     _measure_stages(ledger, batch, sizes)
-    return ledger.closed()
-
-
-def _measure_imitation(batch: Batch, surprise: Tensor) -> LossMetrics:
-    """The numbers of a batch that is imitated, from its negative log-likelihoods (B, T)."""
-    ledger = Ledger()
-    ledger.sum("tokens", torch.ones_like(surprise), batch.mask)
-    ledger.mean("negative_log_likelihood", surprise, batch.mask)
-    _measure_stages(ledger, batch, {"loss": surprise})
     return ledger.closed()
 
 
@@ -388,26 +355,6 @@ def _importance_signals(terms: ClippedTerms, config: ObjectiveConfig) -> dict[st
     return found
 
 
-def _measure_sampler(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
-    """How far the trainer's policy is from what the sampler computed for the same tokens."""
-    gap = (terms.old - batch.behaviour).abs()
-    ledger.mean("scaffold_gap", gap, batch.mask & ~batch.sampled)
-    ledger.mean("sampler_gap", gap, batch.sampled)
-    ledger.peak("sampler_gap", gap, batch.sampled)
-    ledger.mean("kl_behaviour", _k3(terms.behaviour - terms.new), batch.sampled)
-
-
-def _measure_sequences(ledger: Ledger, batch: Batch, terms: ClippedTerms) -> None:
-    policy = batch.objectives == OBJECTIVES.index("policy")
-
-    def sums(values: Tensor) -> Tensor:
-        return torch.stack([line.sum() for line in batch.split(values)])
-
-    logs = sequence_logs(sums, terms.new, batch.behaviour, policy, terms.reference)
-    for name, values in logs.items():
-        ledger.rows(name, values)
-
-
 def sequence_logs(
     sums: Callable[[Tensor], Tensor],
     new: Tensor,
@@ -417,6 +364,8 @@ def sequence_logs(
 ) -> dict[str, Tensor]:
     """The logs (nats) of the ratios of whole policy rows, (rows,) by name.
 
+    `sequence_ratio`: the sum of new - behaviour, of the policy as it is trained to the sampler,
+    whatever prompt that had; `novelty`: the mean of new - reference, RuscaRL's ratio of sequences.
     All are (B, T), `policy` true where a policy row is trained; `sums` adds up such values row by
     row. Rows without such a token are left out.
     """
@@ -430,17 +379,6 @@ def sequence_logs(
     if reference is not None:
         found["novelty"] = (moved_from(reference) / counts.clamp(min=1))[some]
     return found
-
-
-def _measure_objectives(
-    ledger: Ledger, batch: Batch, terms: ClippedTerms, signals: dict[str, Tensor]
-) -> None:
-    """What each objective adds to the loss, and its own clipping and divergences."""
-    for number, name in enumerate(OBJECTIVES):
-        where = batch.objectives == number
-        ledger.sum(f"{name}_loss", batch.weights * terms.policy, where)
-        for signal, values in signals.items():
-            ledger.mean(f"{name}_{signal}", values.float(), where)
 
 
 def _measure_stages(ledger: Ledger, batch: Batch, values: dict[str, Tensor]) -> None:

@@ -3,11 +3,12 @@
 Reading them needs no torch, so that a configuration is refused before anything heavy is loaded.
 """
 
+from collections.abc import Sequence
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rubricem.training.rows.row import Objective
+from rubricem.training.rows.row import Objective, TrainRow
 
 Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
 """how a window's tokens become one number, for each objective by itself:
@@ -19,19 +20,19 @@ Aggregation = Literal["token-mean", "stage-mean", "sequence-mean", "token-sum"]
   changes what its tokens count (Dr. GRPO, arXiv:2503.20783)
 """
 Correction = Literal["decoupled", "bypass"]
-"""what the ratio is formed to: the policy before the update, recomputed by the trainer, with a
-weight for what separates that one from the sampler (`decoupled`); or the sampler (`bypass`)"""
 Importance = Literal["truncate", "mask", "none"]
-"""the weight old / behaviour of a token, with no gradient: held at `cap` (TIS); itself inside
-`band` and 0 outside (IcePop); or always 1"""
 READ_BY_IMITATION = {"aggregation", "token_budget"}
 """what of it imitation looks at"""
 
 
-class ObjectiveConfig(BaseModel):
-    """The clipped objective of a window. Raises ValidationError for settings that contradict."""
+class TableConfig(BaseModel):
+    """A part of a training's configuration; what is not known is refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ObjectiveConfig(TableConfig):
+    """The clipped objective of a window. Raises ValidationError for settings that contradict."""
 
     aggregation: Aggregation = "token-mean"
     """how a window's tokens become one number, for each objective by itself"""
@@ -80,6 +81,10 @@ class ObjectiveConfig(BaseModel):
             if name in self.model_fields_set and self.importance != reader:
                 raise ValueError(f"{name} goes with the importance {reader}, and only with it")
         return self
+
+    def with_gradient(self, rows: Sequence[TrainRow]) -> list[TrainRow]:
+        """The rows of a window that have a gradient; the others are counted alone."""
+        return [row for row in rows if self.beta or row.moves]
 
     def weight_of(self, objective: Objective) -> float:
         """By what an objective's own mean enters the loss; 1 for imitation."""

@@ -9,27 +9,21 @@ import ctypes
 import gc
 import hashlib
 import os
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import read
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.extras import in_thread, needed
-from rubricem.training.local.learner import Metrics, moves
-from rubricem.training.local.local_config import (
-    Method,
-    TrainConfig,
-    Window,
-    WindowSelection,
-    rate_at,
-    read_rows,
-    select,
-    unread,
-    windows,
-)
+from rubricem.training.local.learner import Metrics
+from rubricem.training.local.local_config import Method, TrainConfig, rate_at
 from rubricem.training.local.session import (
     Canary,
     Tell,
@@ -38,8 +32,9 @@ from rubricem.training.local.session import (
     compare_once,
     open_session,
 )
-from rubricem.training.rows.credit import RowRule
-from rubricem.training.rows.row import TrainRow
+from rubricem.training.objective.objective_config import READ_BY_IMITATION
+from rubricem.training.rows.credit import Compiled, RowRule, compiled, unfit
+from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
 
@@ -54,7 +49,7 @@ class Trained:
     checkpoint: Path
     steps: tuple[dict[str, Any], ...]
     """the metrics of each"""
-    dropped: dict[str, int]
+    dropped: Mapping[str, int]
     canary: Canary | None
     """None where llama.cpp cannot serve the model"""
 
@@ -78,9 +73,12 @@ async def train(
     a step gives no finite gradient or what was exported is not what was trained, RunStopped at
     `stop`.
     """
-    if names := unread(config, method):
+    given = config.objective.model_fields_set - READ_BY_IMITATION
+    unread = {*config.model_fields_set & {"passes", "novelty"}, *(f"objective.{n}" for n in given)}
+    if method == "sft" and unread:
         raise SettingsError(
-            f"imitation makes no use of {', '.join(names)}, which shape the policy gradient.",
+            f"imitation makes no use of {', '.join(sorted(unread))}, which shape the policy "
+            "gradient.",
             "Leave them out, or train by ss-grpo.",
         )
     if config.engine == "trl":
@@ -88,9 +86,7 @@ async def train(
         needed("trl", "trl")
     selection = await asyncio.to_thread(_select_rows, config, method)
     plan = windows(selection.rows, method, config)
-    record: dict[str, Any] = {"rows": _sha256(selection.rows)}
-    if rule is not None:
-        record["rule"] = rule.model_dump(mode="json")
+    record = _record(selection.rows, rule)
     async with open_session(config, method, tell, weights_dir, record) as session:
         # What a checkpoint's card tells of its data.
         session.trained_on = {
@@ -117,6 +113,16 @@ async def train(
         newest, steps = session.folder.newest, tuple(session.folder.metrics())
     _give_back()
     return Trained(newest, steps, selection.dropped, found)
+
+
+def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
+    """What must be the same when the training goes on."""
+    digest = hashlib.sha256()
+    for row in rows:
+        # Rows that were written before they said their vocabulary are the same rows.
+        digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
+    found: dict[str, Any] = {"rows": digest.hexdigest()}
+    return found if rule is None else found | {"rule": rule.model_dump(mode="json")}
 
 
 def _go_on(
@@ -171,23 +177,82 @@ def _take_steps(
         watch(StepTaken(session.done, total, metrics))
 
 
-def _select_rows(config: TrainConfig, method: Method) -> WindowSelection:
+def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Compiled:
+    """The rows of a method that can be trained on, and how many of the others by reason.
+
+    Raises SettingsError when none is left, or when two attempts carry one id.
+    """
+    found = compiled(
+        f"{row.objective} rows"
+        if (row.objective == "sft") != (method == "sft")
+        else unfit(row, max_row_tokens) or row
+        for row in rows
+    )
+    if len({row.id for row in found.rows}) < len(found.rows):
+        raise SettingsError("two rows have the same id.", "Name each file of rows once.")
+    if not found.rows:
+        told = "; ".join(f"{count} {reason}" for reason, count in found.dropped.items())
+        raise SettingsError(
+            f"there is no row to train on by {method} ({told or 'the files are empty'}).",
+            "Export rows of that kind, or raise max_row_tokens.",
+        )
+    return found
+
+
+def windows(rows: Sequence[TrainRow], method: Method, config: TrainConfig) -> list[Window]:
+    """The windows of a whole training run, in order."""
+    groups: dict[str, list[TrainRow]] = {}
+    for row in rows:
+        # What is never divided between windows.
+        groups.setdefault(row.id if method == "sft" else row.group, []).append(row)
+    found: list[Window] = []
+    for epoch in range(config.epochs):
+        units = list(groups.values())
+        random.Random(f"{config.seed}/{epoch}").shuffle(units)
+        size = config.batch or len(units)
+        for start in range(0, len(units), size):
+            found.append(tuple(row for unit in units[start : start + size] for row in unit))
+    return found[: config.max_steps]
+
+
+def read_rows(paths: Sequence[Path]) -> list[TrainRow]:
+    """The rows of all files in order. Raises SettingsError for a file that holds no rows."""
+    return [row for path in paths for row in _rows_of(path)]
+
+
+def _rows_of(path: Path) -> list[TrainRow]:
+    file = path / "rows.jsonl" if path.is_dir() else path
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"the rows {file} cannot be read: {error}.", "Make them by `rubricem export RUN`."
+        ) from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(read(line, TrainRow))
+        except ValidationError as error:
+            raise SettingsError(
+                f"line {number} of {file} is not a training row: {error.errors()[0]['msg']}.",
+                "Make the rows by `rubricem export RUN`.",
+            ) from error
+    return rows
+
+
+def _select_rows(config: TrainConfig, method: Method) -> Compiled:
     selection = select(read_rows(config.rows), method, config.max_row_tokens)
-    if method != "sft" and not config.objective.beta and not any(map(moves, selection.rows)):
+    if (
+        method != "sft"
+        and not config.objective.beta
+        and not any(row.moves for row in selection.rows)
+    ):
         raise SettingsError(
             f"none of the {len(selection.rows)} rows has an advantage other than 0, so there is "
             "nothing to learn.",
             "Collect groups whose stages are scored differently, or set objective.beta.",
         )
     return selection
-
-
-def _sha256(rows: Sequence[TrainRow]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        # Rows that were written before they said their vocabulary are the same rows.
-        digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
-    return digest.hexdigest()
 
 
 def _give_back() -> None:

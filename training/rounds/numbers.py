@@ -11,20 +11,29 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
-from rubricem.agent.research.scaffold import rejected, tool_error
-from rubricem.judge.base import without_criteria
+from rubricem.agent.transcript.scaffold import rejected, tool_error
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.interfaces import Embedder
-from rubricem.memory.schema import NO_USAGE, Author, Segment, Stage, StageScore, Status, Trajectory
-from rubricem.training.collect.groups import member_of
-from rubricem.training.local.learner import advantage_numbers
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Author,
+    Embedder,
+    Segment,
+    Stage,
+    StageScore,
+    Status,
+    Trajectory,
+    without_criteria,
+)
+from rubricem.training.collect.directory import member_of
 from rubricem.training.rounds.update import Metrics, RoundGroup, RoundRows
-from rubricem.training.rows.compile import group_advantages
-from rubricem.training.rows.credit import RowRule
+from rubricem.training.rows.credit import RowRule, group_advantages
 from rubricem.training.statistics import (
     Numbers,
+    advantage_numbers,
     answers_of,
+    by_place,
     mean_best_of,
     mean_interval,
     meaning_apart,
@@ -80,8 +89,15 @@ def judge_numbers(groups: Sequence[RoundGroup]) -> Numbers:
     numbers: Numbers = {}
     for stage, scores in by_stage.items():
         numbers |= spread(f"reward/{stage}", _known(scores))
-        numbers |= spread(f"criterion/{stage}", _criteria(scores), ("mean", "min", "max"))
         judged = [score for score in scores if score is not None]
+        # The mean of each criterion over all runs that it was asked of.
+        points: dict[str, list[float]] = {}
+        for verdict in (v for score in judged for v in score.verdicts):
+            part = verdict.points / FULL
+            held = part if verdict.criterion.positive else 1 - part
+            points.setdefault(verdict.criterion.key, []).append(held)
+        criteria = list(map(fmean, points.values()))
+        numbers |= spread(f"criterion/{stage}", criteria, ("mean", "min", "max"))
         numbers |= share_interval(f"missing_share/{stage}", (score.missing for score in judged))
     every = [score for scores in by_stage.values() for score in scores]
     numbers |= spread("reward", _known(every))
@@ -110,26 +126,11 @@ def reward_intervals(groups: Sequence[RoundGroup]) -> Numbers:
 def stage_scores(groups: Sequence[RoundGroup], stage: Stage) -> list[StageScore | None]:
     """Of each run; None: it was not judged."""
     judged = (judgement for one in groups for judgement in one.judged)
-    return [
-        next((score for score in judgement.stages if score.stage is stage), None)
-        if judgement
-        else None
-        for judgement in judged
-    ]
+    return [judgement.at(stage) if judgement else None for judgement in judged]
 
 
 def _known(scores: Iterable[StageScore | None]) -> list[float]:
     return [s.score for s in scores if s is not None and s.score is not None]
-
-
-def _criteria(scores: Iterable[StageScore | None]) -> list[float]:
-    """The mean of each criterion over all runs that it was asked of."""
-    points: dict[str, list[float]] = {}
-    for verdict in (v for score in scores if score is not None for v in score.verdicts):
-        part = verdict.points / FULL
-        held = part if verdict.criterion.positive else 1 - part
-        points.setdefault(verdict.criterion.key, []).append(held)
-    return [sum(held) / len(held) for held in points.values()]
 
 
 def _spent(groups: Sequence[RoundGroup]) -> Numbers:
@@ -151,12 +152,16 @@ REFLECT = "reflect_"
 
 
 def numbers_of(groups: Sequence[RoundGroup], rule: RowRule) -> Numbers:
-    """What was sampled and how it was judged."""
     runs = [trajectory for one in groups for trajectory in one.group.trajectories]
     failed = sum(len(one.group.failures) for one in groups)
     numbers = {"groups": float(len(groups)), "rollouts": float(len(runs) + failed),
                "failed_share": failed / max(len(runs) + failed, 1)}  # fmt: skip
-    numbers |= judge_numbers(groups) | _best_of(groups) | _positions(groups) | _flat(groups, rule)
+    # The answer score that the best of n rollouts is expected to have, where there are two.
+    best = mean_best_of([[s for _, s in _answers(one) if s is not None] for one in groups])
+    if len(best.scores) > 1:
+        numbers |= {f"best_of/{n}": value for n, value in enumerate(best.scores, 1)}
+        numbers["best_of/groups"] = float(best.groups)
+    numbers |= judge_numbers(groups) | _positions(groups) | _flat(groups, rule)
     return numbers | form_numbers(runs)
 
 
@@ -188,35 +193,22 @@ def both_updates(reflected: Metrics, trained: Metrics) -> Metrics:
     return {**trained, **told, **own}
 
 
-def _best_of(groups: Sequence[RoundGroup]) -> Numbers:
-    """The answer score that the best of n rollouts is expected to have, where there are two."""
-    scores = [[s for _, s in _answers(one) if s is not None] for one in groups]
-    found = mean_best_of(scores)
-    if len(found.scores) < 2:
-        return {}
-    curve = {f"best_of/{n}": value for n, value in enumerate(found.scores, 1)}
-    return curve | {"best_of/groups": float(found.groups)}
-
-
 def _positions(groups: Sequence[RoundGroup]) -> Numbers:
     """By a member's place in its group, 0 being shown most of the rubric; {} without scaffolds."""
-    scores: dict[int, list[float]] = {}
-    shown: dict[int, list[float]] = {}
-    for run, score in (pair for one in groups for pair in _answers(one)):
-        place = member_of(run.thread)
-        shown.setdefault(place, []).append(float(run.scaffold.shown if run.scaffold else 0))
-        scores.setdefault(place, []).extend([] if score is None else [score])
-    if not any(map(any, shown.values())):
-        return {}
     numbers: Numbers = {}
-    for place in sorted(shown):
-        numbers |= spread(f"scaffold/{place}/shown", shown[place], ("mean",))
-        numbers |= spread(f"scaffold/{place}/reward", scores[place], ("mean",))
+    members = [
+        (member_of(run.thread), run.scaffold.shown if run.scaffold else 0, score)
+        for one in groups
+        for run, score in _answers(one)
+    ]
+    for at in by_place(members):
+        numbers[f"scaffold/{at.place}/shown/mean"] = at.shown
+        if at.reward is not None:
+            numbers[f"scaffold/{at.place}/reward/mean"] = at.reward
     return numbers
 
 
 def _answers(one: RoundGroup) -> list[tuple[Trajectory, float | None]]:
-    """Each run of a group with the score of its answer."""
     scores = (judged.score(Stage.ANSWER) if judged else None for judged in one.judged)
     return list(zip(one.group.trajectories, scores, strict=True))
 
@@ -270,9 +262,10 @@ class Variety:
         if not answers:
             return {}
         found: Numbers = {}
-        for name, measure in ((WORDS, self._words), (MEANING, self._meaning)):
+        for name in (WORDS, MEANING):
             try:
-                values = await measure(answers)
+                measure = await self._measure(name)
+                values = await asyncio.to_thread(list, map(measure, answers))
             except RubricemError as error:
                 values = []
                 if name not in self._told:
@@ -281,11 +274,8 @@ class Variety:
             found |= spread(name, [value for value in values if value is not None], ("mean",))
         return {name.removesuffix("/mean"): value for name, value in found.items()}
 
-    async def _words(self, answers: Sequence[Sequence[str]]) -> list[float | None]:
-        return await asyncio.to_thread(lambda: list(map(words_apart, answers)))
-
-    async def _meaning(self, answers: Sequence[Sequence[str]]) -> list[float | None]:
+    async def _measure(self, name: str) -> Callable[[Sequence[str]], float | None]:
+        if name == WORDS:
+            return words_apart
         embedder = await self.embedder()
-        if embedder is None:
-            return []
-        return await asyncio.to_thread(lambda: [meaning_apart(a, embedder) for a in answers])
+        return lambda answers: meaning_apart(answers, embedder) if embedder else None

@@ -21,8 +21,8 @@ from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.checkpoints import note_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import Embedder
-from rubricem.memory.runs import write_atomically
+from rubricem.memory.runs import value_in, write_atomically
+from rubricem.memory.schema import Embedder
 from rubricem.training.collect.collector import Collector
 from rubricem.training.collect.curriculum import QuestionBatch
 from rubricem.training.collect.directory import RunDirectory
@@ -175,9 +175,8 @@ class Sampled:
         """The model to ask the server for, once it samples from the checkpoint."""
         if checkpoint is None:
             return self.config.model
-        name = (
-            await refresh_server(self.config.refresh, checkpoint, "[rounds]") or self.config.model
-        )
+        told = await refresh_server(self.config.refresh, checkpoint, "[rounds]")
+        name = told or self.config.model
         await asyncio.to_thread(self._check_own, name or "", note_of(checkpoint).version)
         return name
 
@@ -212,21 +211,18 @@ class HeldOut:
     async def __call__(self, updates: int) -> None:
         """Ask them after so many updates if it is time for that; once, also after a kill."""
         config, run = self.sampled.config, self.sampled.folders.held_out(updates)
-        due = updates % config.held_out_every == 0 or updates >= config.rounds
-        if not due:
+        if updates % config.held_out_every and updates < config.rounds:
             return
         if not (run.folder / NUMBERS).exists():
-            await self._ask(run, updates)
+            self.watch(PhaseChanged("held-out", updates, True))
+            newest = self.updates.checkpoint
+            async with self.sampled.held_out(run, self.asked, newest) as collector:
+                await collector.collect(self.stop)
+            found = await asyncio.to_thread(self._write, run, updates)
+            self.watch(PhaseChanged("held-out", updates, False))
+            self.watch(HeldOutJudged(updates, found))
         if await asyncio.to_thread(self._is_best, updates):
             await asyncio.to_thread(self.updates.keep_best)
-
-    async def _ask(self, run: RunDirectory, updates: int) -> None:
-        self.watch(PhaseChanged("held-out", updates, True))
-        async with self.sampled.held_out(run, self.asked, self.updates.checkpoint) as collector:
-            await collector.collect(self.stop)
-        found = await asyncio.to_thread(self._write, run, updates)
-        self.watch(PhaseChanged("held-out", updates, False))
-        self.watch(HeldOutJudged(updates, found))
 
     def _is_best(self, updates: int) -> bool:
         """Whether `best_by` chooses by this asking, and none of those before was as good."""
@@ -239,7 +235,7 @@ class HeldOut:
     def _numbers(self, updates: int) -> dict[str, float]:
         """What an asking gave; {} where there was none."""
         path = self.sampled.folders.held_out(updates).folder / NUMBERS
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        return value_in(path, dict[str, float]) or {}
 
     def _write(self, run: RunDirectory, updates: int) -> dict[str, float]:
         """The asking's numbers, its rewards with the 95% intervals of their means."""
@@ -248,7 +244,3 @@ class HeldOut:
         found = {"updates": float(updates), **numbers, **reward_intervals(groups)}
         write_atomically(run.folder / NUMBERS, json.dumps(found, indent=1))
         return found
-
-
-async def not_asked(updates: int) -> None:
-    """In place of `HeldOut` where no question is held out."""

@@ -1,4 +1,4 @@
-"""Rounds of collecting and training, one step ahead of each other.
+"""Rounds of collecting and training, one step ahead of each other, from a configuration to the end.
 
     rollouts     N+1 ---------->  N+2 ---------->
     judge         N  -->          N+1 -->
@@ -18,19 +18,23 @@ not depend on which round was faster, or on where a run was killed.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from time import monotonic
+from typing import Any
 
 from rubricem.memory.schema import Reflection
-from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.collector import Collector, Memory, Milestone
 from rubricem.training.collect.curriculum import Curriculum, QuestionBatch
-from rubricem.training.collect.gate import RunStopped
-from rubricem.training.collect.groups import Memory, Milestone, StepMemory
+from rubricem.training.collect.directory import StepMemory, hash_of
+from rubricem.training.collect.gate import Purse, RunStopped
+from rubricem.training.collect.questions import Selected, apart_from, select_questions
 from rubricem.training.extras import in_thread
+from rubricem.training.local.local_config import EngineConfig
+from rubricem.training.local.session import Tell
 from rubricem.training.rounds.numbers import (
     Variety,
     both_updates,
@@ -38,20 +42,33 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
+from rubricem.training.rounds.rollouts import HeldOut, Sampled
+from rubricem.training.rounds.rounds_config import CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     RoundFolders,
     RoundGroup,
     RoundRows,
+    RoundsEnded,
     Updates,
     groups_of_round,
-    lag,
-    reflected_rows,
-    rollout_rows,
-    usable,
+    open_updates,
 )
-from rubricem.training.rows.compile import Compiled
-from rubricem.training.rows.credit import RowRule
-from rubricem.training.show.events import Phase, PhaseChanged, RoundTrained, Watch, unwatched
+from rubricem.training.rows.credit import (
+    Compiled,
+    RowRule,
+    compiled,
+    policy_rows,
+    reflection_rows,
+    unfit,
+)
+from rubricem.training.show.events import (
+    Phase,
+    PhaseChanged,
+    StepTaken,
+    Watch,
+    check_possible,
+    unwatched,
+)
 
 OnPhase = Callable[[Phase, bool], None]
 """Called with a phase as it begins (True) and ends."""
@@ -80,7 +97,7 @@ class Milestones:
         self._last: float | None = None
 
     def begin(self) -> None:
-        self._last = time.monotonic()
+        self._last = monotonic()
         self.on_phase("collect", True)
 
     def reached(self, milestone: Milestone, group: str) -> None:
@@ -99,7 +116,7 @@ class Milestones:
 
     def _pass(self, part: str, event: asyncio.Event) -> None:
         if not event.is_set():
-            now = time.monotonic()
+            now = monotonic()
             if self._last is not None:
                 self.seconds[part], self._last = now - self._last, now
                 over, begun = _NEXT[part]
@@ -179,32 +196,43 @@ async def all_of(
         await asyncio.gather(*tasks, stopped, return_exceptions=True)
 
 
+def usable(found: Compiled, staleness: int, max_staleness: int, max_row_tokens: int) -> RoundRows:
+    """The rows that may be trained, each of which lags by `staleness` updates."""
+    stale = f"older than {max_staleness} updates" if staleness > max_staleness else ""
+    kept = compiled(stale or unfit(row, max_row_tokens) or row for row in found.rows)
+    kept += Compiled(dropped=found.dropped)
+    return RoundRows(kept.rows, kept.dropped, staleness)
+
+
+def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
+    """By how many updates the policy of a round lags behind one with so many updates.
+
+    `versions` are those that the rounds up to this one were sampled from, as their policies name
+    themselves, and `sampled` the updates that each was to have. A policy that gives the name that
+    an earlier round was given is that earlier one: a server that was not refreshed is found so.
+    A round that trained nothing left the policy as it was, and is no update in any of the counts.
+    """
+    first = versions.index(versions[number])
+    return updates - sampled[first]
+
+
 OpenRound = Callable[[int, QuestionBatch], AbstractAsyncContextManager[Collector]]
 KEPT = "kept"
 """the part of a round that holds the state of the bank after it"""
-
-
-@dataclass(frozen=True, slots=True)
-class RoundRules:
-    """How rounds follow one another, and which of their rows are trained."""
-
-    rounds: int
-    ahead: int
-    max_staleness: int
-    max_row_tokens: int
-    rows: RowRule
 
 
 @dataclass
 class Rounds:
     """All rounds of one training run that are not done yet."""
 
-    rules: RoundRules
+    config: RoundsConfig
+    rule: RowRule
+    max_row_tokens: int
     curriculum: Curriculum
     folders: RoundFolders
     open_round: OpenRound
     updates: Updates
-    held_out: Callable[[int], Awaitable[None]]
+    held_out: Callable[[int], Awaitable[None]] | None = None
     """asks the held-out questions after so many updates, if they are to be asked then"""
     variety: Variety = field(default_factory=Variety)
     tell: Callable[[str], None] = lambda line: None
@@ -215,12 +243,12 @@ class Rounds:
 
     async def run(self) -> None:
         """Do every round that is not done. Raises what ended it: RunStopped at `stop`."""
-        done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.rules.rounds)
+        done, rounds = self.updates.done, range(max(self.updates.done - 1, 0), self.config.rounds)
         self._at = {
             n: Milestones(len(self.curriculum.batch(n).questions), partial(self._changed, n))
             for n in rounds
         }
-        self._trained = [asyncio.Event() for _ in range(max(done, self.rules.rounds) + 1)]
+        self._trained = [asyncio.Event() for _ in range(max(done, self.config.rounds) + 1)]
         for updates in range(done):
             self._trained[updates].set()
         await self._let_sample(done)
@@ -233,7 +261,7 @@ class Rounds:
 
     async def _let_sample(self, updates: int) -> None:
         """Let the rounds begin that sample from the checkpoint after so many updates."""
-        last = updates + self.rules.ahead
+        last = updates + self.config.ahead
         if (checkpoint := self.updates.checkpoint) is not None:
             for number in range(last if updates else 0, last + 1):
                 await asyncio.to_thread(self.folders.keep_policy, number, checkpoint)
@@ -249,15 +277,15 @@ class Rounds:
                 await self._collected(number, collector)
         await asyncio.to_thread(self.folders.release_policy, number)
         at.all_kept()
-        self.tell(f"round {number + 1} of {self.rules.rounds} is collected")
+        self.tell(f"round {number + 1} of {self.config.rounds} is collected")
 
     async def _its_turn(self, number: int) -> None:
         """Return once there is nothing left that the round has to wait for."""
         before = self._at.get(number - 1)
         if before is not None:
             await before.rolled.wait()
-        await self._trained[max(number - self.rules.ahead, 0)].wait()
-        for earlier in range(recalls_after(self.curriculum, number, self.rules.ahead) + 1):
+        await self._trained[max(number - self.config.ahead, 0)].wait()
+        for earlier in range(recalls_after(self.curriculum, number, self.config.ahead) + 1):
             if earlier in self._at:
                 await self._at[earlier].kept.wait()
 
@@ -267,7 +295,7 @@ class Rounds:
         collector.reached = at.reached
         collector.fresh = self.curriculum.batch(number).fresh
         # The state of the bank that it recalls from; None: as it is when round 0 begins.
-        after, seen = recalls_after(self.curriculum, number, self.rules.ahead), None
+        after, seen = recalls_after(self.curriculum, number, self.config.ahead), None
         if after >= 0:
             seen = self.folders.round(after).part(0, KEPT, StepMemory)
         elif number:
@@ -284,8 +312,9 @@ class Rounds:
         run.save_part(0, KEPT, StepMemory(generation=generation))
 
     async def _ask_held_out(self, updates: int) -> None:
-        with self._awaited_at_stop():
-            await self.held_out(updates)
+        if self.held_out is not None:
+            with self._awaited_at_stop():
+                await self.held_out(updates)
 
     @contextmanager
     def _awaited_at_stop(self) -> Iterator[asyncio.Event]:
@@ -299,7 +328,7 @@ class Rounds:
 
     async def _train(self) -> None:
         """Every update that is not saved yet, each as soon as what it needs is there."""
-        for number in range(self.updates.done, self.rules.rounds):
+        for number in range(self.updates.done, self.config.rounds):
             await self._ask_held_out(number)
             await self._update(number)
         await self._ask_held_out(self.updates.done)
@@ -317,48 +346,152 @@ class Rounds:
             groups, rollouts = await asyncio.to_thread(self._rollouts, number)
             self._changed(number, "update", True)
             trained = await in_thread(partial(self.updates.update, rollouts.rows))
+            # Of the round's rollouts and judgement, and of the reflections of the one before.
+            earlier = self._at[number - 1].seconds if number - 1 in self._at else {}
+            timed = {**self._at[number].seconds, "reflect": earlier.get("reflect")}
             metrics = {
                 "round": float(number + 1),
                 **both_updates(reflected, trained),
-                **await asyncio.to_thread(numbers_of, groups, self.rules.rows),
+                **await asyncio.to_thread(numbers_of, groups, self.rule),
                 **reflection_numbers(before),
                 **await self.variety(groups),
                 **rows_numbers(rollouts, reflections),
-                **self._seconds(number),
+                **{f"seconds/{part}": took for part, took in timed.items() if took is not None},
                 "seconds/wait": waited,
                 "seconds/train": monotonic() - began - waited,
             }
             await in_thread(partial(self.updates.save, metrics))
             await self._let_sample(number + 1)
             self._changed(number, "update", False)
-            self.watch(RoundTrained(number + 1, self.rules.rounds, metrics))
+            self.watch(StepTaken(number + 1, self.config.rounds, metrics, "round"))
 
     def _reflections(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
-        run = self.folders.round(number)
-        groups = groups_of_round(run, number)
-        found = reflected_rows(groups, run.manifest().policy_version)
+        """Those of a round, each against the mean of all that are on the same trajectory."""
+        run, found = self.folders.round(number), Compiled()
+        groups, version = groups_of_round(run, number), run.manifest().policy_version
+        for one in groups:
+            candidates = one.reflected.candidates if one.reflected else ()
+            found += reflection_rows(candidates, policy_version=version)
         return groups, self._usable(found, number, number + 1)
 
     def _rollouts(self, number: int) -> tuple[list[RoundGroup], RoundRows]:
-        groups = groups_of_round(self.folders.round(number), number)
-        return groups, self._usable(rollout_rows(groups, self.rules.rows), number, number)
+        """Those of a round; each group is whole, since none is judged before it is."""
+        groups, found = groups_of_round(self.folders.round(number), number), Compiled()
+        for one in groups:
+            found += policy_rows(one.group, one.judgements, self.rule, name=one.name)
+        return groups, self._usable(found, number, number)
 
     def _usable(self, found: Compiled, number: int, updates: int) -> RoundRows:
         """The rows of a round that a policy after so many updates is trained on."""
         rounds, changes = range(number + 1), self.updates.changes
         versions = [self.folders.round(n).manifest().policy_version for n in rounds]
-        sampled = [changes(max(n - self.rules.ahead, 0)) for n in rounds]
+        sampled = [changes(max(n - self.config.ahead, 0)) for n in rounds]
         staleness = lag(versions, sampled, number, changes(updates))
-        return usable(found, staleness, self.rules.max_staleness, self.rules.max_row_tokens)
-
-    def _seconds(self, number: int) -> dict[str, float]:
-        """Of the round's rollouts and judgement, and of the reflections of the one before."""
-        before = self._at[number - 1].seconds if number - 1 in self._at else {}
-        timed = {**self._at[number].seconds, "reflect": before.get("reflect")}
-        return {f"seconds/{part}": took for part, took in timed.items() if took is not None}
+        return usable(found, staleness, self.config.max_staleness, self.max_row_tokens)
 
 
 async def _waited_for(event: asyncio.Event) -> float:
     began = monotonic()
     await event.wait()
     return monotonic() - began
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsDone(RoundsEnded):
+    """Of a policy."""
+
+    cost: float | None = None
+    """US dollars of all calls so far; None: no limit was set, and none was counted"""
+
+
+async def run_rounds(
+    config: EngineConfig,
+    rounds: RoundsConfig,
+    rule: RowRule,
+    tell: Tell,
+    weights_dir: Path | None = None,
+    stop: asyncio.Event | None = None,
+    watch: Watch | None = None,
+) -> RoundsDone:
+    """Do the rounds that are not done yet; the same call goes on after an interruption.
+
+    `watch`: who is shown each event; None: `tell`, a line for each.
+
+    Raises SettingsError for what does not fit, RunStopped at `stop` and where the money of
+    `max_run_cost` is spent, PolicyError where a server
+    was away for too long, a whole round failed, or a gradient is not finite.
+    """
+    check_possible(config.best_by, rounds.held_out is not None)
+    asked, held_out = await asyncio.to_thread(_questions, rounds, tell)
+    folders = RoundFolders(config.out, config.bank or config.out / "data")
+    config = config.model_copy(update={"bank": folders.data if rounds.reflections else None})
+    record = _record(rounds, rule, asked, held_out)
+    trained_on = {
+        "questions": len(asked.questions),
+        "questions SHA-256": hash_of(asked.questions),
+        "questions held out": len(held_out.questions) if held_out else 0,
+    }
+    purse = Purse(rounds.max_run_cost, f"max_run_cost under [{TABLE}]")
+    async with open_updates(
+        config, folders, rounds.rounds, tell, weights_dir, record, trained_on, watch
+    ) as (updates, told):
+        if purse.most is not None:  # what those before a stop have cost is in their journals
+            await asyncio.to_thread(purse.count, folders.journals())
+            tell(f"the rounds have cost {purse.told()} so far")
+        sampled = Sampled(rounds, config, folders, tell, purse)
+        per_round, windows = rounds.questions_per_round, rounds.windows
+        ask = HeldOut(sampled, held_out, updates, rule, stop, told) if held_out else None
+        await Rounds(
+            config=rounds,
+            rule=rule,
+            max_row_tokens=config.max_row_tokens,
+            curriculum=Curriculum(asked.questions, per_round, windows, config.seed),
+            folders=folders,
+            open_round=sampled.round,
+            updates=updates,
+            held_out=ask,
+            variety=Variety(sampled.embedder, tell),
+            tell=tell,
+            watch=told,
+            stop=stop,
+        ).run()
+        canary = await updates.compare()
+        cost = None if purse.most is None else purse.spent
+        return RoundsDone(updates.checkpoint, updates.done, canary, cost)
+
+
+def _record(
+    rounds: RoundsConfig, rule: RowRule, asked: Selected, held_out: Selected | None
+) -> dict[str, Any]:
+    """What must be the same when the rounds of a folder go on.
+
+    Questions are known by what they ask, and folders by their whole paths: what the configuration
+    was called from does not matter.
+    """
+    claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE | {"questions", "held_out"})
+    record = {f"rounds.{name}": value for name, value in claimed.items()}
+
+    def whole(named: str) -> str:
+        return str(Path(named).absolute()) if Path(named).is_dir() else named
+
+    record["rounds.source"] = [whole(name) for name in record["rounds.source"]]
+    record["rounds.judge_model"] = rounds.judge_model and whole(rounds.judge_model)
+    if rounds.scaffold is not None:
+        record["rounds.rounds"] = rounds.rounds  # by which the scaffold fades
+    return record | {
+        "rounds.asked": hash_of(asked.questions),
+        "rounds.asked_held_out": held_out and hash_of(held_out.questions),
+        "rule": rule.model_dump(mode="json"),
+    }
+
+
+def _questions(rounds: RoundsConfig, tell: Tell) -> tuple[Selected, Selected | None]:
+    """Those to train on and those held out; what is held out is not trained on."""
+    asked = select_questions(rounds.questions)
+    if rounds.held_out is None:
+        return asked, None
+    held_out = select_questions(rounds.held_out)
+    left = apart_from(
+        asked.questions, held_out.questions, lambda question: question.question, "questions", tell
+    )
+    return replace(asked, questions=tuple(left)), held_out

@@ -1,21 +1,8 @@
 """What `rubricem train` is told: rows of files, of collected runs, or rounds that make their own.
 
-    out = "runs/first"
-    rows = ["collected/monday", "collected/tuesday", "more/rows.jsonl"]
-    credit = "ss-grpo"                    # or another of `training.rows.credit`, or a matrix
-    scaffold_ratio = "unscaffolded"
-    rules = ["citation"]                  # sft: rejection rules beyond the first four
-
 A folder that `rubricem collect` wrote is compiled here, into OUT/rows, so that a run that goes on,
-or is looked into, finds what it was trained on. In place of `rows` a table makes on-policy rounds:
-
-    [rounds]
-    questions = "questions.jsonl"
-    rounds = 6
-    questions_per_round = 8
-    group_size = 4
-    judge_base_url = "http://localhost:8001/v1"
-    scaffold = "linear"                   # RuscaRL: members are shown less and less of the rubric
+or is looked into, finds what it was trained on. In place of `rows` the table [rounds] makes
+on-policy rounds. docs/training.md shows such files.
 
 Paths are relative to the file that names them. Everything outside the table is the engine's.
 """
@@ -25,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from rubricem.agent.research.scaffold import Rule
+from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.questions import HUB
@@ -38,16 +25,13 @@ from rubricem.training.local.local_config import (
     EngineConfig,
     Method,
     TrainConfig,
-    build_config,
     checked_config,
     checked_table,
     read_toml,
 )
-from rubricem.training.objective.objective_config import ObjectiveConfig
-from rubricem.training.rows.compile import Compiled
-from rubricem.training.rows.credit import DR_GRPO, RowRule, row_rule
-from rubricem.training.rows.forms import compiled_run, compiled_traces, write_rows
-from rubricem.training.rows.imitate import rules_named
+from rubricem.training.objective.objective_config import ObjectiveConfig, TableConfig
+from rubricem.training.rows.compile import compile_run, rules_named, write_rows
+from rubricem.training.rows.credit import DR_GRPO, Compiled, RowRule, row_rule
 
 TABLE = "rounds"
 CHANGEABLE = {
@@ -57,10 +41,8 @@ CHANGEABLE = {
 """what may differ when the rounds of a folder go on"""
 
 
-class RoundsConfig(BaseModel):
-    """What is collected between updates; what is not known is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class RoundsConfig(TableConfig):
+    """What is collected between updates."""
 
     questions: str
     """as `rubricem collect` takes them: a file, a folder saved by datasets, or hf:org/name"""
@@ -109,7 +91,7 @@ class RoundsConfig(BaseModel):
     embed_answers: bool = False
     """load the embedding model to measure how far apart answers are in meaning; where the bank has
     it loaded, that is measured anyway"""
-    max_run_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    max_run_cost: float | None = Field(default=None, gt=0)
     """US dollars that all rounds may cost: rollouts, judge, reflections and held-out questions;
     prices are by the models' names, and a checkpoint's is that of `model`"""
     ahead: int = Field(default=1, ge=0, le=1)
@@ -215,7 +197,7 @@ def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob
     told = {name: values.pop(name) for name in (CREDIT, RATIO) if name in values}
     rule = row_rule(**{_ARGUMENTS[name]: value for name, value in told.items()})
     if table is None:
-        return _of_rows(build_config(values, folder), rule, told, method)
+        return _of_rows(checked_config(values, folder, TrainConfig), rule, told, method)
     if method != "ss-grpo" or "rows" in values:
         raise SettingsError(
             f"[{TABLE}] makes rows of its own, for ss-grpo.",
@@ -301,10 +283,7 @@ async def with_rows(
         if not _is_run(path):
             files.append(path)
             continue
-        if method == "sft":
-            found = await compiled_traces(path, config.model, rules)
-        else:
-            found = await compiled_run(path, rule, config.model)
+        found = await compile_run(path, config.model, rule, rules, imitate=method == "sft")
         tell("; ".join(filter(None, (f"{path}: {len(found.rows)} rows", _left_out(found)))))
         every += found
         rows: Sequence[Any] = found.rows

@@ -14,41 +14,42 @@ reflections in the next one, because they are written while that update goes on 
 arXiv:2605.10899, appendix D).
 """
 
-import hashlib
 import json
 import os
 import shutil
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from time import time
 from typing import Any, Protocol
 
-from rubricem.judge.stage import GroupJudgement
-from rubricem.memory.errors import StoreError, boundary
-from rubricem.memory.runs import writable, write_atomically
+from rubricem.agent.learning.reflect import Reflected
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.runs import value_in, writable, write_atomically
 from rubricem.memory.schema import NO_USAGE, Judgement, Status, TrajectoryGroup, Usage, Value
-from rubricem.training.collect.directory import JOURNAL, RunDirectory
-from rubricem.training.collect.groups import (
-    Reflected,
+from rubricem.memory.text import seed_of
+from rubricem.training.collect.directory import (
+    JOURNAL,
+    RunDirectory,
     group_name,
-    judged_part,
-    reflected_part,
     thread_of,
 )
-from rubricem.training.local.local_config import rate_at
-from rubricem.training.local.session import TrainingSession, check_best
-from rubricem.training.rows.compile import Compiled, policy_rows, reflection_rows
-from rubricem.training.rows.credit import RowRule
+from rubricem.training.local.local_config import EngineConfig, rate_at
+from rubricem.training.local.session import (
+    Canary,
+    Tell,
+    TrainingSession,
+    check_best,
+    compare_once,
+    open_session,
+)
+from rubricem.training.rows.credit import Compiled
 from rubricem.training.rows.row import TrainRow
+from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, Watch, of_held_out, unwatched
 from rubricem.training.show.training import SAVED_AT
-
-STALE = "older than {} updates"
-NO_RATIO = "retokenised or forced"
-TOO_LONG = "longer than {} tokens"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +74,9 @@ class RoundGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRows:
+class RoundRows(Compiled):
     """What an update trains of a round, and what it does not, by reason."""
 
-    rows: tuple[TrainRow, ...] = ()
-    dropped: dict[str, int] = field(default_factory=dict)
     staleness: int = 0
     """updates between the policy that wrote the rows and the one that they train"""
 
@@ -88,55 +87,10 @@ def groups_of_round(run: RunDirectory, number: int) -> list[RoundGroup]:
     return [_group(run, number, place, size) for place in range(len(asked))]
 
 
-def rollout_rows(groups: Sequence[RoundGroup], rule: RowRule) -> Compiled:
-    """Rows of all rollouts; each group is whole, since none is judged before it is."""
-    found = Compiled()
-    for one in groups:
-        found += policy_rows(one.group, one.judgements, rule, name=one.name)
-    return found
-
-
-def reflected_rows(groups: Sequence[RoundGroup], policy_version: str) -> Compiled:
-    """Rows of all reflections, those on one trajectory against their own mean."""
-    found = Compiled()
-    for one in groups:
-        candidates = one.reflected.candidates if one.reflected else ()
-        found += reflection_rows(candidates, policy_version=policy_version)
-    return found
-
-
-def usable(found: Compiled, staleness: int, max_staleness: int, max_row_tokens: int) -> RoundRows:
-    """The rows that may be trained, each of which lags by `staleness` updates."""
-    kept: list[TrainRow] = []
-    dropped = Counter(found.dropped)
-    for row in found.rows:
-        if staleness > max_staleness:
-            dropped[STALE.format(max_staleness)] += 1
-        elif not row.ratio_allowed:
-            dropped[NO_RATIO] += 1
-        elif len(row.ids) > max_row_tokens:
-            dropped[TOO_LONG.format(max_row_tokens)] += 1
-        else:
-            kept.append(row)
-    return RoundRows(tuple(kept), dict(dropped), staleness)
-
-
-def lag(versions: Sequence[str], sampled: Sequence[int], number: int, updates: int) -> int:
-    """By how many updates the policy of a round lags behind one with so many updates.
-
-    `versions` are those that the rounds up to this one were sampled from, as their policies name
-    themselves, and `sampled` the updates that each was to have. A policy that gives the name that
-    an earlier round was given is that earlier one: a server that was not refreshed is found so.
-    A round that trained nothing left the policy as it was, and is no update in any of the counts.
-    """
-    first = versions.index(versions[number])
-    return updates - sampled[first]
-
-
 def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
     name = group_name(0, place)
     runs = [run.store.load(thread_of(name, member)) for member in range(size)]
-    judged = run.part(0, judged_part(name), GroupJudgement)
+    judged = run.judged(0, name)
     judging = sum((one.usage for one in judged.judgements), judged.usage) if judged else NO_USAGE
     return RoundGroup(
         name=f"r{number:03d}-{name}",
@@ -146,7 +100,7 @@ def _group(run: RunDirectory, number: int, place: int, size: int) -> RoundGroup:
             failures=tuple(t.reason for t in runs if t.status is Status.FAILED),
         ),
         judgements=judged.judgements if judged else (),
-        reflected=run.part(0, reflected_part(name), Reflected),
+        reflected=run.reflected(0, name),
         judging=judging,
         judging_seconds=judged.seconds if judged else None,
     )
@@ -161,28 +115,22 @@ class Updates(Protocol):
     @property
     def done(self) -> int:
         """Rounds whose update is in a checkpoint, also before a kill."""
-        ...
 
     @property
     def checkpoint(self) -> Path | None:
         """The newest one, or what training began with; None: the base model."""
-        ...
 
     def changes(self, rounds: int) -> int:
         """How many of the first so many rounds, all done, have changed the weights."""
-        ...
 
     def update(self, rows: Sequence[TrainRow]) -> Metrics:
         """Updates of one window; nothing where there is no row."""
-        ...
 
     def save(self, metrics: Metrics) -> None:
         """Keep the round with its metrics: a kill takes back all updates since the last one."""
-        ...
 
     def keep_best(self) -> None:
         """Have the newest checkpoint as the best; nothing where none was written."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +184,7 @@ class RoundFolders:
 
 def round_seed(seed: int, number: int) -> int:
     """A seed of 32 bits for each round, so that no two sample alike."""
-    return int(hashlib.sha256(f"{seed}\0round {number}".encode()).hexdigest()[:8], 16)
+    return seed_of(seed, f"round {number}")
 
 
 ROUND, UNTRAINED, TOLD = "round", "untrained", "rounds.jsonl"
@@ -281,9 +229,8 @@ class SessionUpdates:
     @property
     def last(self) -> TrainRow | None:
         """One of the rows trained last, also before a kill, to compare llama.cpp by; None: none."""
-        if self._row is None and self._kept_row.exists():
-            with boundary(StoreError, f"reading {self._kept_row}"):
-                self._row = TrainRow.model_validate_json(self._kept_row.read_bytes())
+        if self._row is None:
+            self._row = value_in(self._kept_row, TrainRow)
         return self._row
 
     @property
@@ -326,6 +273,10 @@ class SessionUpdates:
         if self._saved:
             self._session.folder.keep_best()
 
+    async def compare(self) -> Canary | None:
+        """The canary of the newest checkpoint, by the row trained last."""
+        return await compare_once(self._session, self.last)
+
     def _tell_all(self) -> None:
         """A line for each round, from what is kept with the checkpoints and beside them."""
         kept = {line[ROUND]: line for line in self._session.folder.metrics() if ROUND in line}
@@ -337,3 +288,46 @@ class SessionUpdates:
 
     def _untrained(self, number: int) -> Untrained | None:
         return self._folders.round(number).part(0, UNTRAINED, Untrained)
+
+
+@dataclass(frozen=True, slots=True)
+class RoundsEnded:
+    """What all rounds of a configuration led to."""
+
+    checkpoint: Path | None
+    """None: no round had anything to train"""
+    rounds: int
+    canary: Canary | None
+    """None: it was not compared, as where llama.cpp cannot serve what was trained"""
+
+
+@asynccontextmanager
+async def open_updates(
+    config: EngineConfig,
+    folders: RoundFolders,
+    rounds: int,
+    tell: Tell,
+    weights_dir: Path | None,
+    record: Mapping[str, Any],
+    trained_on: Mapping[str, Any],
+    watch: Watch | None,
+    method: str = "ss-grpo",
+) -> AsyncIterator[tuple[SessionUpdates, Watch]]:
+    """The updates of so many rounds, and who is shown each event.
+
+    `record` and `trained_on`: what must be the same when the rounds go on, and what a checkpoint's
+    card tells of its data. `watch` None: `tell` is told a line for each event. `method`: as
+    checkpoints name it. Raises SettingsError under torchrun, and as `open_session` does.
+    """
+    async with open_session(config, "ss-grpo", tell, weights_dir, record) as session:
+        if session.ranks.world > 1:
+            raise SettingsError(
+                "Rounds are sampled by one process, and torchrun started several.",
+                "Start it without torchrun, or train on rows of `rubricem collect`.",
+            )
+        session.note = session.note.model_copy(update={"method": method})
+        session.trained_on = dict(trained_on)
+        shown = watch or PlainTraining(tell)
+        updates = SessionUpdates(session, folders, rounds, shown)
+        with with_event_files(shown, config.out, config.tensorboard) as seen:
+            yield updates, seen

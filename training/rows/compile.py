@@ -1,225 +1,437 @@
-"""What was collected and judged, compiled into training rows.
+"""What was collected as rows: by advantage where it was judged, by imitation where it is a trace.
 
-Every token that the policy wrote gets the advantage of the stage it stands in; prompts and tool
-output are masked, and so is a stage whose return is not known. Shapes: n = trajectories of one
-question, K = 4 stages (RubricEM, arXiv:2605.10899, sections 3.3 and 3.4).
+Free rollouts that were judged give policy rows and, where there are reflections, those; forced
+traces and those of a teacher give rows for imitation. What was sampled keeps its ids; traces,
+and transcripts of a chat-only server, need a tokeniser and are never good for a policy-gradient
+ratio.
+
+A small model hardly keeps to the scaffold by itself, so it is first shown its own forced traces
+in the form of free mode: the free system prompt, the tags as its own words, each turn as one
+piece. What differs is adapted here: the question that the runner repeats after a tool output is
+left out, each later turn begins with a thought (which sources are new), and the mark before an
+exact answer goes. A trace whose turns free mode would still refuse is dropped with the reason.
+
+A teacher is any model that answers better than the one to be trained: its free rollouts are
+collected like others, marked as its own, and good for imitation alone.
+
+A demonstration is a conversation or a row. Loss stands on everything the policy has to write, tags
+included, and on no tool output, nor on an attempt that was refused. The ids are a tokeniser's own,
+so no policy-gradient ratio is ever formed of a row. Of the rejection rules the first four always
+hold, the others where they are named.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import repeat
+import re
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Literal
 
-import numpy as np
-
-from rubricem.judge.base import without_criteria
+from rubricem.agent.reports.rules import Pair, lexical_finding
+from rubricem.agent.research.free import system_prompt, user_message
+from rubricem.agent.transcript.scaffold import (
+    EXACT_LINE,
+    Cite,
+    Rule,
+    rejected,
+    stage_spans,
+    tool_error,
+    turn_faults,
+)
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.runs import ALTERED, write_atomically
 from rubricem.memory.schema import (
+    AnswerFormat,
+    Author,
     Decoding,
     Judgement,
-    ReflectionCandidate,
+    Message,
     Stage,
-    StageScore,
+    Status,
     Trajectory,
     TrajectoryGroup,
+    Value,
 )
+from rubricem.training.collect.directory import GroupRecord, RunDirectory
 from rubricem.training.rows.credit import (
+    NO_IDS,
+    PAPER,
     SS_GRPO,
-    Flags,
+    Compiled,
+    Dependence,
     Floats,
     RowRule,
-    identity,
-    stage_advantages,
-    stage_returns,
+    compiled,
+    group_returns,
+    policy_rows,
+    reflection_rows,
+    stage_scores,
 )
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.sequences import STAGES, TokenSequence, token_sequence, without_scaffold
+from rubricem.training.rows.sequences import (
+    NO_STAGE,
+    STAGES,
+    Tokeniser,
+    open_tokeniser,
+    retokenised,
+    token_sequence,
+    without_scaffold,
+)
 
-NO_IDS = "it has no token ids"
-NO_SPREAD = "its group differs at no stage that is known of it"
-UNJUDGED = "it was not judged"
-UNSCORED_REFLECTION = "its reflection was not scored"
-HELD_REFLECTION = "its reflection was held to its form, for the bank"
+SWITCHED = (Rule.CITATION, Rule.SUPPORT)
+"""the rules that are off until they are named"""
+Span = tuple[int, int]
+"""(start, end) in characters, the end excluded"""
+
+
+class ChatMessage(Value):
+    role: str
+    content: str
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """Rows, and how many sequences gave none, by reason."""
+class TurnPart:
+    """Text of the assistant's turn that a tokeniser encodes as a whole."""
 
-    rows: tuple[TrainRow, ...] = ()
-    dropped: Mapping[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: "Compiled") -> "Compiled":
-        dropped = Counter(self.dropped) + Counter(other.dropped)
-        return Compiled(self.rows + other.rows, dict(dropped))
-
-    def each(self) -> Iterator["TrainRow | str"]:
-        """The rows, then a reason for each sequence that gave none."""
-        yield from self.rows
-        for reason, count in self.dropped.items():
-            yield from repeat(reason, count)
+    text: str
+    own: bool
+    """whether the policy writes it"""
+    stages: tuple[tuple[Stage, int], ...]
+    """the stages that it passes through, each with its end in characters from the piece's
+    beginning; it may lie behind the piece's"""
 
 
-def compiled(results: Iterable[TrainRow | str]) -> Compiled:
-    """Rows and the reasons that stand in the place of rows."""
-    rows, reasons = [], []
-    for result in results:
-        if isinstance(result, str):
-            reasons.append(result)
-        else:
-            rows.append(result)
-    return Compiled(tuple(rows), dict(Counter(reasons)))
+@dataclass(frozen=True, slots=True)
+class Demonstration:
+    """A system prompt, a question, and one long turn of the assistant."""
 
+    system: str
+    user: str
+    parts: tuple[TurnPart, ...]
 
-def policy_rows(
-    group: TrajectoryGroup,
-    judgements: Sequence[Judgement],
-    rule: RowRule = SS_GRPO,
-    *,
-    name: str = "",
-) -> Compiled:
-    """One row for each trajectory of a group that has something to teach; `name` is the group's.
-
-    A trajectory as good as the mean of its group has a row too: what a token counts is a share of
-    all that were compared.
-
-    Judgements are found by the trajectory's id. A trajectory without one is unscored at every
-    stage: it is in no baseline. Where the judge scored whole trajectories, that score stands at the
-    answer and the other stages have none of their own, so that each that the rule credits with the
-    answer learns from it alone.
-    """
-    found = {judgement.trajectory_id: judgement for judgement in judgements}
-    judged = [found.get(trajectory.id) for trajectory in group.trajectories]
-    if not judged:
-        return Compiled()
-    advantages, known = group_advantages(judged, rule)
-    if not advantages.any():
-        known = np.zeros_like(known)  # nothing is to be learnt from the group
-    return compiled(
-        _policy_row(t, name or group.question, values, there, rule) if judgement else UNJUDGED
-        for t, judgement, values, there in zip(
-            group.trajectories, judged, advantages, known, strict=True
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> "Demonstration":
+        """A transcript as it was written, without a scaffold."""
+        bare = without_scaffold(trajectory)
+        kept = [segment for segment in bare.segments if segment.kept]
+        return cls(
+            bare.system,
+            "".join(segment.text for segment in kept if segment.stage is None),
+            tuple(
+                TurnPart(s.text, s.author is Author.POLICY, ((s.stage, len(s.text)),))
+                for s in kept
+                if s.stage is not None
+            ),
         )
-    )
+
+    def opening(self) -> tuple[ChatMessage, ...]:
+        """What stands before the assistant's turn."""
+        system = ChatMessage(role="system", content=self.system)
+        return system, ChatMessage(role="user", content=self.user)
+
+    def turn(self) -> tuple[ChatMessage, tuple[Span, ...]]:
+        """The assistant's turn, and what of it is not its own; neighbouring spans are one."""
+        text, spans = "", list[Span]()
+        for piece in self.parts:
+            start, text = len(text), text + piece.text
+            if piece.own or not piece.text:
+                continue
+            if spans and spans[-1][1] == start:
+                start = spans.pop()[0]
+            spans.append((start, len(text)))
+        return ChatMessage(role="assistant", content=text), tuple(spans)
 
 
-def group_advantages(judged: Sequence[Judgement | None], rule: RowRule) -> tuple[Floats, Flags]:
-    """The advantages of a group, and where their returns are known, each (n, K)."""
-    returns = stage_returns(stage_scores(judged), rule.dependence, absent_stages(judged))
-    return stage_advantages(returns, scaled=rule.scaled).values, ~np.isnan(returns)
+def demonstrate(
+    trajectory: Trajectory, rules: Collection[Rule] = (), tool_calls: int = 10
+) -> Demonstration | str:
+    """The demonstration of a finished trajectory that breaks no rule, or why there is none.
 
-
-def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
-    """(n, K) in [0, 1]; NaN where a stage has no score."""
-    rows = [
-        [np.nan if stage is None or stage.score is None else stage.score for stage in stages]
-        for stages in map(_in_order, judged)
-    ]
-    return np.array(rows, dtype=np.float64).reshape(len(judged), len(STAGES))
-
-
-def absent_stages(judged: Sequence[Judgement | None]) -> Flags:
-    """(n, K): stages whose rubric had no item, and which are therefore left out of every sum."""
-    rows = [[without_criteria(stage) for stage in _in_order(judgement)] for judgement in judged]
-    return np.array(rows, dtype=np.bool_).reshape(len(judged), len(STAGES))
-
-
-def reflection_rows(
-    candidates: Sequence[ReflectionCandidate], *, policy_version: str = ""
-) -> Compiled:
-    """Rows of the candidates of one trajectory, each against the mean of all that have a score.
-
-    A candidate whose format is not valid was written so by the policy: its score is 0. One that
-    a limit cut off, that the judge could not score, or that a grammar held to its form, is in no
-    baseline and gives no row.
+    `rules` switches on those of `SWITCHED`. `tool_calls` is the limit that the system prompt of a
+    re-cast trace names.
     """
-    if not candidates:
-        return Compiled()
-    scores = np.array([[_reflection_score(candidate)] for candidate in candidates])
-    returns = stage_returns(scores, identity(1))
-    advantages = stage_advantages(returns).values
-    return compiled(
-        HELD_REFLECTION
-        if candidate.held
-        else UNSCORED_REFLECTION
-        if np.isnan(score)
-        else NO_SPREAD
-        if not advantages.any()
-        else _reflection_row(candidate, number, float(advantage), policy_version)
-        for number, (candidate, (score,), (advantage,)) in enumerate(
-            zip(candidates, scores, advantages, strict=True)
+    if trajectory.status is not Status.FINISHED:
+        return f"it is {trajectory.status}, not finished"
+    supported = _supported(trajectory) if Rule.SUPPORT in rules else None
+    if broken := rejected(trajectory, citations=Rule.CITATION in rules, supported=supported):
+        return f"rejected by the rule {broken.rule}"
+    if trajectory.decoding is Decoding.FREE:
+        return Demonstration.of(trajectory)
+    found = recast(trajectory, tool_calls)
+    for number, piece in enumerate((piece for piece in found.parts if piece.own), start=1):
+        if faults := turn_faults(piece.text, number):
+            return f"free mode refuses it: turn {number}: {faults[0]}"
+    return found
+
+
+def rules_named(names: object) -> frozenset[Rule]:
+    """The rules of a configuration's list. Raises SettingsError for any other name."""
+    if not isinstance(names, list) or not set(map(str, names)) <= set(SWITCHED):
+        raise SettingsError(
+            f"There are no rejection rules {names!r} to switch on.",
+            f"Give a list of {', '.join(SWITCHED)}; the first four always hold.",
         )
-    )
+    return frozenset(map(Rule, names))
 
 
-def _in_order(judgement: Judgement | None) -> list[StageScore | None]:
-    stages = {score.stage: score for score in judgement.stages} if judgement else {}
-    return [stages.get(stage) for stage in Stage]
+def _supported(trajectory: Trajectory) -> Callable[[Cite], bool]:
+    """Whether a passage that a cite names holds its claim, by the lexical rules."""
+    known = {source.id: source for source in trajectory.sources}
+
+    def held(cite: Cite) -> bool:
+        named = [known[name] for name in cite.ids if name in known]
+        pairs = (Pair(cite.claim, s, tuple(o for o in named if o is not s)) for s in named)
+        return any(lexical_finding(pair).verdict == "supported" for pair in pairs)
+
+    return held
 
 
-def _policy_row(
-    trajectory: Trajectory, group: str, advantages: Floats, known: Flags, rule: RowRule
+_EVALUATION = "<state_evaluation>"
+_NEW_SOURCE = re.compile(r"^(S\d+ \([^\n]*\)) says", re.M)
+
+
+def recast(trajectory: Trajectory, tool_calls: int = 10) -> Demonstration:
+    """A forced trace as free mode writes it."""
+    turns: list[tuple[str, str]] = []
+    body = (s for s in trajectory.segments if s.kept and s.stage is not None)
+    for _, group in groupby(body, key=lambda segment: segment.turn):
+        segments = list(group)
+        text = "".join(s.text for s in segments if s.author is not Author.TOOL).strip()
+        if turns:
+            text = _with_thought(text, turns[-1][1])
+        if trajectory.answer_format is AnswerFormat.EXACT:
+            text = text.replace(f"\n{EXACT_LINE}", "\n")
+        output = "".join(s.text for s in segments if s.author is Author.TOOL)
+        turns.append((text, output and f"\n{output}"))
+    spans = stage_spans("".join(text + output for text, output in turns))
+    pieces: list[TurnPart] = []
+    at = 0
+    for text, output in turns:
+        ends = tuple((stage, end - at) for stage, (_, end) in spans.items() if end > at)
+        pieces.append(TurnPart(text, True, ends))
+        if output:
+            pieces.append(TurnPart(output, False, ((Stage.RESEARCH, len(output)),)))
+        at += len(text) + len(output)
+    user = user_message(trajectory.question, trajectory.answer_format)
+    return Demonstration(system_prompt(tool_calls), user, tuple(pieces))
+
+
+def _with_thought(written: str, tool_output: str) -> str:
+    """A later turn without the repeated question, begun by what the tool output changes."""
+    _, tag, rest = written.partition(_EVALUATION)
+    new = _NEW_SOURCE.findall(rest.partition("</state_evaluation>")[0])
+    if new:
+        thought = f"New evidence: {', '.join(new)}."
+    elif tool_error(tool_output) is not None:
+        thought = "The search failed."
+    else:
+        thought = "The search brought nothing new."
+    return f"<think>{thought}</think>\n{tag}{rest}"
+
+
+NOTHING_WRITTEN = "nothing of it has ids"
+
+
+async def imitation_row(
+    trajectory: Trajectory,
+    tokeniser: Tokeniser,
+    rules: Collection[Rule] = (),
+    tool_calls: int = 10,
 ) -> TrainRow | str:
-    """The row of one trajectory; `advantages` and `known` are (K,). A reason if there is none."""
-    shown = trajectory if rule.ratio == "scaffolded" else without_scaffold(trajectory)
-    tokens = token_sequence(shown.segments)
-    if tokens is None:
-        return NO_IDS
-    scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
-    stages = [s if there else -1 for s, there in zip(tokens.stages, tokens.written, strict=True)]
-    mask = tuple(int(s >= 0 and known[s]) for s in stages)
-    values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
+    """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it."""
+    shown = demonstrate(trajectory, rules, tool_calls)
+    if isinstance(shown, str):
+        return shown
+    ids = list(
+        await tokeniser.render([Message("system", shown.system), Message("user", shown.user)])
+    )
+    prompt = len(ids)
+    mask, stages = [0] * prompt, [NO_STAGE] * prompt
+    for piece in shown.parts:
+        written = await tokeniser.encode(piece.text)
+        ids += written
+        mask += [int(piece.own)] * len(written)
+        stages += await _stages(piece, len(written), tokeniser)
     if not any(mask):
-        return NO_SPREAD
-    return TrainRow(
-        id=f"{trajectory.id}:policy",
-        group=group,
-        trajectory=trajectory.id,
-        objective="policy",
-        policy_version=trajectory.policy_version,
-        ids=tokens.ids,
-        prompt_tokens=tokens.prompt,
-        loss_mask=mask,
-        advantages=values,
-        behaviour_logprobs=_masked(tokens, mask),
-        stages=tokens.stages,
-        ratio_allowed=tokens.sampled and trajectory.decoding is Decoding.FREE,
-        scaffolded_prompt=scaffolded,
-        recompute_logprobs=bool(scaffolded) and rule.ratio == "unscaffolded",
-        across_prompts=bool(scaffolded) and rule.ratio == "behaviour",
+        return NOTHING_WRITTEN
+    return TrainRow.imitation(trajectory.id, trajectory.policy_version, ids, prompt, mask, stages)
+
+
+async def _stages(piece: TurnPart, count: int, tokeniser: Tokeniser) -> list[int]:
+    """The stage of each of a piece's `count` tokens.
+
+    A boundary between stages is counted in tokens of the text before it; a token that a tag
+    shares with its neighbour may fall on either side, which labels a metric and trains nothing.
+    """
+    found: list[int] = []
+    for stage, end in piece.stages:
+        if len(found) >= count:
+            break
+        whole = end >= len(piece.text)
+        before = count if whole else len(await tokeniser.encode(piece.text[:end]))
+        found += [STAGES.index(stage)] * (min(before, count) - len(found))
+    return found + [found[-1] if found else NO_STAGE] * (count - len(found))
+
+
+Results = AsyncGenerator[TrainRow | str, None]
+"""rows, and a reason in the place of each sequence that gives none"""
+
+
+By = Literal["return", "plan", "research", "review", "answer"]
+
+
+class JudgedTrajectory(Trajectory):
+    """A trajectory with its place in the run, for a reader that has only this one line."""
+
+    group: str
+    step: int
+    question_id: str
+    judgement: Judgement | None
+    """None: it was not judged"""
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedGroup:
+    """A group of a run; what is judged and what is not stand in the order of the trajectories."""
+
+    record: GroupRecord
+    rollouts: TrajectoryGroup
+    judgements: tuple[Judgement | None, ...]
+
+    def each(self) -> Iterator[JudgedTrajectory]:
+        for trajectory, judgement in zip(self.rollouts.trajectories, self.judgements, strict=True):
+            yield JudgedTrajectory(
+                **dict(trajectory),
+                group=self.record.id,
+                step=self.record.step,
+                question_id=self.record.question_id,
+                judgement=judgement,
+            )
+
+    def compared(self, by: By, dependence: Dependence = PAPER) -> Floats:
+        """What the members are compared by, (n,); NaN where it is not known."""
+        if by == "return":
+            return group_returns(self.judgements, dependence)[:, 0]
+        return stage_scores(self.judgements)[:, list(Stage).index(Stage(by))]
+
+
+def judged_groups(run: RunDirectory) -> Iterator[JudgedGroup]:
+    """The groups of the finished steps, in order, one in memory at a time.
+
+    Raises StoreError where a trajectory that a group names is not there, or a judgement is of
+    nothing that a group names.
+    """
+    read, known = run.trajectories(), dict[str, Trajectory]()
+    judgements = run.judgements()
+    judgement = next(judgements, None)
+    for record in run.groups():
+        for name in record.trajectories:
+            while name not in known:
+                if (trajectory := next(read, None)) is None:
+                    raise StoreError(
+                        f"{run.folder / 'trajectories.jsonl'} lacks the trajectory {name} of a "
+                        "group.",
+                        ALTERED,
+                    )
+                known[trajectory.id] = trajectory
+        judged: dict[str, Judgement] = {}  # in the order of the groups; some may have none
+        while judgement is not None and judgement.trajectory_id in record.trajectories:
+            judged[judgement.trajectory_id] = judgement
+            judgement = next(judgements, None)
+        given = tuple(judged.get(name) for name in record.trajectories)
+        yield JudgedGroup(record, record.group(known), given)
+        for name in record.trajectories:
+            known.pop(name, None)
+    if judgement is not None:
+        raise StoreError(
+            f"{run.folder / 'judgements.jsonl'} judges {judgement.trajectory_id} out of its "
+            "group's place.",
+            ALTERED,
+        )
+
+
+async def each_row(
+    run: RunDirectory,
+    tokeniser: Tokeniser | None = None,
+    rule: RowRule = SS_GRPO,
+    rules: Collection[Rule] = (),
+    imitate: bool = False,
+) -> Results:
+    """The rows of the finished steps, one group in memory at a time.
+
+    In the place of a sequence that gives no row stands the reason. Without a tokeniser what has
+    no ids is such. `imitate`: the accepted rollouts are imitated, whoever wrote them. `rules`: of
+    what is imitated, the rejection rules beyond the first four.
+    """
+    manifest = run.manifest()
+    if imitate or manifest.imitated:
+        for trace in run.trajectories():
+            yield (
+                NO_IDS
+                if tokeniser is None
+                else await imitation_row(trace, tokeniser, rules, manifest.tool_calls)
+            )
+        return
+    for judged in judged_groups(run):
+        group = judged.rollouts
+        if tokeniser is not None:
+            members = [
+                t if token_sequence(t.segments) is not None else await retokenised(t, tokeniser)
+                for t in group.trajectories
+            ]
+            group = group.model_copy(update={"trajectories": tuple(members)})
+        judgements = [judgement for judgement in judged.judgements if judgement]
+        for found in policy_rows(group, judgements, rule, name=judged.record.id).each():
+            yield found
+    for _, written in groupby(run.reflections(), key=lambda candidate: candidate.trajectory_id):
+        listed = list(written)
+        for found in reflection_rows(listed, policy_version=manifest.policy_version).each():
+            yield found
+
+
+def needs_tokeniser(run: RunDirectory) -> bool:
+    """Whether some of the run's text has no ids that it could be trained on."""
+    return run.manifest().imitated or any(
+        token_sequence(t.segments) is None for t in run.trajectories()
     )
 
 
-def _reflection_score(candidate: ReflectionCandidate) -> float:
-    if candidate.held:
-        return np.nan
-    if candidate.score is not None:
-        return candidate.score.total
-    return 0.0 if candidate.fault and not candidate.unscored_reason else np.nan
+def write_rows(path: Path, rows: Iterable[TrainRow]) -> None:
+    """One JSON object a line, the file replaced whole."""
+    write_atomically(path, (row.model_dump_json() + "\n" for row in rows))
 
 
-def _reflection_row(
-    candidate: ReflectionCandidate, number: int, advantage: float, policy_version: str
-) -> TrainRow | str:
-    tokens = token_sequence(candidate.segments)
-    if tokens is None:
-        return NO_IDS
-    mask = tuple(map(int, tokens.written))
-    return TrainRow(
-        id=f"{candidate.trajectory_id}:reflect:{number}",
-        group=f"{candidate.trajectory_id}:reflect",
-        trajectory=candidate.trajectory_id,
-        objective="reflect",
-        policy_version=policy_version,
-        ids=tokens.ids,
-        prompt_tokens=tokens.prompt,
-        loss_mask=mask,
-        advantages=tuple(advantage * on for on in mask),
-        behaviour_logprobs=_masked(tokens, mask),
-        stages=tokens.stages,
-        ratio_allowed=tokens.sampled,
-    )
+async def compile_run(
+    folder: Path,
+    model: str | None = None,
+    rule: RowRule = SS_GRPO,
+    rules: Collection[Rule] = (),
+    imitate: bool = False,
+) -> Compiled:
+    """All rows of a run's finished steps, as `each_row` gives them.
+
+    `model` names the model that text without ids is encoded for; None: the run's own.
+    """
+    encoded = each_encoded(RunDirectory(folder), model, rule, rules, imitate)
+    return compiled([found async for found in encoded])
 
 
-def _masked(tokens: TokenSequence, mask: Sequence[int]) -> tuple[float, ...]:
-    pairs = zip(tokens.logprobs, mask, strict=True)
-    return tuple(logprob if on else 0.0 for logprob, on in pairs)
+async def each_encoded(
+    run: RunDirectory,
+    model: str | None,
+    rule: RowRule,
+    rules: Collection[Rule],
+    imitate: bool = False,
+) -> Results:
+    kept = run.manifest().settings
+    needs = imitate or needs_tokeniser(run)
+    known = needs and (model or not kept["base_url"])
+    opening = open_tokeniser(model or kept["model"]) if known else nullcontext((None, ""))
+    async with opening as (tokeniser, vocabulary):
+        async for found in each_row(run, tokeniser, rule, rules, imitate):
+            # Others than those for imitation may have their sampler's ids.
+            if isinstance(found, TrainRow) and found.objective == "sft":
+                yield found.model_copy(update={"tokenizer": vocabulary})
+            else:
+                yield found

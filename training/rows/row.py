@@ -98,6 +98,15 @@ class TrainRow(Versioned):
             ratio_allowed=False,
         )
 
+    @property
+    def moves(self) -> bool:
+        """Whether a trained token has an advantage."""
+        return any(a for a, on in zip(self.advantages, self.loss_mask, strict=True) if on)
+
+    def silent(self) -> Self:
+        """The same with no token trained."""
+        return self.model_copy(update={"loss_mask": (0,) * len(self.ids)})
+
     @model_validator(mode="after")
     def _aligned(self) -> Self:
         lists = (self.loss_mask, self.advantages, self.behaviour_logprobs, self.stages)
@@ -113,3 +122,7 @@ class TrainRow(Versioned):
         if self.recompute_logprobs and self.across_prompts:
             raise ValueError(f"row {self.id} forms its ratio to two policies")
         return self
+
+
+Window = tuple[TrainRow, ...]
+"""the rows of one optimizer step"""

@@ -15,17 +15,19 @@ import asyncio
 import hashlib
 import struct
 from array import array
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import model_of
 from rubricem.agent.weights.checkpoints import MODEL
+from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, WeightsError, boundary
-from rubricem.memory.interfaces import Message
-from rubricem.memory.schema import Author, Segment, Stage, Trajectory
+from rubricem.memory.schema import Author, Message, Segment, Stage, Trajectory
 
 STAGES = tuple(Stage)
 NO_STAGE = -1
@@ -55,10 +57,6 @@ class TokenSequence:
     """the policy wrote exactly these ids, and its log-probability of each is known"""
 
 
-def stage_number(stage: Stage | None) -> int:
-    return NO_STAGE if stage is None else STAGES.index(stage)
-
-
 def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
     """The kept segments as one sequence; None where one of them has no ids."""
     ids: list[int] = []
@@ -75,7 +73,7 @@ def token_sequence(segments: Sequence[Segment]) -> TokenSequence | None:
         ids += segment.token_ids
         written += [policy] * count
         logprobs += segment.logprobs if known and segment.logprobs else [0.0] * count
-        stages += [stage_number(segment.stage)] * count
+        stages += [STAGES.index(segment.stage) if segment.stage else NO_STAGE] * count
     prompt = len(segments[0].token_ids or ()) if segments else 0
     return TokenSequence(
         tuple(ids), tuple(written), tuple(logprobs), tuple(stages), prompt, sampled
@@ -239,6 +237,28 @@ def read_tokeniser(folder: Path) -> FolderTokeniser:
     if not found.vocabulary:  # of some kinds transformers makes one that knows nothing
         raise missing
     return found
+
+
+@asynccontextmanager
+async def open_tokeniser(model: str | None) -> AsyncIterator[tuple[Tokeniser, str]]:
+    """The tokeniser of a model, embedded or a folder, and its vocabulary's hash.
+
+    None: the model of the settings. Raises SettingsError for one that is neither.
+    """
+    if model and is_folder(model):
+        own = await asyncio.to_thread(read_tokeniser, Path(model).expanduser())
+        yield own, own.vocabulary
+        return
+    settings = load_settings({"model": model})
+    settings = settings.model_copy(update={"base_url": None})
+    choice = model_of(settings)
+    if not choice.embedded:
+        raise SettingsError(
+            f"{settings.model!r} is no embedded model.", "Name the one to train: --model 0.5b"
+        )
+    async with choice.open_tokens() as embedded:
+        files = await WeightsStore(settings.weights_dir).model_files(choice.name)
+        yield embedded, await asyncio.to_thread(gguf_vocabulary, files.path)
 
 
 def vocabulary_of(path: Path) -> str:

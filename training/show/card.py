@@ -6,25 +6,17 @@ name, so a card can go wherever its checkpoint goes.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from rubricem.agent.weights.catalogue import CATALOGUE, Weights
+from rubricem.agent.reports.page import cell, filled
+from rubricem.agent.weights.catalogue import Weights, catalogue
 from rubricem.agent.weights.checkpoints import Checkpoint
-from rubricem.memory.text import one_line
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
 from rubricem.training.rows.credit import RowRule, credit_name
-from rubricem.training.show.training import (
-    ASKED_HEADS,
-    PAIR_HEADS,
-    KeptNumbers,
-    asked_rows,
-    number,
-    pair_rows,
-    settings,
-    shown_numbers,
-)
+from rubricem.training.show import training
+from rubricem.training.show.training import KeptNumbers
 
 CARD = "MODEL_CARD.md"
 UNKNOWN = "unknown"
@@ -49,19 +41,6 @@ _REWARDED = {
 """by `reward` under [grpo], as the run's record has it"""
 _IN_TEXT = {"rows", "base_sha256", "model", "method"}
 """of the run's record, what the card tells elsewhere"""
-_AS_POLICY = """\
-- It was made to answer in the four tagged stages of `rubricem`, with its tools; elsewhere it is
-  at best as good as its base model.
-- Rewards are a judge model's scores, and no measure of truth. Check the cited sources.
-"""
-_AS_JUDGE = """\
-- It was made to compare two replies in the form that is named above, and for nothing else.
-- It is right as often as its labelled pairs say, on questions like theirs; measure it on yours.
-"""
-_LIMITS = """\
-- Its numbers are of this training's own questions and seeds; intervals are over questions alone.
-- It was not examined for safety, bias or use in other languages than its questions had.
-- Limits and licence of the base model hold for it as well."""
 
 
 def model_card(
@@ -69,33 +48,31 @@ def model_card(
 ) -> str:
     """The card's text. `trained_on` are counts and hashes, `metrics` those of the last step."""
     # The catalogue's entry of the very bytes that the training began with.
-    weights = next((w for w in CATALOGUE if w.files[0].sha256 == note.base_sha256), None)
-    began = " from ".join(f"`{_plain(version)}`" for version in reversed(note.lineage))
-    began = f"{began}, from the base model" if began else "the base model"
-    sections = {
-        "What it is": _about(note, weights, kept),
-        "Data": _table(("", ""), settings(trained_on)),
-        "Objective and hyper-parameters": _table(("setting", "value"), _settings(note, kept)),
-        "Lineage": f"Training began with {began}.",
-        f"Numbers of step {note.step}": _numbers(note, metrics),
-        "Held-out pairs" if note.judge else "Held-out questions": _card_held_out(note, kept),
-        "Canary": _canary(kept),
-        "How to use it": _usage(note, weights),
-        "Limits": (_AS_JUDGE if note.judge else _AS_POLICY) + _LIMITS,
-    }
-    name = f"{_name(note, weights)}, {note.method}, step {note.step}"
-    body = "\n\n".join(f"## {head}\n\n{text}" for head, text in sections.items())
-    return f"{_front_matter(note, weights)}\n\n# {name}\n\n{body}\n"
+    weights = next((w for w in catalogue() if w.files[0].sha256 == note.base_sha256), None)
+    return filled(
+        "rubricem.training.show",
+        "model_card.md",
+        note=note,
+        name=_name(note, weights),
+        head=_head(note, weights),
+        about=_about(note, weights, kept),
+        trained_on=trained_on,
+        settings=_settings(note, kept),
+        metrics=metrics,
+        kept=kept,
+        told=training,
+        base=_base(note, weights),
+    )
 
 
 def _name(note: Checkpoint, weights: Weights | None) -> str:
-    return weights.name if weights else _plain(PurePath(note.base).name)
+    return weights.name if weights else cell(PurePath(note.base).name)
 
 
-def _front_matter(note: Checkpoint, weights: Weights | None) -> str:
+def _head(note: Checkpoint, weights: Weights | None) -> dict[str, Any]:
     """The YAML head; its strings are written as in JSON, which YAML reads alike."""
     lora = note.adaptation == "lora"
-    head: dict[str, Any] = {
+    return {
         "license": weights.licence.lower() if weights else UNKNOWN,
         "base_model": weights.repo if weights else _name(note, weights),
         "base_model_relation": "adapter" if lora else "finetune",
@@ -103,33 +80,25 @@ def _front_matter(note: Checkpoint, weights: Weights | None) -> str:
         "pipeline_tag": "text-generation",
         "tags": ["rubricem", note.method, note.adaptation],
     }
-    lines = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in head.items()]
-    return "\n".join(["---", *lines, "---"])
 
 
-def _about(note: Checkpoint, weights: Weights | None, kept: KeptNumbers) -> str:
+def _about(note: Checkpoint, weights: Weights | None, kept: KeptNumbers) -> list[tuple[str, str]]:
     rewarded = _REWARDED.get(kept.record.get("grpo.reward", ""), "")
     adaptation = f"LoRA of rank {note.rank}, alpha {note.alpha:g}"
-    rows = [
+    credit = "that of the exported rows, which do not say it"
+    if note.method == "ss-grpo" and (rule := kept.record.get("rule")) is not None:
+        credit = CREDIT[credit_name(RowRule.model_validate(rule))]
+    return [
         ("base", f"{_name(note, weights)}{f' ({weights.repo})' if weights else ''}"),
         ("base SHA-256", note.base_sha256),
         ("licence of the base", weights.licence if weights else UNKNOWN),
         ("method", METHODS.get(note.method, note.method).replace("{rewarded}", rewarded)),
-        *([("credit", _credit(kept))] if note.method == "ss-grpo" else []),
+        *([("credit", credit)] if note.method == "ss-grpo" else []),
         ("trained", adaptation if note.adaptation == "lora" else "all weights"),
         *([("judges in the form", note.judge)] if note.judge else []),
         ("steps", f"{note.step}"),
         ("weights SHA-256", note.adapter_sha256),
     ]
-    return _table(("", ""), rows)
-
-
-def _credit(kept: KeptNumbers) -> str:
-    """What a stage was credited with, as far as the rows were made by this training."""
-    rule = kept.record.get("rule")
-    if rule is None:
-        return "that of the exported rows, which do not say it"
-    return CREDIT[credit_name(RowRule.model_validate(rule))]
 
 
 def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
@@ -139,69 +108,15 @@ def _settings(note: Checkpoint, kept: KeptNumbers) -> list[tuple[str, str]]:
         table, _, key = name.rpartition(".")
         return name != "passes" and (table != "objective" or key in READ_BY_IMITATION)
 
-    told = settings({n: value for n, value in kept.record.items() if n not in _IN_TEXT})
+    told = training.settings({n: value for n, value in kept.record.items() if n not in _IN_TEXT})
     return [one for one in told if note.method != "sft" or read(one[0])]
 
 
-def _numbers(note: Checkpoint, metrics: Mapping[str, Any]) -> str:
-    pages = "docs/training_numbers.md and docs/judge_training.md say"
-    told = pages if note.judge else "docs/training_numbers.md says"
-    table = _table(("metric", "value"), shown_numbers(metrics))
-    return f"In the project, {told} what each is, and its unit.\n\n{table}"
-
-
-def _card_held_out(note: Checkpoint, kept: KeptNumbers) -> str:
-    if note.judge:
-        if not kept.pairs:
-            return "No pair was held out, or none has been judged yet."
-        return "In both orders, with 95% intervals.\n\n" + _table(PAIR_HEADS, pair_rows(kept))
-    if not kept.held_out:
-        return "No question was held out, or none has been asked yet."
-    return "Mean scores in [0, 1], with 95% intervals.\n\n" + _table(ASKED_HEADS, asked_rows(kept))
-
-
-def _canary(kept: KeptNumbers) -> str:
-    gap, moved = number(kept.canary, "mean"), number(kept.canary, "moved")
-    if gap is None or moved is None:
-        return "Not compared: that is done once, of the checkpoint after the last step."
-    return (
-        f"llama.cpp and the trainer differ by {gap:.4f} nats a token on the canary row; the "
-        f"training moved it by {moved:.4f}."
-    )
-
-
-def _usage(note: Checkpoint, weights: Weights | None) -> str:
-    parts = []
-    if note.served:
-        asking = 'rubricem ask --model PATH/TO/THIS/FOLDER "Your question"'
-        judging = "rubricem judge eval PAIRS.jsonl --judge pairwise --model PATH/TO/THIS/FOLDER"
-        parts.append(f"```sh\n{judging if note.judge else asking}\n```")
-    if note.adaptation == "full":
-        load = 'model = AutoModelForCausalLM.from_pretrained("PATH/TO/THIS/FOLDER")'
-        parts.append(f"```python\nfrom transformers import AutoModelForCausalLM\n\n{load}\n```")
-        return "\n\n".join(parts)
-    base = '"FOLDER/OF/THE/BASE"'
+def _base(note: Checkpoint, weights: Weights | None) -> str:
+    """What transformers is given to load the base model."""
     if weights:
-        base = f'"{weights.repo}", gguf_file="{weights.files[0].path}"'
-    elif note.base.lower().endswith(".gguf"):
-        base += f", gguf_file={json.dumps(_name(note, weights))}"
-    parts.append(
-        "```python\nfrom peft import PeftModel\nfrom transformers import AutoModelForCausalLM\n\n"
-        f"base = AutoModelForCausalLM.from_pretrained({base})\n"
-        'model = PeftModel.from_pretrained(base, "PATH/TO/THIS/FOLDER")\n```'
+        return f'"{weights.repo}", gguf_file="{weights.files[0].path}"'
+    gguf = note.base.lower().endswith(".gguf")
+    return '"FOLDER/OF/THE/BASE"' + (
+        f", gguf_file={json.dumps(_name(note, weights))}" if gguf else ""
     )
-    return "\n\n".join(parts)
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_row(heads), _row(["---"] * len(heads)), *map(_row, rows)]
-    return "\n".join(lines) if len(lines) > 2 else "Nothing was told."
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(map(_plain, cells))} |"
-
-
-def _plain(text: str) -> str:
-    """One line, in which nothing ends a table's cell or begins a tag."""
-    return one_line(text, 400).replace("|", "\\|").replace("<", "&lt;").replace("`", "'")

@@ -18,23 +18,27 @@ from typing import Any
 
 import numpy as np
 
-from rubricem.agent.research.scaffold import Rule, rejected
-from rubricem.judge.base import without_criteria
-from rubricem.judge.stage import GroupJudgement
+from rubricem.agent.transcript.scaffold import Rule, rejected
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.rubrics import RubricChange
-from rubricem.memory.schema import NO_USAGE, Stage, Status, Trajectory, Usage
-from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
-from rubricem.training.collect.groups import Reflected, judged_part, member_of, reflected_part
-from rubricem.training.rows.forms import (
-    By,
-    JudgedGroup,
-    JudgedTrajectory,
-    best_and_worst,
-    compared,
-    judged_groups,
+from rubricem.memory.schema import (
+    NO_USAGE,
+    GroupJudgement,
+    RubricChange,
+    Stage,
+    Status,
+    Trajectory,
+    Usage,
+    without_criteria,
 )
-from rubricem.training.statistics import MeanBestOf, answers_of, mean_best_of, words_apart
+from rubricem.training.collect.directory import (
+    GroupRecord,
+    Manifest,
+    RunDirectory,
+    member_of,
+)
+from rubricem.training.rows.compile import By, JudgedGroup, JudgedTrajectory, judged_groups
+from rubricem.training.rows.forms import best_and_worst
+from rubricem.training.statistics import MeanBestOf, answers_of, by_place, mean_best_of, words_apart
 
 MALFORMED = {Rule.NO_ANSWER, Rule.NO_CALL, Rule.STRUCTURE}
 """rejection rules that the form of a transcript breaks"""
@@ -99,7 +103,6 @@ class Extremes:
 
 def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
     stages = one.judgement.stages if one.judgement else ()
-    by_stage = {score.stage: score for score in stages}
     fault = rejected(one) if one.cut_in is None else None
     return RolloutNumbers(
         thread=one.thread,
@@ -107,7 +110,7 @@ def numbers_of(one: JudgedTrajectory) -> RolloutNumbers:
         status=one.status,
         reason=one.reason,
         fault=fault.rule if fault else None,
-        scores=tuple(by_stage[s].score if s in by_stage else None for s in Stage),
+        scores=tuple(one.judgement.score(s) if one.judgement else None for s in Stage),
         unscored=tuple(
             score.unscored_reason
             for score in stages
@@ -127,7 +130,7 @@ def extremes_of(group: JudgedGroup) -> Extremes | None:
     """By return, or where fewer than two have one by the score of the answer; None without two."""
     ways: tuple[By, ...] = ("return", "answer")
     for by in ways:
-        values = compared(group, by)
+        values = group.compared(by)
         if np.count_nonzero(~np.isnan(values)) >= 2:
             best, worst = best_and_worst(values)
             each = list(group.each())
@@ -152,17 +155,6 @@ MOST = 8
 """groups whose answers are compared word by word: the last ones, since it takes its time"""
 
 
-@dataclass(frozen=True, slots=True)
-class ScaffoldPlace:
-    """A place in the groups of a run under a scaffold; the first is shown the most."""
-
-    place: int
-    shown: float
-    """criteria, on average"""
-    reward: float | None
-    """mean score of the answer; None: none has one"""
-
-
 @dataclass
 class RunVariety:
     """Filled group by group; each value is of all groups so far, or says of which."""
@@ -170,34 +162,21 @@ class RunVariety:
     scores: list[list[float]] = field(default_factory=list)
     """of the answers of each group, where they have one"""
     answers: deque[list[str]] = field(default_factory=lambda: deque(maxlen=MOST))
-    places: dict[int, list[tuple[int, float | None]]] = field(default_factory=dict)
-    """of each place in a group, criteria shown and the answer's score"""
+    members: list[tuple[int, int, float | None]] = field(default_factory=list)
+    """of each with a place in its group, that, the criteria shown and the answer's score"""
 
     def add(self, trajectories: Sequence[Trajectory], rollouts: Sequence[RolloutNumbers]) -> None:
         """Count a group, whose numbers stand in the order of its trajectories."""
         self.scores.append([score for r in rollouts if (score := r.scores[-1]) is not None])
         if len(found := answers_of(trajectories)) > 1:
             self.answers.append(found)
-        for r in rollouts:
-            if (place := member_of(r.thread)) >= 0:
-                self.places.setdefault(place, []).append((r.shown, r.scores[-1]))
+        placed = ((member_of(r.thread), r.shown, r.scores[-1]) for r in rollouts)
+        self.members += [member for member in placed if member[0] >= 0]
 
     @property
     def best_of(self) -> MeanBestOf:
         """The expected answer score of the best of 1, 2, ... rollouts."""
         return mean_best_of(self.scores)
-
-    @property
-    def by_place(self) -> list[ScaffoldPlace]:
-        """Empty where no rollout was shown anything."""
-        if not any(shown for found in self.places.values() for shown, _ in found):
-            return []
-        each = []
-        for place, found in sorted(self.places.items()):
-            scores = [score for _, score in found if score is not None]
-            shown = fmean(shown for shown, _ in found)
-            each.append(ScaffoldPlace(place, shown, fmean(scores) if scores else None))
-        return each
 
     @cached_property
     def words(self) -> tuple[float | None, str]:
@@ -218,7 +197,7 @@ class RunVariety:
         if self.answers:
             known = f"{apart:.2f}" if apart is not None else f"not measured, {why}"
             lines.append(f"1 - Self-BLEU of the last {len(self.answers)} groups: {known}")
-        for one in self.by_place:
+        for one in by_place(self.members):
             reward = "unscored" if one.reward is None else f"{one.reward:.2f}"
             lines.append(f"place {one.place}: {one.shown:.1f} criteria shown, answers {reward}")
         return lines
@@ -230,7 +209,7 @@ class RunVariety:
             "best_of_groups": self.best_of.groups,
             "words_apart": apart,
             "words_apart_unknown": why,
-            "by_place": [asdict(one) for one in self.by_place],
+            "by_place": [asdict(one) for one in by_place(self.members)],
         }
 
 
@@ -317,7 +296,6 @@ class RunNumbers:
         return max(ends) - min(r.began for r in rollouts) if rollouts else 0.0
 
     def usage(self) -> dict[str, Usage]:
-        """What was spent on what."""
         return {
             "rollouts": total(r.usage for r in self.rollouts),
             "failed rollouts": total(step.lost for step in self.steps),
@@ -385,9 +363,9 @@ def _add_record(step: StepNumbers, record: GroupRecord, run: RunDirectory) -> No
     step.failures += record.failures
     step.notes += record.notes
     step.lost += record.lost
-    if reflected := run.part(record.step, reflected_part(record.id), Reflected):
+    if reflected := run.reflected(record.step, record.id):
         step.reflecting += reflected.usage
-    judged = run.part(record.step, judged_part(record.id), GroupJudgement)
+    judged = run.judged(record.step, record.id)
     if judged is None:
         return
     step.judging += judged.usage

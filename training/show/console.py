@@ -11,7 +11,7 @@ an earlier one, so a training that was killed and goes on has every step once.
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from rubricem.agent.reports.report import duration
+from rubricem.agent.reports.display import headed
+from rubricem.agent.reports.report import decimal, duration, price
 from rubricem.memory.runs import writable
 from rubricem.memory.schema import Stage, Usage
 from rubricem.memory.text import one_line
@@ -41,7 +42,6 @@ from rubricem.training.show.events import (
     HeldOutJudged,
     Phase,
     PhaseChanged,
-    RoundTrained,
     RowsDone,
     StepTaken,
     Watch,
@@ -80,14 +80,13 @@ class TrainProgress:
     held_out: HeldOutJudged | None = None
 
     def advance(self, event: Event) -> None:
-        """Take an event in."""
         match event:
             case RowsDone():
                 self.unit, self.rows = event.unit, (event.done, event.total)
                 self.pace.done, self.pace.of = event.number - 1, event.of
-            case StepTaken() | RoundTrained():
-                self.unit = "step" if isinstance(event, StepTaken) else "round"
-                self.rows, self.metrics, self.pace.of = None, event.metrics, event.of
+            case StepTaken():
+                self.unit, self.rows, self.metrics = event.unit, None, event.metrics
+                self.pace.of = event.of
                 self.pace.advance(event.number)
             case PhaseChanged(phase, number, True):
                 self.phases[phase] = number
@@ -96,6 +95,12 @@ class TrainProgress:
                     del self.phases[phase]
             case HeldOutJudged():
                 self.held_out = event
+
+
+_SAID_OF = {
+    "step": ("", "no row had an advantage"),
+    "round": (" is saved", "nothing to train on"),
+}
 
 
 class PlainTraining:
@@ -117,13 +122,10 @@ class PlainTraining:
                     f"{event.unit} {event.number} of {event.of}: row {event.done} of {event.total}"
                 )
             case StepTaken():
-                told = joined(step_figures(event.metrics)) or "no row had an advantage"
-                return f"step {event.number} of {event.of}: {told}{self._left()}"
-            case RoundTrained():
+                kept, nothing = _SAID_OF[event.unit]
                 parts = (reward_figures(event.metrics), step_figures(event.metrics))
-                told = "; ".join(filter(None, map(joined, parts)))
-                told = told or "nothing to train on"
-                return f"round {event.number} of {event.of} is saved: {told}{self._left()}"
+                told = "; ".join(filter(None, map(joined, parts))) or nothing
+                return f"{event.unit} {event.number} of {event.of}{kept}: {told}{self._left()}"
             case HeldOutJudged():
                 told = joined(reward_figures(event.metrics)) or "none was scored"
                 return f"held-out questions after {event.updates} updates: {told}"
@@ -248,9 +250,15 @@ MOST_ROWS = 8
 def print_training(kept: KeptNumbers, title: str, console: Console | None = None) -> None:
     """Facts, the last steps, and every asking of the held-out questions."""
     told = (f"{name} {value}{f' ({more})' if more else ''}" for name, value, more in facts(kept))
-    console = _begin(title, [one_line(about(kept)), "; ".join(told)], console)
+    console = headed(title, [one_line(about(kept)), "; ".join(told)], PIPED_WIDTH, console)
     if kept.steps:
-        console.print(_training_steps(kept))
+        last = [(step, with_derived(metrics)) for step, metrics in kept.steps[-LAST:]]
+        # The columns that have a value in any of the last steps.
+        there = [c for c in _COLUMNS if any(number(m, c[1]) is not None for _, m in last)]
+        rows = [[f"{step}", *(decimal(number(m, name), form, "-") for _, name, form in there)]
+                for step, m in last]  # fmt: skip
+        heads = [kept.unit, *(head for head, _, _ in there)]
+        console.print(_table(heads, rows, of=len(kept.steps)))
     if kept.held_out:
         head = "held-out questions, mean scores (95%)"
         console.print(_table(ASKED_HEADS, asked_rows(kept), head))
@@ -258,34 +266,14 @@ def print_training(kept: KeptNumbers, title: str, console: Console | None = None
         console.print(_table(PAIR_HEADS, pair_rows(kept), "held-out pairs, shares (95%)"))
 
 
-def _begin(title: str, facts: Iterable[str], console: Console | None) -> Console:
-    console = console or Console(highlight=False)
-    if not console.is_terminal:
-        console.width = max(console.width, PIPED_WIDTH)
-    console.print(Text(one_line(title), style="bold"))
-    for line in facts:
-        console.print(Text(line, style="dim"))
-    return console
-
-
-def _training_steps(kept: KeptNumbers) -> Table:
-    """The columns that have a value in any of the last steps."""
-    last = [(step, with_derived(metrics)) for step, metrics in kept.steps[-LAST:]]
-    there = [c for c in _COLUMNS if any(number(m, c[1]) is not None for _, m in last)]
-    rows = [[f"{step}", *(_cell(number(m, name), form) for _, name, form in there)]
-            for step, m in last]  # fmt: skip
-    table = _table([kept.unit, *(head for head, _, _ in there)], rows)
-    return _captioned(table, len(kept.steps), kept.unit)
-
-
 def print_collected(run: RunNumbers, title: str, console: Console | None = None) -> None:
     """Facts, the last steps, reasons, and the best and worst of the groups farthest apart."""
-    console = _begin(title, _facts(run), console)
+    console = headed(title, _facts(run), PIPED_WIDTH, console)
     if run.rollouts:
         heads = ("step", "rollouts", "failed", *Stage, "unscored", "malformed", "searches",
                  "tokens", "cost", "rubric")  # fmt: skip
-        table = _table(heads, [_row(step) for step in run.steps[-LAST:]])
-        console.print(_captioned(table, len(run.steps), "step"))
+        rows = [_row(step) for step in run.steps[-LAST:]]
+        console.print(_table(heads, rows, of=len(run.steps)))
     for line in run.variety.told():
         console.print(Text(line))
     for head, reasons in (
@@ -325,11 +313,11 @@ def _row(step: StepNumbers) -> list[str]:
         str(step.step + 1),
         str(len(rollouts)),
         str(len(step.failures) or ""),
-        *(_cell(mean(step.scores(place)), ".2f") for place in range(len(Stage))),
-        _cell(unscored_share(rollouts), ".0%"),
-        _cell(malformed_share(rollouts), ".0%"),
-        _cell(searches, ".1f"),
-        _cell(written, ",.0f"),
+        *(decimal(mean(step.scores(place)), ".2f", "-") for place in range(len(Stage))),
+        decimal(unscored_share(rollouts), ".0%", "-"),
+        decimal(malformed_share(rollouts), ".0%", "-"),
+        decimal(searches, ".1f", "-"),
+        decimal(written, ",.0f", "-"),
         _cost(step.usage),
         f"+{step.changed('added', 'returned', 'pinned')} -{step.changed('retired')}",
     ]
@@ -344,28 +332,21 @@ def _reasons(head: str, reasons: Counter[str]) -> Iterator[str]:
         yield f"{left} {head} for {'another reason' if others == 1 else f'{others} other reasons'}"
 
 
-def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
 def _cost(usage: Usage) -> str:
-    if not usage.calls:
-        return ""
-    return "no price known" if usage.cost is None else f"${usage.cost:.4f}"
+    return price(usage) if usage.calls else ""
 
 
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None) -> Table:
+def _table(
+    heads: Sequence[str], rows: Sequence[Sequence[str]], title: str | None = None, of: int = 0
+) -> Table:
+    """`of`: how many rows there are in all, where only the last are shown."""
     table = Table(title=title, title_justify="left")
+    if of > LAST:
+        table.caption = f"the last {LAST} of {of} {heads[0]}s"
     for head in heads:
         table.add_column(head, justify="right")
     for row in rows:
         table.add_row(*row)
-    return table
-
-
-def _captioned(table: Table, steps: int, unit: str) -> Table:
-    if steps > LAST:
-        table.caption = f"the last {LAST} of {steps} {unit}s"
     return table
 
 
@@ -396,7 +377,7 @@ class TensorBoardLog:
 
     def __call__(self, event: Event) -> None:
         match event:
-            case StepTaken() | RoundTrained():
+            case StepTaken():
                 self._add(event.number, event.metrics)
             case HeldOutJudged():
                 self._add(event.updates, event.metrics, HELD_OUT)
@@ -424,20 +405,10 @@ def with_event_files(watch: Watch, out: Path, wanted: bool) -> Iterator[Watch]:
     if not wanted:
         yield watch
         return
-    with event_log(out / FOLDER, kept_numbers(out)) as log:
+    with closing(TensorBoardLog(out / FOLDER, kept_numbers(out))) as log:
 
         def tell(event: Event) -> None:
             watch(event)
             log(event)
 
         yield tell
-
-
-@contextmanager
-def event_log(folder: Path, kept: KeptNumbers) -> Iterator[TensorBoardLog]:
-    """A log that is whole on disk at the end of the context."""
-    log = TensorBoardLog(folder, kept)
-    try:
-        yield log
-    finally:
-        log.close()

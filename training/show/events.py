@@ -33,20 +33,12 @@ class RowsDone:
 
 @dataclass(frozen=True, slots=True)
 class StepTaken:
-    """A step on given rows is done, and kept where one is kept then."""
+    """A step on given rows is done, and kept where one is kept then; a round is kept always."""
 
     number: int
     of: int
     metrics: Metrics
-
-
-@dataclass(frozen=True, slots=True)
-class RoundTrained:
-    """A round's updates are done and kept."""
-
-    number: int
-    of: int
-    metrics: Metrics
+    unit: Literal["step", "round"] = "step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +59,7 @@ class HeldOutJudged:
     metrics: Metrics
 
 
-Event = RowsDone | StepTaken | RoundTrained | PhaseChanged | HeldOutJudged
+Event = RowsDone | StepTaken | PhaseChanged | HeldOutJudged
 Watch = Callable[[Event], None]
 
 

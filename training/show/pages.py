@@ -1,33 +1,29 @@
 """The pages of collected runs and of trainings: charts in cards, nothing loaded, nothing that runs.
 
-Both are one frame, page.html, whose content policy allows its own style sheet and no more; every
-text is escaped, and what models wrote is shown as it stands, made printable. Charts of a collected
-run are over its steps; those of a training have a curve of everything that was measured, a long
-one in buckets of neighbouring steps, by their mean.
+Both stand in the frame of reports, whose content policy allows its own style sheet and no more;
+every text is escaped, and what models wrote is shown as it stands, made printable. Charts of a
+collected run are over its steps; those of a training have a curve of everything that was measured,
+a long one in buckets of neighbouring steps, by their mean.
+
+A chart is inline SVG of WIDTH by HEIGHT units, so that its letters stay readable on a phone, and
+carries its numbers as a text for those who cannot see it. Its colours are classes of the style
+sheet, the only one that the content policy allows.
 """
 
-import base64
-import hashlib
 import math
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
-from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 
-from rubricem.agent.reports.report import duration, stage_texts
-from rubricem.memory.runs import write_atomically
-from rubricem.memory.schema import Stage, StageScore, Status
-from rubricem.memory.text import printable
-from rubricem.training.rows.forms import JudgedTrajectory
+from rubricem.agent.reports.page import filled, page_of
+from rubricem.agent.reports.report import decimal, percent, stage_texts
+from rubricem.memory.schema import Stage, StageScore
+from rubricem.training.rows.compile import JudgedTrajectory
+from rubricem.training.show import collected, training
 from rubricem.training.show.collected import (
     SAME,
-    Extremes,
     RunNumbers,
     StepNumbers,
     malformed_share,
@@ -35,38 +31,54 @@ from rubricem.training.show.collected import (
     share,
     unscored_share,
 )
-from rubricem.training.show.svg import (
-    SHARE,
-    Series,
-    Span,
-    Values,
-    bars,
-    curves,
-    histogram,
-    round_up,
-    up_and_down,
-)
-from rubricem.training.show.training import (
-    ASKED_HEADS,
-    PAIR_HEADS,
-    KeptNumbers,
-    Numbered,
-    about,
-    asked_rows,
-    facts,
-    number,
-    pair_rows,
-    settings,
-    shown,
-    shown_numbers,
-)
+from rubricem.training.show.training import KeptNumbers, Numbered, number
 
 MOST_TEXT = 6000
 """characters shown of one stage's text"""
 MOST = 240
 """points of a line at most"""
-_STYLE = re.compile(r"<style>(.*?)</style>", re.S)
+FOLDER = "rubricem.training.show"
+"""of the templates"""
 _STAGES = tuple(stage.value for stage in Stage)
+
+
+WIDTH, HEIGHT = 340, 150
+LEFT, RIGHT, TOP, BOTTOM = 42, 10, 12, 22
+"""margins, for the numbers along the axes"""
+WIDEST = 44
+"""of a bar"""
+_ACROSS, _UP = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+Values = Sequence[float | None]
+Axis = Sequence[int]
+_Bar = tuple[float, float, float, float, str, str]
+"""where it begins and how wide it is, from and to which part of the height, colour, title"""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The values at the bottom and at the top of a chart."""
+
+    low: float
+    high: float
+
+    def part(self, value: float) -> float:
+        """Where a value lies between them, 0 to 1."""
+        return (value - self.low) / (self.high - self.low)
+
+
+SHARE = Span(0.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line, with the range around it where it has one; None: no value at that step."""
+
+    name: str
+    colour: str
+    """a class of the page's style sheet"""
+    values: Values
+    low: Values = ()
+    high: Values = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,60 +94,20 @@ class Chart:
     """of several lines, the colour and the name of each"""
 
 
-def _render(template: str, **values: Any) -> str:
-    """A template of this folder with its values, all of them escaped, as one page."""
-    environment = Environment(
-        loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    environment.filters |= {
-        "plain": printable,
-        "duration": duration,
-        "number": partial(shown, form=".2f"),
-        "percent": percent,
-    }
-    style = _read("page_style.html").strip()
-    sheet = _STYLE.search(style)
-    assert sheet, "there is a style sheet, which the page's policy names by its hash"
-    digest = base64.b64encode(hashlib.sha256(sheet[1].encode()).digest()).decode()
-    page = environment.get_template(template)
-    return page.render(style=style, style_hash=f"sha256-{digest}", **values)
-
-
-@cache
-def _read(name: str) -> str:
-    return (files("rubricem.training.show") / name).read_text(encoding="utf-8")
-
-
-def percent(value: float | None) -> str:
-    return shown(value, ".1%" if value is not None and 0 < value < 0.1 else ".0%")
-
-
-def write_collected_page(path: Path, run: RunNumbers, title: str) -> None:
-    """Write the page; `title` names the run, by its folder."""
-    write_atomically(path, collected_page(run, title))
-
-
 def collected_page(run: RunNumbers, title: str) -> str:
-    answers = run.scores(len(_STAGES) - 1)
-    return _render(
+    return page_of(
+        FOLDER,
         "collected_page.html",
         title=title,
         run=run,
-        rollouts=run.rollouts,
-        finished=sum(r.status is Status.FINISHED for r in run.rollouts),
-        answers=len(answers),
-        answer_score=mean(answers),
-        unscored=unscored_share(run.rollouts),
-        malformed=malformed_share(run.rollouts),
+        told=collected,
         stages=[_stage_chart(run, place, stage) for place, stage in enumerate(Stage)],
         health=_health_charts(run.steps),
         work=_work_charts(run.steps),
         rubrics=_rubric_changes(run.steps),
         scaffold=scaffold_means(run),
-        variety=run.variety.told(),
-        extremes=[_side_by_side(found) for found in run.extremes],
-        usage=run.usage(),
+        names=_STAGES,
+        judged_text=_judged_text,
         notes=[(step.step + 1, note) for step in run.steps for note in step.notes],
     )
 
@@ -143,7 +115,7 @@ def collected_page(run: RunNumbers, title: str) -> str:
 def _stage_chart(run: RunNumbers, place: int, stage: Stage) -> Chart:
     """Its scores over the steps with their range, and how they are spread."""
     scores, spreads = run.scores(place), run.spreads(place)
-    title, told = stage.value.capitalize(), shown(mean(scores), ".2f")
+    title, told = stage.value.capitalize(), decimal(mean(scores))
     if not scores:
         return Chart(title, "No score was given.", "", told)
     each = [step.scores(place) for step in run.steps]
@@ -224,34 +196,12 @@ def scaffold_means(run: RunNumbers) -> list[tuple[int, int, float | None]]:
     return found
 
 
-def _side_by_side(found: Extremes) -> dict[str, Any]:
-    """The two of a group, stage by stage."""
-    pair = (found.best, found.worst)
-    texts = [stage_texts(one) for one in pair]
-
-    def told(one: JudgedTrajectory, text: str, stage: Stage) -> tuple[str, StageScore | None]:
-        stages = one.judgement.stages if one.judgement else ()
-        cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\u2026"
-        return cut, next((score for score in stages if score.stage is stage), None)
-
-    return {
-        "step": found.step + 1,
-        "question": found.question,
-        "by": found.by,
-        "values": found.values,
-        "threads": [one.thread for one in pair],
-        "endings": [(one.status.value, one.reason) for one in pair],
-        "stages": [
-            {
-                "name": stage.value.capitalize(),
-                "each": [
-                    told(one, text.get(stage, ""), stage)
-                    for one, text in zip(pair, texts, strict=True)
-                ],
-            }
-            for stage in Stage
-        ],
-    }
+def _judged_text(one: JudgedTrajectory, name: str) -> tuple[str, StageScore | None]:
+    """What was written in the stage of a name, and how it was judged."""
+    stage = Stage(name)
+    text = stage_texts(one).get(stage, "")
+    cut = text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}\u2026"
+    return cut, one.judgement.at(stage) if one.judgement else None
 
 
 COLOURS = ("accent", "good", "bad")
@@ -324,29 +274,18 @@ WORK = (
 )  # fmt: skip
 
 
-def write_training_page(path: Path, kept: KeptNumbers, title: str) -> None:
-    """Write the page; `title` names the training, by its folder."""
-    write_atomically(path, training_page(kept, title))
-
-
 def training_page(kept: KeptNumbers, title: str) -> str:
     """Curves of everything that was measured; what was not has no chart."""
-    return _render(
+    return page_of(
+        FOLDER,
         "training_page.html",
         title=title,
-        about=about(kept),
-        facts=facts(kept),
         kept=kept,
-        asked_heads=ASKED_HEADS,
-        asked=asked_rows(kept),
-        pair_heads=PAIR_HEADS,
-        pairs=pair_rows(kept),
+        told=training,
         held_out=held_out_charts(kept),
         rewards=charts(REWARDS, kept),
         updates=charts(UPDATES, kept),
         work=charts(WORK, kept),
-        settings=settings(kept.record),
-        numbers=shown_numbers(kept.last),
     )
 
 
@@ -370,7 +309,13 @@ def _chart(plan: Plan, steps: Numbered) -> Chart | None:
     if not found:
         return None
     size = math.ceil(len(steps) / MOST)
-    series = [replace(one, values=_bucketed(one.values, size)) for one in found]
+    series = [
+        replace(one, values=[
+            mean([value for value in one.values[start : start + size] if value is not None])
+            for start in range(0, len(steps), size)
+        ])
+        for one in found
+    ]  # fmt: skip
     numbers = [step for step, _ in steps[::size]]
     drawn = curves(series, _span(series, plan), unit, numbers)
     if len(found) > 1:
@@ -400,12 +345,6 @@ def _held_out(stage: str, asked: Numbered) -> Chart | None:
     return Chart(stage.capitalize(), note, drawn, f"{last:.2f}")
 
 
-def _bucketed(values: Values, size: int) -> list[float | None]:
-    """The means of so many neighbours each."""
-    buckets = (values[start : start + size] for start in range(0, len(values), size))
-    return [mean([value for value in bucket if value is not None]) for bucket in buckets]
-
-
 def _times(values: Values, factor: float) -> list[float | None]:
     return [None if value is None else value * factor for value in values]
 
@@ -424,3 +363,126 @@ def _span(series: Sequence[Series], plan: Plan) -> Span:
     while (bottom := math.floor(low / step + 1e-9) * step) + 2 * step < high - 1e-9 * step:
         step = round_up(step * 1.1)
     return Span(bottom, bottom + 2 * step)
+
+
+def curves(series: Sequence[Series], span: Span = SHARE, unit: str = "", steps: Axis = ()) -> str:
+    """Lines within a span of values; `steps` are the steps' numbers where not 1, 2, 3 ..."""
+    numbers = steps or range(1, max(len(one.values) for one in series) + 1)
+    told = "; ".join(_told(one, unit) for one in series)
+    return _svg(told, _grid(span, unit), _along(numbers), series=series, span=span, numbers=numbers)
+
+
+def bars(values: Values, colour: str, name: str, unit: str = "") -> str:
+    highest = max((value for value in values if value is not None), default=0.0)
+    top = round_up(highest) if highest > 0 else 1.0
+    drawn = [
+        (*_column(i, len(values)), 0.0, v / top, colour, f"step {i + 1}: {_short(v)}{unit}")
+        for i, v in enumerate(values)
+        if v is not None
+    ]
+    told = _told(Series(name, colour, values), unit)
+    return _svg(told, _grid(Span(0.0, top), unit), _along(range(1, len(values) + 1)), drawn)
+
+
+def histogram(values: Sequence[float], colour: str, name: str, bins: int = 10) -> str:
+    """How many values lie in each tenth of [0, 1]; what lies outside is in the outer ones."""
+    counts = [0] * bins
+    for value in values:
+        counts[min(max(int(value * bins), 0), bins - 1)] += 1
+    top = max(counts) + max(counts) % 2 or 2
+    width = _ACROSS / bins
+    drawn = []
+    for i, count in enumerate(counts):
+        title = f"{i / bins:.1f} to {(i + 1) / bins:.1f}: {count}"
+        drawn.append((LEFT + i * width + 1, width - 2, 0.0, count / top, colour, title))
+    ends = [(LEFT + end * _ACROSS, f"{end:g}") for end in (0, 0.5, 1)]
+    told = f"{name}, counts by tenths from 0 to 1: {', '.join(map(str, counts))}"
+    return _svg(told, _grid(Span(0.0, top), ""), ends, drawn)
+
+
+def up_and_down(ups: Sequence[int], downs: Sequence[int], names: tuple[str, str]) -> str:
+    """Counts above and below a line, for each step."""
+    top, drawn = max([*ups, *downs, 1]), list[_Bar]()
+    for step, (up, down) in enumerate(zip(ups, downs, strict=True)):
+        column, title = _column(step, len(ups)), f"step {step + 1}: "
+        drawn.append((*column, 0.5, 0.5 + up / top / 2, "good", f"{title}{up} {names[0]}"))
+        drawn.append((*column, 0.5 - down / top / 2, 0.5, "bad", f"{title}{down} {names[1]}"))
+    told = (f"{name}: {', '.join(map(str, counts))}" for name, counts in (
+        (f"{names[0]} by step", ups), (names[1], downs)))  # fmt: skip
+    ticks = ((TOP + 8, f"+{top}"), (HEIGHT - BOTTOM, f"\u2212{top}"))
+    return _svg("; ".join(told), ticks, _along(range(1, len(ups) + 1)), drawn, rules=(0.5,))
+
+
+def round_up(size: float) -> float:
+    """The next of 1, 2, 5, 10 times a power of ten, for a size above 0."""
+    power = 10.0 ** math.floor(math.log10(size))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= size * (1 - 1e-9))
+
+
+def _svg(
+    told: str,
+    ticks: Iterable[tuple[float, str]],
+    along: Iterable[tuple[float, str]],
+    bars: Sequence[_Bar] = (),
+    rules: Sequence[float] = (0.0, 0.5, 1.0),
+    **lines: Any,
+) -> str:
+    """A picture: what it tells, texts at heights and along its foot, then bars or lines."""
+    size = {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT}
+    drawn = {"told": told, "ticks": ticks, "along": along, "rules": rules, "bars": bars}
+    shown = {"x": _x, "y": _y, "runs": _runs, "short": _short}
+    return filled(FOLDER, "chart.svg", **{"series": (), **size, **drawn, **shown, **lines}).strip()
+
+
+def _grid(span: Span, unit: str) -> Iterator[tuple[float, str]]:
+    for part in (0.0, 0.5, 1.0):
+        yield _y(part) + 4, f"{_short(span.low + part * (span.high - span.low))}{unit}"
+
+
+def _along(numbers: Axis) -> Iterator[tuple[float, str]]:
+    """The first, the middle and the last step."""
+    steps = len(numbers)
+    for step in sorted({0, steps // 2, steps - 1}) if steps else ():
+        yield _x(step, steps), f"{numbers[step]}"
+
+
+def _runs(values: Values) -> Iterator[list[tuple[int, float]]]:
+    """Stretches of known values, with their places."""
+    run: list[tuple[int, float]] = []
+    for place, value in enumerate([*values, None]):
+        if value is not None:
+            run.append((place, value))
+        elif run:
+            yield run
+            run = []
+
+
+def _x(step: int, steps: int) -> float:
+    return LEFT + (step + 0.5) * _ACROSS / max(steps, 1)
+
+
+def _y(part: float) -> float:
+    """The height of a part of the whole, which lies in [0, 1]."""
+    return TOP + (1 - min(max(part, 0.0), 1.0)) * _UP
+
+
+def _column(step: int, steps: int) -> tuple[float, float]:
+    """Where the bar of a step begins, and how wide it is."""
+    place = _ACROSS / max(steps, 1)
+    width = min(place - min(place * 0.3, 6), WIDEST)
+    return _x(step, steps) - width / 2, width
+
+
+def _told(one: Series, unit: str) -> str:
+    values = ("none" if v is None else f"{_short(v)}{unit}" for v in one.values)
+    return f"{one.name} by step: {', '.join(values)}"
+
+
+def _short(value: float) -> str:
+    """A number in at most four digits."""
+    for limit, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g}{letter}"
+    if 0 < abs(value) < 1e-3:
+        return f"{value:.0e}".replace("e-0", "e-")
+    return f"{value:.2g}" if abs(value) < 10 else f"{value:.0f}"

@@ -11,15 +11,15 @@ import math
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from http import HTTPStatus
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal
 
 from fastapi import APIRouter
 
-from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.refusals import missing
 from rubricem.memory.errors import RubricemError
+from rubricem.memory.text import with_leaves
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.show.collected import run_json, run_numbers
 from rubricem.training.show.training import steps_of, training_record
@@ -43,30 +43,19 @@ _OTHERS = frozenset(
 """of the data directory and of runs: nothing is collected or trained in them"""
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A folder of results."""
+def results(kind: Kind, roots: Sequence[Path]) -> dict[str, Path]:
+    """Those of a kind, the latest changed first; of equal names the later ones are numbered.
 
-    name: str
-    path: Path
-
-
-def results(kind: Kind, roots: Sequence[Path]) -> list[Result]:
-    """Those of a kind, the latest changed first; of equal names the later ones are numbered."""
+    What is collected for a training is called after that, too.
+    """
     paths = dict.fromkeys(path for root in roots for path in _found(kind, root))
     named: dict[str, Path] = {}
     for path in sorted(paths, key=lambda path: path.stat().st_mtime_ns, reverse=True):
-        name = name_of(path)
-        number = next(n for n in range(1, len(paths) + 1) if _numbered(name, n) not in named)
-        named[_numbered(name, number)] = path
-    return [Result(name, path) for name, path in named.items()]
-
-
-def name_of(path: Path) -> str:
-    """A folder's own name; what is collected for a training is called after that, too."""
-    if told := _FOR_TRAINING.get(path.parent.name):
-        return f"{path.parent.parent.name}, {told} {path.name}"
-    return path.name
+        told = _FOR_TRAINING.get(path.parent.name)
+        name = f"{path.parent.parent.name}, {told} {path.name}" if told else path.name
+        others = (f"{name} ({number})" for number in count(2))
+        named[next(one for one in chain([name], others) if one not in named)] = path
+    return named
 
 
 def rounds_of(trained: Path) -> list[Path]:
@@ -102,10 +91,6 @@ def _is(kind: Kind, path: Path) -> bool:
     return all(having) if kind == "collected" else any(having)
 
 
-def _numbered(name: str, number: int) -> str:
-    return name if number == 1 else f"{name} ({number})"
-
-
 Numbers = dict[str, Any]
 KEPT = 32
 """collected runs whose numbers are kept in memory"""
@@ -124,13 +109,9 @@ def router(data_dir: Path, folders: Sequence[Path] = ()) -> APIRouter:
     async def collected(name: str) -> Numbers:
         return await asyncio.to_thread(shelf.collected, name)
 
-    def in_short(path: Path) -> Numbers:
-        facts = _facts(training_record(path))
-        return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
-
     @routes.get("/api/trained")
     async def every_trained() -> Numbers:
-        return {"trained": await asyncio.to_thread(shelf.listed, "trained", in_short)}
+        return {"trained": await asyncio.to_thread(shelf.listed, "trained", _trained)}
 
     @routes.get("/api/trained/{name}")
     async def trained(name: str) -> Numbers:
@@ -147,28 +128,21 @@ class _Shelf:
         self._numbers: OrderedDict[tuple[Path, int], Numbers] = OrderedDict()
 
     def listed(self, kind: Kind, shown: Callable[[Path], Numbers]) -> list[Numbers]:
-        return [{"name": one.name, **_or_problem(shown, one.path)} for one in self._found(kind)]
+        found = results(kind, self._roots)
+        return [{"name": name, **_or_problem(shown, path)} for name, path in found.items()]
 
     def collected(self, name: str) -> Numbers:
-        one = self._named("collected", name)
-        return {"name": one.name, **self._numbers_of(one.path)}
+        return {"name": name, **self._numbers_of(self._named("collected", name))}
 
     def trained(self, name: str) -> Numbers:
-        one = self._named("trained", name)
-        record, rounds = training_record(one.path), rounds_of(one.path)
-        told: Numbers = finite(
-            {
-                "name": one.name,
-                **_facts(record),
-                "record": record,
-                "steps": steps_of(one.path),
-                "rounds": [
-                    {"round": number, **_or_problem(self._round, path)}
-                    for number, path in enumerate(rounds)
-                ],
-            }
-        )
-        return told
+        path = self._named("trained", name)
+        record = training_record(path)
+        rounds = [
+            {"round": n, **_or_problem(self._round, p)} for n, p in enumerate(rounds_of(path))
+        ]
+        told = {"record": record, "steps": steps_of(path), "rounds": rounds}
+        shown: Numbers = finite({"name": name, **_facts(record), **told})
+        return shown
 
     def _round(self, path: Path) -> Numbers:
         """A round's mean scores and what was spent on it, without its further numbers."""
@@ -191,29 +165,20 @@ class _Shelf:
             self._numbers.popitem(last=False)
         return held
 
-    def _named(self, kind: Kind, name: str) -> Result:
-        for one in self._found(kind):
-            if one.name == name:
-                return one
-        raise RequestRefused(
-            HTTPStatus.NOT_FOUND,
+    def _named(self, kind: Kind, name: str) -> Path:
+        if (path := results(kind, self._roots).get(name)) is not None:
+            return path
+        raise missing(
             f"There is no {kind} run {name[:80]!r}.",
             "Name a folder with it when the server is started: rubricem serve --results FOLDER",
         )
 
-    def _found(self, kind: Kind) -> list[Result]:
-        return results(kind, self._roots)
-
 
 def finite(value: Any) -> Any:
     """The value with None for what is no finite number, which JSON cannot say."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: finite(held) for name, held in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(held) for held in value]
-    return value
+    return with_leaves(
+        value, lambda held: None if isinstance(held, float) and not math.isfinite(held) else held
+    )
 
 
 def _collected(path: Path) -> Numbers:
@@ -225,6 +190,11 @@ def _collected(path: Path) -> Numbers:
         "questions": len(run.questions()),
         "steps": run.finished_steps(),
     }
+
+
+def _trained(path: Path) -> Numbers:
+    facts = _facts(training_record(path))
+    return {**facts, "steps": len(steps_of(path)), "rounds": len(rounds_of(path))}
 
 
 def _facts(record: Numbers) -> Numbers:

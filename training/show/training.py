@@ -15,75 +15,43 @@ card of a checkpoint and JSON.
 import json
 import math
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
 
-from rubricem.agent.reports.report import duration
-from rubricem.memory.errors import StoreError
-from rubricem.memory.runs import unusable
+from rubricem.agent.reports.report import decimal, duration
+from rubricem.memory.runs import ALTERED, value_in, value_of, writable
 from rubricem.memory.schema import Stage
+from rubricem.memory.text import with_leaves
 
 
 def training_record(folder: Path) -> dict[str, Any]:
     """What the run was told, without its machine's paths; {} where it has not begun."""
-    found: dict[str, Any] = _shown(object_of(folder / "run.json"))
+    found: dict[str, Any] = with_leaves(object_of(folder / "run.json"), _shown)
     return found
 
 
 def steps_of(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of each finished step, in order."""
     return objects_of(folder / "metrics.jsonl")
 
 
 def object_of(path: Path) -> dict[str, Any]:
     """A file's one JSON object; {} where there is no file, StoreError where it is damaged."""
-    text = _text(path)
-    return _parsed(text, path) if text else {}
+    return value_in(path, dict[str, Any], what=f"{path.parent.name}/{path.name}") or {}
 
 
 def objects_of(path: Path) -> list[dict[str, Any]]:
     """The same of a file with an object in each line; [] where there is no file."""
-    return [_parsed(line, path) for line in _text(path).splitlines() if line.strip()]
+    with writable(path), suppress(FileNotFoundError):
+        lines, what = path.read_bytes().splitlines(), f"{path.parent.name}/{path.name}"
+        return [value_of(one, dict[str, Any], ALTERED, what) for one in lines if one.strip()]
+    return []
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return ""
-    except OSError as error:
-        raise unusable(path, error) from error
-    except UnicodeDecodeError as error:
-        raise _damaged(path) from error
-
-
-def _parsed(text: str, path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise _damaged(path) from error
-    if not isinstance(value, dict):
-        raise _damaged(path)
-    return value
-
-
-def _shown(value: Any) -> Any:
-    """Paths, wherever they stand, by their last part."""
-    if isinstance(value, dict):
-        return {name: _shown(held) for name, held in value.items()}
-    if isinstance(value, list):
-        return [_shown(held) for held in value]
-    if isinstance(value, str) and PurePath(value).is_absolute():
-        return PurePath(value).name
-    return value
-
-
-def _damaged(path: Path) -> StoreError:
-    return StoreError(
-        f"{path.parent.name}/{path.name} cannot be read.",
-        "It was altered after it was written; take it from a copy.",
-    )
+def _shown(held: Any) -> Any:
+    """A path by its last part, anything else as it is."""
+    return PurePath(held).name if isinstance(held, str) and PurePath(held).is_absolute() else held
 
 
 RECORD, STEPS, ROUNDS, HELD_OUT = "run.json", "metrics.jsonl", "rounds.jsonl", "held_out"
@@ -107,12 +75,10 @@ class KeptNumbers:
 
     @property
     def last(self) -> dict[str, Any]:
-        """The metrics of the last step."""
         return self.steps[-1][1] if self.steps else {}
 
 
 def is_training(folder: Path) -> bool:
-    """Whether a folder is a training's, begun at least."""
     return (folder / RECORD).is_file() and not (folder / "manifest.json").exists()
 
 
@@ -241,7 +207,7 @@ def facts(kept: KeptNumbers) -> list[Fact]:
             found.append((name, format(value, form), since))
     if kept.held_out:
         updates, asked = kept.held_out[-1]
-        mean = shown(number(asked, "reward/answer/mean"), ".2f")
+        mean = decimal(number(asked, "reward/answer/mean"))
         told = with_interval(asked, "reward/answer").removeprefix(mean).strip(" ()")
         more = f"{told}, after {updates} rounds" if told else f"after {updates} rounds"
         found.append(("Held-out answer score", mean, more))
@@ -264,10 +230,10 @@ def asked_rows(kept: KeptNumbers) -> list[list[str]]:
     return [
         [
             f"{updates}",
-            shown(number(found, "rollouts"), ".0f"),
+            decimal(number(found, "rollouts"), ".0f"),
             *(with_interval(found, f"reward/{stage}") for stage in Stage),
-            shown(number(found, "unscored_share"), ".0%"),
-            shown(number(found, "malformed_share"), ".0%"),
+            decimal(number(found, "unscored_share"), ".0%"),
+            decimal(number(found, "malformed_share"), ".0%"),
         ]
         for updates, found in kept.held_out
     ]
@@ -298,7 +264,7 @@ def with_interval(found: Mapping[str, Any], name: str) -> str:
     """A mean, and the ends of its interval where they are known."""
     mean, low, high = (number(found, f"{name}/{part}") for part in ("mean", "low", "high"))
     if mean is None or low is None or high is None:
-        return shown(mean, ".2f")
+        return decimal(mean)
     return f"{mean:.2f} ({low:.2f} to {high:.2f})"
 
 
@@ -312,10 +278,6 @@ def settings(record: Mapping[str, Any], before: str = "") -> list[tuple[str, str
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
             found.append((f"{before}{name}", text))
     return found
-
-
-def shown(value: float | None, form: str) -> str:
-    return "none" if value is None else format(value, form)
 
 
 def shown_numbers(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -34,7 +34,8 @@ import gc
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,58 +45,30 @@ import torch
 from datasets import Dataset
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer
 from trl.trainer.utils import use_adapter
 
 from rubricem.memory.errors import PolicyError, StoreError, boundary
-from rubricem.training.local.checkpoints import (
-    TrainingFolder,
-    fault,
-    listed,
-    read_trainer,
-    read_weights,
-    unlike,
-)
-from rubricem.training.local.learner import Metrics, check_numbers, moves, window_numbers
-from rubricem.training.local.load import adapter_config, check_rows, load_base, memory_told
-from rubricem.training.local.local_config import EngineConfig, TrainConfig, Window, rate_at
-from rubricem.training.local.ranks import Ranks, share, silent
+from rubricem.training.local.checkpoints import TrainingFolder, fault, read_trainer, read_weights
+from rubricem.training.local.learner import Metrics, check_numbers
+from rubricem.training.local.load import check_rows, load_base, memory_told
+from rubricem.training.local.local_config import EngineConfig, TrainConfig, rate_at
+from rubricem.training.local.ranks import Ranks
 from rubricem.training.local.session import TrainingSession
-from rubricem.training.local.weights import adaptable, first_a
+from rubricem.training.local.weights import adapter_config, first_matrices
 from rubricem.training.objective.batch import collate, window_weights
 from rubricem.training.objective.objective import LossMetrics, clipped_terms, sequence_logs
 from rubricem.training.objective.objective_config import ObjectiveConfig
-from rubricem.training.rows.row import OBJECTIVES, TrainRow
+from rubricem.training.rows.row import OBJECTIVES, TrainRow, Window
 
 Inputs = dict[str, Tensor]
 """what `GRPOTrainer._compute_loss` reads, by its names; (B, P) and (B, C) of P + C = T positions"""
 BEHAVIOUR, SAMPLED, POLICY = "rubricem_behaviour", "rubricem_sampled", "rubricem_policy"
 """what TRL passes on unread, for our own numbers: the sampler's log-probabilities, where they are
 of these very ids, and where a policy row is trained"""
-
-
-def _needs_old(objective: ObjectiveConfig, passes: int) -> bool:
-    """Whether the policy before the update is computed by a pass of its own.
-
-    With one pass TRL takes the policy in the loss for it, as our engine does, which gives no
-    importance weight ahead of the loss.
-    """
-    if objective.correction == "bypass":
-        return False
-    return passes > 1 or objective.importance != "none"
-
-
-def _with_gradient(rows: Sequence[TrainRow], objective: ObjectiveConfig) -> list[TrainRow]:
-    """The rows of a window that have a gradient; the others are counted alone."""
-    return [row for row in rows if objective.beta or moves(row)]
-
-
-def _parts_of(rows: int, ranks: Ranks, micro_batch: int) -> int:
-    """How many micro-batches of each rank so many rows make."""
-    return -(-rows // (ranks.world * micro_batch))
 
 
 class WindowRows:
@@ -108,10 +81,10 @@ class WindowRows:
         window = window_weights(rows, objective)
         self.tokens = window.whole.tokens
         """trained tokens of the window, on all ranks"""
-        moving = _with_gradient(rows, objective)
-        mine = [row for part in share([[row] for row in moving], ranks) for row in part]
+        moving = objective.with_gradient(rows)
+        mine = [row for part in ranks.share([[row] for row in moving]) for row in part]
         shortest = min(moving, key=lambda row: len(row.ids))
-        batch = collate([*mine, *[silent(shortest)] * (count - len(mine))], window)
+        batch = collate([*mine, *[shortest.silent()] * (count - len(mine))], window)
         self.batch = batch
         trained = batch.mask.any(dim=0).nonzero()
         self.split = int(trained.min()) if len(trained) else 1
@@ -134,7 +107,7 @@ class WindowRows:
     def inputs(self, old: Tensor | None) -> Inputs:
         """What TRL's loss takes; `old` (B, C): log-probabilities of the policy before the update.
 
-        Given by `_needs_old`; with the correction bypass the sampler's stand in their place.
+        None: TRL needs none; with the correction bypass the sampler's stand in their place.
         """
         batch, split, tail = self.batch, self.split, slice(self.split, self.width)
         scale = batch.weights * self.tokens
@@ -159,22 +132,6 @@ class WindowRows:
         return found if old is None else found | {"old_per_token_logps": old}
 
 
-def sampler_gap(inputs: Inputs, new: Tensor) -> LossMetrics:
-    """How far the policy (B, C) is from what the sampler computed for a micro-batch's tokens."""
-    where = inputs[SAMPLED]
-    gap = (new - inputs[BEHAVIOUR]).abs().masked_fill(~where, 0.0)
-    name = "sampler_gap"
-    return LossMetrics(totals={name: float(gap.sum())}, tokens={name: float(where.sum())})
-
-
-def _sequences_of(inputs: Inputs, new: Tensor) -> LossMetrics:
-    """The ratios of whole rows of a micro-batch, from the policy's log-probabilities (B, C)."""
-    reference = inputs.get("ref_per_token_logps")
-    sums = partial(torch.sum, dim=1)
-    logs = sequence_logs(sums, new, inputs[BEHAVIOUR], inputs[POLICY], reference)
-    return LossMetrics(rows={name: tuple(values.tolist()) for name, values in logs.items()})
-
-
 PAD = "<pad>"
 
 
@@ -186,15 +143,12 @@ def load_policy(config: EngineConfig, path: Path) -> Any:
     model = load_base(path, "float32" if config.adaptation == "full" else config.dtype)
     if config.adaptation == "full":
         return model.requires_grad_(True)
-    names = adaptable(model)
-    random = torch.Generator().manual_seed(config.seed)
-    layers = {name: model.get_submodule(name) for name in names}
-    starts = {name: first_a(layer, config.rank, random) for name, layer in layers.items()}
+    starts = first_matrices(model, config.rank, config.seed)
     settings = peft.LoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # type: ignore[arg-type]
         lora_dropout=0.0,
-        target_modules=names,
+        target_modules=list(starts),
         task_type="CAUSAL_LM",
     )
     adapted = peft.get_peft_model(model, settings)
@@ -205,33 +159,6 @@ def load_policy(config: EngineConfig, path: Path) -> Any:
         state = read_weights(config.start_adapter, "lora")
     peft.set_peft_model_state_dict(adapted, state)
     return adapted
-
-
-def _describe(model: Any, config: EngineConfig, base: str) -> dict[str, Any]:
-    """What stands beside the weights, before TRL writes its tokenizer's ids into it."""
-    if config.adaptation == "full":
-        whole: dict[str, Any] = model.config.to_dict()
-        return whole | {"dtype": "float32"}
-    targets = {name.rpartition(".")[2] for name in model.peft_config["default"].target_modules}
-    return adapter_config(config.rank, config.alpha, sorted(targets), base)
-
-
-def _trained_state(
-    model: nn.Module, whole: Mapping[str, Tensor], adaptation: str
-) -> dict[str, Tensor]:
-    """Of all of a model's weights those that are trained, named as in a checkpoint of `local`."""
-    if adaptation == "lora":
-        whole = peft.get_peft_model_state_dict(model, state_dict=dict(whole))
-    names = {name for name, _ in model.named_parameters()} if adaptation == "full" else set(whole)
-    return {n: t.detach().cpu().float().contiguous() for n, t in whole.items() if n in names}
-
-
-def _no_tokenizer() -> PreTrainedTokenizerFast:
-    """One that knows padding alone: rows carry token ids, and TRL asks for a tokenizer."""
-    bare = Tokenizer(WordLevel({PAD: 0}, unk_token=PAD))
-    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
-        tokenizer_object=bare, pad_token=PAD, eos_token=PAD
-    )
 
 
 WINDOW = "window"
@@ -264,7 +191,12 @@ class RowsTrainer(GRPOTrainer):
         window.to(self.accelerator.device)
         old = None
         with torch.no_grad():
-            if _needs_old(self._objective, self.num_iterations):
+            # With one pass TRL takes the policy in the loss for it, as our engine does, which
+            # gives no importance weight ahead of the loss.
+            objective = self._objective
+            if objective.correction != "bypass" and (
+                self.num_iterations > 1 or objective.importance != "none"
+            ):
                 old = self._logprobs_of(window)
             found = window.inputs(old)
             if self.beta:
@@ -280,9 +212,15 @@ class RowsTrainer(GRPOTrainer):
 
     def _compute_loss(self, model: Any, inputs: Inputs) -> Tensor:
         loss: Tensor = super()._compute_loss(model, inputs)  # type: ignore[no-untyped-call]
-        self._measured += _sequences_of(inputs, self._newest)
+        new, behaviour, policy = self._newest, inputs[BEHAVIOUR], inputs[POLICY]
+        sums = partial(torch.sum, dim=1)
+        logs = sequence_logs(sums, new, behaviour, policy, inputs.get("ref_per_token_logps"))
+        rows = {name: tuple(values.tolist()) for name, values in logs.items()}
+        self._measured += LossMetrics(rows=rows)
         if self.state.global_step % self.num_iterations == 0:  # the policy before the update
-            self._measured += sampler_gap(inputs, self._newest)
+            gap = (new - behaviour).abs().masked_fill(~inputs[SAMPLED], 0.0)
+            name, tokens = "sampler_gap", float(inputs[SAMPLED].sum())
+            self._measured += LossMetrics({name: float(gap.sum())}, {name: tokens})
         return loss
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -307,30 +245,25 @@ OnStep = Callable[[Metrics], None]
 """Called with a finished step's metrics, before it is saved."""
 
 
+@dataclass(eq=False)
 class TrlWatch(TrainerCallback):
     """Follows one training; `write` is set before it begins."""
 
-    def __init__(
-        self,
-        session: TrainingSession,
-        config: TrainConfig,
-        plan: Sequence[Window],
-        moving: Sequence[int],
-        on_step: OnStep,
-        stopped: Callable[[], bool],
-        most_gap: float,
-    ) -> None:
-        """`moving`: the numbers of the windows that have a gradient, in order.
+    _session: TrainingSession
+    _config: TrainConfig
+    _plan: Sequence[Window]
+    _moving: Sequence[int]
+    """the numbers of the windows that have a gradient, in order"""
+    _on_step: OnStep
+    _stopped: Callable[[], bool]
+    """asked after each step, whether it is to be the last; the same for all ranks"""
+    _most_gap: float
+    write: Callable[[bool], object] = lambda serve: None
+    """writes a checkpoint of the session's last step; whether for llama.cpp too"""
 
-        `stopped`: asked after each step, whether it is to be the last; the same for all ranks.
-        """
-        self._session, self._config, self._plan = session, config, plan
-        self._moving, self._on_step, self._most_gap = moving, on_step, most_gap
-        self._stopped = stopped
+    def __post_init__(self) -> None:
         self._seconds, self._began = 0.0, 0.0
         self._metrics: Metrics = {}
-        self.write: Callable[[bool], object] = lambda serve: None
-        """writes a checkpoint of the session's last step; whether for llama.cpp too"""
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **more: Any) -> None:
         """One update is about to be computed."""
@@ -380,7 +313,7 @@ class TrlWatch(TrainerCallback):
 
     def _count(self, step: int, told: Metrics) -> None:
         rows = self._plan[step]
-        moving = _with_gradient(rows, self._config.objective)
+        moving = self._config.objective.with_gradient(rows)
         metrics = {
             "loss": 0.0,
             "tokens": float(sum(sum(row.loss_mask) for row in moving)),
@@ -391,7 +324,7 @@ class TrlWatch(TrainerCallback):
             metrics["rate"] = rate_at(step, len(self._plan), self._config)
             metrics["seconds"] = self._seconds
             metrics["tokens_per_second"] = read / max(self._seconds, 1e-9)
-        self._on_step(self._session.finished(metrics | told | window_numbers(rows)))
+        self._on_step(self._session.finished(metrics | told, rows))
 
 
 FILES = "trl"
@@ -416,7 +349,7 @@ def _gone_back(run: TrainingFolder) -> str:
         # The newest itself was found whole as the session was opened; nothing is known of files
         # of TRL that have no list.
         wrong = fault(place) if told else ""
-        if not (wrong := wrong or unlike(run.folder, read_trainer(place).get(FILES, {}))):
+        if not (wrong := wrong or run.compare(read_trainer(place).get(FILES, {}))):
             run.stand_at(place)
             return f"{' and '.join(told)}: going on from step {run.step()}" if told else ""
         told.append(f"TRL cannot go on from step {int(place.name)} ({wrong})")
@@ -463,15 +396,26 @@ def _train(
     stopped: Callable[[], bool],
     model: Any,
 ) -> None:
-    moving = [n for n, rows in enumerate(plan) if _with_gradient(rows, config.objective)]
-    beside = _describe(model, config, session.base.name)
+    moving = [n for n, rows in enumerate(plan) if config.objective.with_gradient(rows)]
+    if config.adaptation == "full":  # before TRL writes its tokenizer's ids into it
+        beside: dict[str, Any] = model.config.to_dict() | {"dtype": "float32"}
+    else:
+        named = model.peft_config["default"].target_modules
+        targets = sorted({name.rpartition(".")[2] for name in named})
+        beside = adapter_config(config.rank, config.alpha, targets, session.base.name)
     most_gap = math.log(model.get_input_embeddings().num_embeddings)
     watch = TrlWatch(session, config, plan, moving, on_step, stopped, most_gap)
     trainer = build_trainer(session, config, [plan[number] for number in moving], model)
     watch.write = lambda serve: _write(session, config, trainer, beside, serve)
     trainer.add_callback(watch)
     updates = sum(number < session.done for number in moving) * config.passes
-    trainer.train(resume_from_checkpoint=_left_by(config, updates))
+    left = _folder(config) / f"checkpoint-{updates}"
+    if updates and not (left / "trainer_state.json").is_file():
+        raise StoreError(
+            f"{left} is missing, which TRL goes on from",
+            f"Put it back, or begin anew in another folder than {config.out}.",
+        )
+    trainer.train(resume_from_checkpoint=str(left) if updates else None)
 
 
 def build_trainer(
@@ -480,8 +424,13 @@ def build_trainer(
     """TRL's trainer for windows that each have a gradient; nothing is printed or sent by it."""
     ranks, count = session.ranks, 0
     for rows in windows:
-        moving = _with_gradient(rows, config.objective)
-        count = max(count, _parts_of(len(moving), ranks, config.micro_batch))
+        moving = config.objective.with_gradient(rows)
+        count = max(count, -(-len(moving) // (ranks.world * config.micro_batch)))
+    # It knows padding alone: rows carry token ids, and TRL asks for a tokenizer.
+    bare = Tokenizer(WordLevel({PAD: 0}, unk_token=PAD))
+    tokenizer = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=bare, pad_token=PAD, eos_token=PAD
+    )
     if ranks.world * config.micro_batch * count == 1:
         count = 2  # TRL knows no group of one
     trainer = RowsTrainer(
@@ -493,7 +442,7 @@ def build_trainer(
         train_dataset=Dataset.from_dict(
             {"prompt": [""] * len(windows), WINDOW: list(range(len(windows)))}
         ),
-        processing_class=_no_tokenizer(),
+        processing_class=tokenizer,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer
@@ -550,25 +499,19 @@ def _write(
     """Our checkpoint of what TRL has just saved for itself; all ranks take part."""
     model = trainer.accelerator.unwrap_model(trainer.model_wrapped)
     whole = trainer.accelerator.get_state_dict(trainer.model_wrapped)
-    state = _trained_state(model, whole, config.adaptation) if session.ranks.first else {}
+    if config.adaptation == "lora":
+        whole = peft.get_peft_model_state_dict(model, state_dict=dict(whole))
+    names = {name for name, _ in model.named_parameters()} if config.adaptation == "full" else whole
+    state = {
+        name: weight.detach().cpu().float().contiguous()
+        for name, weight in whole.items()
+        if session.ranks.first and name in names
+    }
     session.ranks.wait()  # each has files of its own among those of TRL
     updates = _folder(config) / f"checkpoint-{trainer.state.global_step}"
-    kept = {FILES: listed(updates, config.out)} if session.ranks.first else {}
+    kept = {FILES: session.folder.list_files(updates)} if session.ranks.first else {}
     session.write(state, beside, kept, serve)
 
 
 def _folder(config: TrainConfig) -> Path:
     return config.out / "trl"
-
-
-def _left_by(config: TrainConfig, updates: int) -> str | None:
-    """Where TRL goes on after so many updates."""
-    if not updates:
-        return None
-    found = _folder(config) / f"checkpoint-{updates}"
-    if not (found / "trainer_state.json").is_file():
-        raise StoreError(
-            f"{found} is missing, which TRL goes on from",
-            f"Put it back, or begin anew in another folder than {config.out}.",
-        )
-    return str(found)

@@ -19,76 +19,57 @@ normalised stage by stage over the question's responses, which each policy token
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rubricem.judge.base import without_criteria
-from rubricem.memory.schema import Decoding, Judgement, Stage, Trajectory
+from rubricem.memory.schema import (
+    Decoding,
+    Judgement,
+    Stage,
+    Trajectory,
+    without_criteria,
+)
 from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages, stage_returns
-from rubricem.training.rows.sequences import NO_STAGE, TokenSequence, token_sequence
+from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 
 UNKNOWN, ABSENT = -1.0, -2.0
 """in the place of a score, for a stage that has none: not known; its rubric had no item"""
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """Of one rollout; the last four have one entry for each token of the response."""
+def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
+    """The prompt's ids, and of the first `most` tokens after it ids, mask, logprobs and stages.
 
-    prompt: tuple[int, ...]
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-    """1 where the policy wrote it"""
-    logprobs: tuple[float, ...]
-    """natural log, of the sampler; 0 where the mask is"""
-    stages: tuple[int, ...]
-    """0 to 3, -1 where the policy did not write"""
-
-
-def response_of(trajectory: Trajectory, most: int) -> Response:
-    """The first `most` tokens of what followed the prompt.
-
-    Raises ValueError for a rollout whose tokens are not those that were sampled: a ratio to them
-    would mean nothing.
+    By verl's names, and `response_stages`: 0 to 3, -1 where the policy did not write. The mask is 1
+    where it did, logprobs (natural, the sampler's) are 0 elsewhere. Raises ValueError for a rollout
+    whose tokens are not those that were sampled: a ratio to them would mean nothing.
     """
     tokens = token_sequence(trajectory.segments)
     if tokens is None or not tokens.sampled or trajectory.decoding is not Decoding.FREE:
         raise ValueError(f"the tokens of {trajectory.id} are not those that were sampled")
-    return _cut(tokens, slice(tokens.prompt, tokens.prompt + most))
-
-
-def _cut(tokens: TokenSequence, response: slice) -> Response:
+    response = slice(tokens.prompt, tokens.prompt + most)
     written = tokens.written[response]
     pairs = zip(tokens.stages[response], written, strict=True)
-    return Response(
-        prompt=tokens.ids[: tokens.prompt],
-        ids=tokens.ids[response],
-        mask=tuple(map(int, written)),
-        logprobs=tokens.logprobs[response],
-        stages=tuple(stage if on else NO_STAGE for stage, on in pairs),
-    )
+    return {
+        "prompt_ids": list(tokens.ids[: tokens.prompt]),
+        "response_ids": list(tokens.ids[response]),
+        "response_mask": list(map(int, written)),
+        "response_logprobs": list(tokens.logprobs[response]),
+        "response_stages": [stage if on else NO_STAGE for stage, on in pairs],
+    }
 
 
 def told(judgement: Judgement) -> dict[str, float]:
     """The score of each stage by its name, as numbers alone: verl makes metrics of them."""
-    stages = {score.stage: score for score in judgement.stages}
     found = {}
     for stage in Stage:
-        score = stages.get(stage)
-        known = score.score if score is not None else None
-        found[stage.value] = (
-            known if known is not None else (ABSENT if without_criteria(score) else UNKNOWN)
-        )
+        score = judgement.at(stage)
+        none = ABSENT if without_criteria(score) else UNKNOWN
+        found[stage.value] = none if score is None or score.score is None else score.score
     return found
-
-
-def read_back(told: Mapping[str, float]) -> tuple[Sequence[float | None], Sequence[bool]]:
-    """The scores of all stages, None where not known, and which had no rubric item."""
-    values = [float(told.get(stage.value, UNKNOWN)) for stage in Stage]
-    return [v if v >= 0 else None for v in values], [v == ABSENT for v in values]
 
 
 WIDTH = 4.0
@@ -108,21 +89,20 @@ class StageCodes:
     """(B, K)"""
 
 
-def encoded(
-    stages: Sequence[int], scores: Sequence[float | None], absent: Sequence[bool]
-) -> Tensor:
-    """(T,) float32 of one response's tokens; a score is in [0, 1], None where it is not known.
+def encoded(stages: Sequence[int], scores: Mapping[str, float]) -> Tensor:
+    """(T,) float32 of one response's tokens; `scores` as `told` gives them, a missing one UNKNOWN.
 
     A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
     outside its range.
     """
     codes = WIDTH * (torch.tensor(stages, dtype=torch.float32) + 1)
-    for place, (score, without) in enumerate(zip(scores, absent, strict=True)):
-        if score is not None and not 0 <= score <= 1:
+    special = {UNKNOWN: UNKNOWN_CODE, ABSENT: ABSENT_CODE}
+    for place, stage in enumerate(Stage):
+        score = float(scores.get(stage.value, UNKNOWN))
+        if score not in special and not 0 <= score <= 1:
             raise ValueError(f"a stage score of {score} is not in [0, 1]")
         if place < len(codes):
-            known = UNKNOWN_CODE if score is None else SCORED + score
-            codes[place] += ABSENT_CODE if without else known
+            codes[place] += special.get(score, SCORED + score)
     return codes
 
 
@@ -134,7 +114,10 @@ def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
     values = codes.detach().cpu().double().numpy()
     block = np.floor((values + TOLERANCE) / WIDTH)
     told = values - WIDTH * block
-    scores, absent = _scores(told[:, :stages])
+    first = told[:, :stages]  # of a token that is padding nothing is told
+    scored = (first >= SCORED - TOLERANCE) & (first <= SCORED + 1 + TOLERANCE)
+    scores = np.where(scored, np.clip(first - SCORED, 0.0, 1.0), np.nan)
+    absent = np.abs(first - ABSENT_CODE) <= TOLERANCE
     plain = np.abs(told[:, stages:]) <= TOLERANCE
     written = mask.detach().cpu().numpy().astype(bool)
     found = block.astype(np.int64) - 1
@@ -150,13 +133,6 @@ def decoded(codes: Tensor, mask: Tensor, stages: int) -> StageCodes:
         scores=np.pad(scores, ((0, 0), (0, short)), constant_values=np.nan),
         absent=np.pad(absent, ((0, 0), (0, short))),
     )
-
-
-def _scores(told: Floats) -> tuple[Floats, Flags]:
-    """Scores and absences of the first tokens; a token that is padding tells nothing."""
-    scored = (told >= SCORED - TOLERANCE) & (told <= SCORED + 1 + TOLERANCE)
-    scores = np.where(scored, np.clip(told - SCORED, 0.0, 1.0), np.nan)
-    return scores, np.abs(told - ABSENT_CODE) <= TOLERANCE
 
 
 def ss_grpo_advantages(
@@ -179,7 +155,7 @@ def ss_grpo_advantages(
         members = questions == question
         known = stage_returns(codes.scores[members], dependence, codes.absent[members])
         returns[members] = np.nan_to_num(known)
-        advantages[members] = stage_advantages(known).values
+        advantages[members] = stage_advantages(known)
     device = token_level_rewards.device
     return _spread(advantages, codes).to(device), _spread(returns, codes).to(device)
 

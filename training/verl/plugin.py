@@ -9,13 +9,13 @@ from typing import Any
 from torch import Tensor
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from rubricem.training.rows.credit import PAPER, Dependence, broadcast, identity
+from rubricem.training.rows.credit import CREDITS, Dependence
 from rubricem.training.verl.codes import ss_grpo_advantages
 
 ESTIMATORS = {
-    "ss_grpo": PAPER,
-    "ss_grpo_answer_only": broadcast(),
-    "ss_grpo_identity": identity(),
+    "ss_grpo": CREDITS["ss-grpo"].dependence,
+    "ss_grpo_answer_only": CREDITS["answer-only"].dependence,
+    "ss_grpo_identity": CREDITS["identity"].dependence,
 }
 """by what algorithm.adv_estimator may be set to"""
 

@@ -17,12 +17,20 @@ from pathlib import Path
 from typing import Any, Protocol
 from uuid import uuid4
 
-from rubricem.agent.models.reading import Piece, TokenReading
-from rubricem.judge.composed import InnerJudge
+from rubricem.agent.models.reading import PART, Piece, TokenReading
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Trajectory, TrajectoryGroup, Usage
+from rubricem.memory.schema import (
+    Completion,
+    GroupJudge,
+    Message,
+    OnText,
+    Sampling,
+    StopPredicate,
+    Trajectory,
+    TrajectoryGroup,
+    Usage,
+)
 from rubricem.training.collect.questions import question_of, read_rows
 from rubricem.training.extras import needed
 from rubricem.training.verl.codes import told
@@ -31,7 +39,6 @@ PIECE = 128
 """tokens asked for at a time; fewer than these are sampled in vain at a turn's end"""
 LOOK_BACK = 6
 """tokens before a new one that are decoded with it, since a character may need several"""
-PART = "\ufffd"
 
 
 class Servers(Protocol):
@@ -153,7 +160,7 @@ class _Decoding:
 class RolloutScorer:
     """A judge with the rubrics of a data directory."""
 
-    def __init__(self, judge: InnerJudge, buffers: BufferStore) -> None:
+    def __init__(self, judge: GroupJudge, buffers: BufferStore) -> None:
         self._judge, self._buffers = judge, buffers
 
     async def __call__(self, trajectory: Trajectory) -> dict[str, float]:

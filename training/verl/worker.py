@@ -25,15 +25,14 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from rubricem.agent.learning.scoring import open_group_judge
 from rubricem.agent.models.policy import TokenWriter
-from rubricem.agent.research.setup import Setup, open_researcher, open_sources, settle
+from rubricem.agent.research.setup import Setup, open_researcher, settle
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of, setup_of, stores_of
 from rubricem.judge.build import Wanted
 from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.interfaces import SearchTool
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import Status, Trajectory
-from rubricem.training.verl.codes import encoded, read_back, response_of
+from rubricem.memory.schema import SearchTool, Status, Trajectory
+from rubricem.training.verl.codes import encoded, response_of
 from rubricem.training.verl.policy import RolloutScorer, ServerPolicy
 
 REWARD, TRAJECTORY = "reward_extra_info", "trajectory"
@@ -55,7 +54,7 @@ class StageOutput(AgentLoopOutput):  # type: ignore[misc]
         found: dict[str, Any] = super().as_dict()
         stages, extra = found.pop("response_stages"), found["extra_fields"]
         extra.pop(TRAJECTORY, None)
-        found["rm_scores"] = encoded(stages, *read_back(extra.get(REWARD) or {}))
+        found["rm_scores"] = encoded(stages, extra.get(REWARD) or {})
         return found
 
 
@@ -71,16 +70,13 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
         version = str(row.get("global_steps", ""))
         room = self.rollout_config.prompt_length + self.rollout_config.response_length
         servers = ServerPolicy(self.server_manager, self.tokenizer, room, model, version)
-        trajectory = await self._ask(setup, servers, _question(row))
+        prompt = row["raw_prompt"]  # a tensor or array holds its messages whole
+        messages = prompt.tolist() if isinstance(prompt, torch.Tensor) else list(prompt)
+        trajectory = await self._ask(setup, servers, str(messages[-1]["content"]))
         if trajectory.status is Status.FAILED:
             raise PolicyError(f"the rollout failed: {trajectory.reason}")
-        response = response_of(trajectory, self.rollout_config.response_length)
         return StageOutput(
-            prompt_ids=list(response.prompt),
-            response_ids=list(response.ids),
-            response_mask=list(response.mask),
-            response_logprobs=list(response.logprobs),
-            response_stages=list(response.stages),
+            **response_of(trajectory, self.rollout_config.response_length),
             num_turns=2 + 2 * trajectory.tool_calls,
             metrics=AgentLoopMetrics(),
             extra_fields={
@@ -102,21 +98,20 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
             return await researcher.ask(ask)
 
     async def _open(self, setup: Setup) -> Opened:
+        async def begin() -> Opened:
+            settled = await settle(setup)
+            tool = await _KEPT_OPEN.enter_async_context(settled.open_sources())
+            await tool.prepare()
+            return settled, tool
+
         opened = ResearchLoop._sources
         if opened is None or (opened.done() and opened.exception()):
-            opened = ResearchLoop._sources = asyncio.create_task(_ready(setup))
+            opened = ResearchLoop._sources = asyncio.create_task(begin())
         return await opened
 
 
 _KEPT_OPEN = AsyncExitStack()
 """the sources of all rollouts, for as long as the process lives"""
-
-
-async def _ready(setup: Setup) -> Opened:
-    setup = await settle(setup)
-    tool = await _KEPT_OPEN.enter_async_context(open_sources(setup.sources, setup.stores))
-    await tool.prepare()
-    return setup, tool
 
 
 def _setup(sampling: Mapping[str, Any]) -> Setup:
@@ -132,13 +127,6 @@ def _setup(sampling: Mapping[str, Any]) -> Setup:
     # Kept with the run is what was asked for.
     choices = {**setup.choices, "decoding": settings.decoding}
     return replace(setup, verify="off", choices=choices)
-
-
-def _question(row: Mapping[str, Any]) -> str:
-    """The last message of the row's prompt; a tensor or array holds it whole."""
-    prompt = row["raw_prompt"]
-    messages = prompt.tolist() if isinstance(prompt, torch.Tensor) else list(prompt)
-    return str(messages[-1]["content"])
 
 
 class StageReward(RewardManagerBase):  # type: ignore[misc]

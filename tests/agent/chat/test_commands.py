@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from rubricem.agent.chat.commands import COMMANDS, Talk
+from rubricem.agent.chat.commands import COMMANDS
 from rubricem.agent.chat.repl import completions, history_file, one_of, split, toolbar
-from rubricem.agent.chat.session import Conversing, Terminal
+from rubricem.agent.chat.session import Talk, Terminal
 from rubricem.agent.cli import main
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import load_settings
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from tests.support.policies import researching
-from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.scripted_server import Fault, Json, Scripted, ScriptedServer
 from tests.support.terminal import FOLLOW_UP, QUESTION, turns, where
 
 
@@ -33,14 +33,29 @@ def chat(
 
 def test_lines_are_questions_of_one_thread(documents: Path, data_dir: Path):
     with ScriptedServer(turns) as server:
-        done = chat(server, documents, QUESTION, "", FOLLOW_UP, "/cite 1")
+        done = chat(server, documents, QUESTION, "", FOLLOW_UP, "/cite 1", "/sources")
+        asked = [each.body["messages"][1]["content"] for each in server.requests]
     assert done.exit_code == 0
     first, _, second = done.stdout.partition(FOLLOW_UP)
     assert "It is an unbounded cache [1]." in first
     assert "It never evicts [1] there either." in second
     assert "[1] It never evicts\n    supported" in second
+    assert "S1: lru_cache" in second and "[1]  S1  lru_cache" in second
+    assert any("an unbounded cache [S1]." in message for message in asked)
     (thread,) = ConversationStore(data_dir).listed().conversations
     assert len(thread.runs) == 2
+    assert RunStore(data_dir).load(thread.runs[1]).earlier == thread.runs[:1]
+
+
+def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data_dir: Path):
+    entered = (QUESTION, "Is it thread-safe?", "/branch 1", FOLLOW_UP, "/threads", "/new")
+    with ScriptedServer(turns) as server:
+        done = chat(server, documents, *entered)
+        asked = [each.body["messages"][1]["content"] for each in server.requests]
+    assert "A branch of 1 question" in done.stdout and "begins a new thread" in done.stdout
+    assert done.stdout.count("2 questions") == 2 and "(branch)" in done.stdout
+    (follow_up, *_) = (each for each in asked if FOLLOW_UP in each)
+    assert "thread-safe" not in follow_up
 
 
 def test_a_thread_is_gone_on_with_by_its_name(documents: Path, data_dir: Path):
@@ -54,22 +69,19 @@ def test_a_thread_is_gone_on_with_by_its_name(documents: Path, data_dir: Path):
     assert len(ConversationStore(data_dir).get(thread.id).runs) == 2
 
 
-def test_the_exit_status_says_that_a_question_failed(documents: Path, data_dir: Path):
-    with ScriptedServer([Fault(400), Fault(400)]) as server:
-        done = chat(server, documents, QUESTION, "/sources")
-    assert done.exit_code == 1
-    assert "error: " in done.stderr and "/resume" in done.stderr
-    (thread,) = ConversationStore(data_dir).listed().conversations
-    assert RunStore(data_dir).load(thread.runs[0]).status == "failed"
+def test_a_failed_question_is_a_failed_run_and_goes_on_where_it_failed(
+    documents: Path, data_dir: Path
+):
+    def failing(body: Json, number: int) -> Scripted:
+        return Fault(400) if number in (1, 2) else turns(body, number)
 
-
-def test_a_failed_question_goes_on_where_it_failed(documents: Path, data_dir: Path):
-    def failing_once(body: dict[str, object], number: int) -> object:
-        return Fault(400) if number == 1 else turns(body, number)  # type: ignore[arg-type]
-
-    with ScriptedServer(failing_once) as server:  # type: ignore[arg-type]
-        done = chat(server, documents, QUESTION, "/resume")
-        assert len(server.requests) == 4, "the plan was not asked for again"
+    with ScriptedServer(failing) as server:
+        done = chat(server, documents, QUESTION)
+        assert done.exit_code == 1 and "error: " in done.stderr and "/resume" in done.stderr
+        (thread,) = ConversationStore(data_dir).listed().conversations
+        assert RunStore(data_dir).load(thread.runs[0]).status == "failed"
+        done = chat(server, documents, "/resume", "/resume", resume=thread.id)
+        assert len(server.requests) == 5, "the plan was not asked for again"
     assert "It is an unbounded cache [1]." in done.stdout
     assert done.exit_code == 1, "one of the lines failed"
 
@@ -102,9 +114,7 @@ async def test_what_cannot_be_done_is_one_sentence_and_a_remedy(
     with ScriptedServer([]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             settings = load_settings({"max_seconds": 60})
-            talk = Talk(
-                Conversing(researcher, settings, {}, ConversationStore(tmp_path)), Terminal()
-            )
+            talk = Talk(researcher, settings, {}, ConversationStore(tmp_path), Terminal())
             assert await _worked(talk, line)
     told = capsys.readouterr().err.splitlines()
     if said:
@@ -118,9 +128,9 @@ async def test_what_completes_a_line(tmp_path: Path):
     with ScriptedServer([]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             conversations = ConversationStore(tmp_path)
-            talk = Talk(Conversing(researcher, load_settings({}), {}, conversations), Terminal())
+            talk = Talk(researcher, load_settings({}), {}, conversations, Terminal())
             thread = conversations.create("about caches")
-            bar = toolbar(talk.conversing)
+            bar = toolbar(talk)
 
             def words(before: str) -> list[tuple[str, int]]:
                 return [(word, start) for word, start, _ in completions(talk, before)]
@@ -184,10 +194,10 @@ def test_a_damaged_run_of_the_thread_is_told_and_the_rest_goes_on(documents: Pat
 
 
 def test_a_follow_up_is_resumed_by_ask_as_well(documents: Path, data_dir: Path):
-    def failing(body: dict[str, object], number: int) -> object:
-        return Fault(400) if number == 4 else turns(body, number)  # type: ignore[arg-type]
+    def failing(body: Json, number: int) -> Scripted:
+        return Fault(400) if number == 4 else turns(body, number)
 
-    with ScriptedServer(failing) as server:  # type: ignore[arg-type]
+    with ScriptedServer(failing) as server:
         done = chat(server, documents, QUESTION, FOLLOW_UP)
         assert done.exit_code == 1
         (thread,) = ConversationStore(data_dir).listed().conversations

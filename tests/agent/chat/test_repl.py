@@ -2,90 +2,57 @@
 
 import json
 import os
-import stat
 from pathlib import Path
 
 import pytest
 
 from rubricem.agent.research.threads import ConversationStore
 from rubricem.memory.runs import RunStore
+from tests.support import terminal
 from tests.support.scripted_server import ScriptedServer
-from tests.support.terminal import (
-    ALT_ENTER,
-    CTRL_C,
-    CTRL_D,
-    ENTER,
-    FOLLOW_UP,
-    QUESTION,
-    TAB,
-    UP,
-    Session,
-    chatting,
-    hanging,
-    silent,
-    turns,
-    where,
-)
 
 
-def leave(session: Session) -> int:
+def leave(session: terminal.Session) -> int:
     session.expect(">")
-    session.type(CTRL_D)
+    session.type(terminal.CTRL_D)
     return session.end()
-
-
-def test_a_follow_up_and_its_citation(documents: Path, data_dir: Path):
-    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
-        chat.ask(QUESTION, 1)
-        chat.expect("It is an unbounded cache [1].", "Sources", "cache.md")
-        chat.ask(FOLLOW_UP, 2)
-        chat.expect("It never evicts [1] there either.")
-        chat.expect("3>")
-        chat.enter("/cite 1")
-        chat.expect("[1] It never evicts", "supported", "S1: lru_cache", "an unbounded cache that")
-        chat.expect("3>")
-        chat.enter("/sources")
-        chat.expect("[1]  S1  lru_cache")
-        assert leave(chat) == 0
-        asked = [each.body["messages"][1]["content"] for each in server.requests]
-    assert any("an unbounded cache [S1]." in message for message in asked)
-    (thread,) = ConversationStore(data_dir).listed().conversations
-    assert len(thread.runs) == 2
-    store = RunStore(data_dir)
-    assert store.load(thread.runs[1]).earlier == thread.runs[:1]
-    mode = stat.S_IMODE(os.stat(data_dir / "chat_history").st_mode)
-    assert mode == 0o600
 
 
 @pytest.mark.slow
 def test_a_question_of_several_lines_is_sent_whole_and_is_in_the_history(
     documents: Path, data_dir: Path
 ):
-    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
+    with (
+        ScriptedServer(terminal.turns) as server,
+        terminal.chatting(*terminal.where(server, documents)) as chat,
+    ):
         chat.expect("1>")
         chat.type("What does lru_cache do")
-        chat.type(ALT_ENTER)
+        chat.type(terminal.ALT_ENTER)
         chat.enter("with maxsize None?")
         chat.expect("unbounded cache [1].", "2>")
-        chat.type(UP)
+        chat.type(terminal.UP)
         chat.expect("with maxsize None?")
-        chat.type(CTRL_C)
+        chat.type(terminal.CTRL_C)
         assert leave(chat) == 0
         asked = server.requests[0].body["messages"][1]["content"]
     assert asked.startswith("What does lru_cache do\nwith maxsize None?")
 
 
 def test_commands_and_their_arguments_are_completed(documents: Path, data_dir: Path):
-    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
+    with (
+        ScriptedServer(terminal.turns) as server,
+        terminal.chatting(*terminal.where(server, documents)) as chat,
+    ):
         chat.expect("1>")
         chat.type("/exp")
         chat.expect("/export", "write the report into a file")
-        chat.type(TAB + ENTER)
+        chat.type(terminal.TAB + terminal.ENTER)
         chat.type(" js")
         # Of what stood there before, only the letters that differ are drawn anew.
         chat.expect("json")
-        chat.type(TAB + ENTER)
-        chat.type(ENTER)
+        chat.type(terminal.TAB + terminal.ENTER)
+        chat.type(terminal.ENTER)
         chat.expect("error: There is no answer in this thread yet.", "Ask a question first.")
         chat.expect("1>")
         chat.enter("/expp")
@@ -94,14 +61,17 @@ def test_commands_and_their_arguments_are_completed(documents: Path, data_dir: P
 
 
 def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, data_dir: Path):
-    with ScriptedServer(hanging) as server, chatting(*where(server, documents)) as chat:
-        chat.ask(QUESTION, 1)
+    with (
+        ScriptedServer(terminal.hanging) as server,
+        terminal.chatting(*terminal.where(server, documents)) as chat,
+    ):
+        chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
-        chat.ask(FOLLOW_UP, 2)
+        chat.ask(terminal.FOLLOW_UP, 2)
         chat.expect("Research")
         while len(server.requests) < 5:
             chat._more(0.1)
-        chat.type(CTRL_C)
+        chat.type(terminal.CTRL_C)
         chat.expect("Ending with what there is", "Ended early", "/resume", "3>")
         chat.enter("/sources")
         chat.expect("S1")
@@ -114,17 +84,20 @@ def test_an_interrupt_gives_what_there_is_and_the_chat_goes_on(documents: Path, 
 def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(
     documents: Path, data_dir: Path
 ):
-    with ScriptedServer(silent) as server, chatting(*where(server, documents)) as chat:
-        chat.ask(QUESTION, 1)
+    with (
+        ScriptedServer(terminal.silent) as server,
+        terminal.chatting(*terminal.where(server, documents)) as chat,
+    ):
+        chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].")
-        chat.ask(FOLLOW_UP, 2)
+        chat.ask(terminal.FOLLOW_UP, 2)
         while len(server.requests) < 5:
             chat._more(0.1)
         # Both at once: the second falls into the ending of the first.
         os.killpg(chat.process.pid, 2)
         os.killpg(chat.process.pid, 2)
         chat.expect("3>")
-        server._script = turns
+        server._script = terminal.turns
         chat.enter("/resume")
         chat.expect("there either.")
         assert leave(chat) == 0
@@ -135,17 +108,17 @@ def test_a_second_interrupt_abandons_at_once_and_the_run_goes_on_later(
 def test_after_a_kill_the_thread_is_there_and_nothing_finished_is_asked_again(
     documents: Path, data_dir: Path
 ):
-    with ScriptedServer(silent) as server:
-        with chatting(*where(server, documents)) as chat:
-            chat.ask(QUESTION, 1)
+    with ScriptedServer(terminal.silent) as server:
+        with terminal.chatting(*terminal.where(server, documents)) as chat:
+            chat.ask(terminal.QUESTION, 1)
             chat.expect("unbounded cache [1].")
-            chat.ask(FOLLOW_UP, 2)
+            chat.ask(terminal.FOLLOW_UP, 2)
             while len(server.requests) < 5:
                 chat._more(0.1)
             chat.kill()
         before = len(server.requests)
-        server._script = turns
-        with chatting("--resume", *where(server, documents)) as chat:
+        server._script = terminal.turns
+        with terminal.chatting("--resume", *terminal.where(server, documents)) as chat:
             chat.expect("1  What does lru_cache", "(finished)", "2  And in", "(interrupted)")
             chat.expect("3>")
             chat.enter("/resume")
@@ -156,33 +129,15 @@ def test_after_a_kill_the_thread_is_there_and_nothing_finished_is_asked_again(
 
 
 @pytest.mark.slow
-def test_a_branch_goes_on_from_an_earlier_question(documents: Path, data_dir: Path):
-    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
-        chat.ask(QUESTION, 1)
-        chat.expect("unbounded cache [1].")
-        chat.ask("Is it thread-safe?", 2)
-        chat.expect("unbounded cache [1].", "3>")
-        chat.enter("/branch 1")
-        chat.expect("A branch of 1 question")
-        chat.ask(FOLLOW_UP, 2)
-        chat.expect("there either.", "3>")
-        chat.enter("/threads")
-        chat.expect("2 questions", "(branch)", "2 questions", "3>")
-        chat.enter("/new")
-        chat.expect("begins a new thread")
-        assert leave(chat) == 0
-        asked = [each.body["messages"][1]["content"] for each in server.requests]
-    (follow_up, *_) = (each for each in asked if FOLLOW_UP in each)
-    assert "thread-safe" not in follow_up
-
-
-@pytest.mark.slow
 def test_a_plan_is_approved_in_the_chat_once_that_is_on(documents: Path, data_dir: Path):
-    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
+    with (
+        ScriptedServer(terminal.turns) as server,
+        terminal.chatting(*terminal.where(server, documents)) as chat,
+    ):
         chat.expect("1>")
         chat.enter("/plan on")
         chat.expect("shown to you")
-        chat.ask(QUESTION, 1)
+        chat.ask(terminal.QUESTION, 1)
         chat.expect("Says what happens to the size", "[a]pprove")
         chat.type("a\r")
         chat.expect("unbounded cache [1].", "2>")
@@ -199,8 +154,11 @@ def test_what_a_page_says_cannot_act_on_the_terminal(documents: Path, data_dir: 
     (documents / "cache.md").write_text(
         "# lru_cache\n\nlru_cache maxsize None is an unbounded cache \x1b]0;owned\x07\x1b[31mred.\n"
     )
-    with ScriptedServer(turns) as server, chatting(*where(server, documents)) as chat:
-        chat.ask(QUESTION, 1)
+    with (
+        ScriptedServer(terminal.turns) as server,
+        terminal.chatting(*terminal.where(server, documents)) as chat,
+    ):
+        chat.ask(terminal.QUESTION, 1)
         chat.expect("unbounded cache [1].", "2>")
         chat.enter("/cite 1")
         chat.expect("red.")

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rubricem.agent.chat.commands import Talk, judge
-from rubricem.agent.chat.session import ChatWatch, Conversing, Terminal
+from rubricem.agent.chat.commands import judge
+from rubricem.agent.chat.session import ChatWatch, Talk, Terminal
 from rubricem.agent.cli import main
-from rubricem.agent.cli.terminal import Interrupts
 from rubricem.agent.models.policy import TokenWriter
-from rubricem.agent.research.threads import Conversation, ConversationStore
+from rubricem.agent.research.threads import ConversationStore
 from rubricem.agent.settings import Settings
 from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Stage
+from rubricem.memory.schema import RubricBuffer, Stage
+from tests.agent.serve.test_desk import Deleting
 from tests.support.judges import FixedReader
 from tests.support.policies import researching
 from tests.support.scripted_server import ScriptedServer
@@ -31,30 +31,23 @@ def command(
     return CliRunner().invoke(main, [name, *more, *where(server, documents)], input=f"{line}\n")
 
 
-def test_a_run_of_ask_is_gone_on_with_in_a_thread(documents: Path, data_dir: Path):
-    with ScriptedServer(turns) as server:
-        assert command("ask", server, documents, QUESTION, "--thread", "mine").exit_code == 0
-        assert ConversationStore(data_dir).listed().conversations == ()
-        done = command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
-        asked = [each.body["messages"][1]["content"] for each in server.requests]
-    assert done.exit_code == 0 and f"1  {QUESTION}  (finished)" in done.stdout
-    assert any("an unbounded cache [S1]" in message for message in asked)
-    (thread,) = ConversationStore(data_dir).listed().conversations
-    assert thread.runs[0] == "mine" and len(thread.runs) == 2
-    assert RunStore(data_dir).load(thread.runs[1]).earlier == ("mine",)
-
-
-def test_going_on_after_a_run_in_the_middle_of_a_thread_is_a_branch(
+def test_a_run_of_ask_is_gone_on_with_in_a_thread_and_in_the_middle_of_one_in_a_branch(
     documents: Path, data_dir: Path
 ):
     store = ConversationStore(data_dir)
     with ScriptedServer(turns) as server:
-        command("ask", server, documents, QUESTION, "--thread", "mine")
-        for _ in range(2):
-            command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
+        assert command("ask", server, documents, QUESTION, "--thread", "mine").exit_code == 0
+        assert store.listed().conversations == ()
+        done = command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
+        asked = [each.body["messages"][1]["content"] for each in server.requests]
+        command("chat", server, documents, "--from", "mine", line=FOLLOW_UP)
+    assert done.exit_code == 0 and f"1  {QUESTION}  (finished)" in done.stdout
+    assert any("an unbounded cache [S1]" in message for message in asked)
     first, second = sorted(store.listed().conversations, key=lambda each: each.created_at)
-    assert second.parent is not None and second.parent.conversation == first.id
     assert first.runs[0] == second.runs[0] == "mine" and first.runs[1] != second.runs[1]
+    assert len(first.runs) == 2
+    assert RunStore(data_dir).load(first.runs[1]).earlier == ("mine",)
+    assert second.parent is not None and second.parent.conversation == first.id
 
 
 @pytest.mark.parametrize(
@@ -74,19 +67,11 @@ def test_what_cannot_be_gone_on_after_is_a_sentence(
     assert ConversationStore(data_dir).listed().conversations == ()
 
 
-class Deleting(ConversationStore):
-    """Threads that somebody deletes just when a question is put into them."""
-
-    def add_run(self, identifier: str, run: str) -> Conversation:
-        self.delete(identifier)
-        return super().add_run(identifier, run)
-
-
 async def test_a_question_whose_thread_is_deleted_leaves_no_request(tmp_path: Path):
     with ScriptedServer([]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             settings = Settings(data_dir=tmp_path, base_url=server.base_url)
-            talk = Conversing(researcher, settings, {}, Deleting(tmp_path))
+            talk = Talk(researcher, settings, {}, Deleting(tmp_path), Terminal())
             with pytest.raises(SettingsError, match="no conversation"):
                 await talk.ask(QUESTION, ChatWatch(lambda event: None, None, None))  # type: ignore[arg-type]
             assert researcher.store.threads() == [] == list((tmp_path / "runs").iterdir())
@@ -114,8 +99,7 @@ async def test_judging_uses_the_embedded_model_that_is_open(tmp_path: Path):
             researcher.policy = TokenWriter(model)
             researcher.store.create(run.thread, {"ask": {"question": run.question}})
             researcher.store.save(run)
-            conversing = Conversing(researcher, settings, {}, ConversationStore(tmp_path))
-            conversing.last = run
-            await judge(Talk(conversing, Terminal()), "", Interrupts(lambda line: None))
+            talk = Talk(researcher, settings, {}, ConversationStore(tmp_path), Terminal(), last=run)
+            await judge(talk, "")
     assert model.texts, "the model that is open was asked"
     assert (tmp_path / "runs" / run.thread / "judgement.json").exists()

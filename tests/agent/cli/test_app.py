@@ -100,10 +100,18 @@ def test_every_command_loads_and_explains_itself(name: str) -> None:
     assert "--debug" in done.stdout
 
 
-def test_a_wrong_setting_is_a_sentence_a_remedy_and_exit_code_2() -> None:
-    done = run("trouble", "settings")
-    assert (done.exit_code, done.stdout) == (2, "")
-    assert done.stderr == "error: The flag is wrong.\nCorrect it.\n"
+@pytest.mark.parametrize(
+    ("failure", "code", "told"),
+    [
+        ("settings", 2, "error: The flag is wrong.\nCorrect it.\n"),
+        ("policy", 1, "error: The server is down.\nStart it.\n"),
+        ("group", 1, "error: It broke.\nMend it.\n"),
+    ],
+    ids=["a wrong setting", "a failure", "one inside a group of tasks"],
+)
+def test_an_error_is_a_sentence_a_remedy_and_an_exit_code(failure: str, code: int, told: str):
+    done = run("trouble", failure)
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", told)
 
 
 def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path) -> None:
@@ -114,16 +122,6 @@ def test_an_error_holds_nothing_that_a_terminal_would_obey(tmp_path: Path) -> No
     assert "it has a, b." in done.stderr and "\x1b" not in done.stderr
 
 
-def test_a_failure_is_exit_code_1() -> None:
-    done = run("trouble", "policy")
-    assert (done.exit_code, done.stderr) == (1, "error: The server is down.\nStart it.\n")
-
-
-def test_our_own_error_is_found_inside_a_group_of_tasks() -> None:
-    done = run("trouble", "group")
-    assert (done.exit_code, done.stderr) == (1, "error: It broke.\nMend it.\n")
-
-
 def test_a_bug_is_called_one() -> None:
     done = run("trouble", "bug")
     assert done.exit_code == 1
@@ -132,20 +130,22 @@ def test_a_bug_is_called_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [("--debug", "trouble", "policy"), ("trouble", "policy", "--debug")]
+    ("args", "variable", "shown"),
+    [
+        (("--debug", "trouble", "policy"), None, True),
+        (("trouble", "policy", "--debug"), None, True),
+        (("trouble", "policy"), "1", True),
+        (("trouble", "policy"), "0", False),
+    ],
 )
-def test_debug_shows_the_traceback_wherever_it_stands(args: tuple[str, ...]) -> None:
+def test_debug_shows_the_traceback_wherever_it_stands_also_in_the_environment(
+    args: tuple[str, ...], variable: str | None, shown: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("RUBRICEM_DEBUG", variable)
     done = run(*args)
-    assert done.exit_code == 1
-    assert "Traceback" in done.stderr
+    assert (done.exit_code, "Traceback" in done.stderr) == (1, shown)
     assert done.stderr.endswith("error: The server is down.\nStart it.\n")
-
-
-def test_debug_can_be_set_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUBRICEM_DEBUG", "0")
-    assert "Traceback" not in run("trouble", "policy").stderr
-    monkeypatch.setenv("RUBRICEM_DEBUG", "1")
-    assert "Traceback" in run("trouble", "policy").stderr
 
 
 def test_an_unknown_command_is_misuse() -> None:
@@ -184,14 +184,9 @@ def test_a_terminal_without_the_letters_gets_marks_instead_of_a_crash() -> None:
 
 def test_help_starts_at_once() -> None:
     """The least of three, in seconds of CPU; benchmarks.startup measures the time it takes."""
-    marks = [children_seconds()]
+    marks = [os.times()]
     for _ in range(3):
         subprocess.run([sys.executable, "-c", RUN, "--help"], cwd=ROOT, check=True)
-        marks.append(children_seconds())
-    assert 0 < min(after - before for before, after in pairwise(marks)) <= 0.4
-
-
-def children_seconds() -> float:
-    """CPU time of all processes that this one has waited for."""
-    spent = os.times()
-    return spent.children_user + spent.children_system
+        marks.append(os.times())
+    spent = [times.children_user + times.children_system for times in marks]
+    assert 0 < min(after - before for before, after in pairwise(spent)) <= 0.4

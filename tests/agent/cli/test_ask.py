@@ -1,7 +1,6 @@
 """`rubricem ask`: one JSON object, or one sentence and its remedy."""
 
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from tests.conftest import COMMAND, ROOT
 from tests.support.policies import RUN, SUPPORTED
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -65,15 +62,6 @@ def test_a_question_is_answered_from_a_folder_as_one_json_object(documents: Path
     assert report["usage"]["calls"] == 3
 
 
-def test_a_process_prints_nothing_but_the_object(documents: Path):
-    with ScriptedServer(RUN) as server:
-        where = ("--base-url", server.base_url, "--source", str(documents))
-        command = [*COMMAND, "ask", "How?", *where, "--json"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert json.loads(done.stdout)["status"] == "finished"
-
-
 def test_the_report_is_shown_on_stdout_and_progress_on_stderr(documents: Path, tmp_path: Path):
     with ScriptedServer(RUN) as server:
         done = asked(server, documents, "--out", str(tmp_path / "report.md"))
@@ -90,14 +78,16 @@ def test_an_unreadable_pdf_does_not_hide_the_good_file_beside_it(documents: Path
     assert only_object(done)["status"] == "finished"
 
 
-def test_an_empty_folder_is_refused_before_anything_is_asked(tmp_path: Path):
+def test_an_empty_folder_is_told_before_anything_is_asked_or_fetched(tmp_path: Path):
     (tmp_path / "empty").mkdir()
     with ScriptedServer(RUN) as server:
         done = asked(server, tmp_path / "empty", "--quiet")
         assert server.requests == []
-    assert done.exit_code == 1
-    told, remedy = sentences(done)
-    assert "has no documents" in told and "name another folder" in remedy
+    embedded = ask("What?", "--source", str(tmp_path / "empty"), "--quiet")
+    for refused in (done, embedded):
+        assert refused.exit_code == 1
+        told, remedy = sentences(refused)
+        assert "has no documents" in told and "name another folder" in remedy
 
 
 def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
@@ -111,6 +101,7 @@ def test_a_name_is_free_again_where_nothing_was_done(documents: Path):
     ("arguments", "sentence"),
     [
         (["  "], "error: There is no question."),
+        (["why " * 25_000], "error: The question has 100,000 characters"),
         (["What?", "--source", "nowhere"], "error: Unknown source 'nowhere'."),
         (["What?", "--thread", "a/b"], "error: 'a/b' cannot name a thread"),
         (["What?", "--resume", "unknown"], "error: no run is called 'unknown'"),
@@ -126,20 +117,16 @@ def test_what_cannot_be_asked_is_one_sentence_and_a_remedy(arguments: list[str],
     assert told.startswith(sentence) and remedy
 
 
-def test_a_server_that_refuses_the_key_is_one_sentence_on_stderr(documents: Path):
-    with ScriptedServer([Fault(401)]) as server:
+def test_a_failed_run_is_one_sentence_on_stderr_or_an_object(documents: Path):
+    with ScriptedServer([Fault(401), Fault(401)]) as server:
         done = asked(server, documents, "--quiet", "--thread", "mine")
+        failed = asked(server, documents, "--json")
     assert done.exit_code == 1
     told, *_, last = sentences(done)
     assert "wants an API key and none is set (401)" in told
     assert last == "Try again from where it ended: --resume mine"
-
-
-def test_a_failed_run_is_an_object_too(documents: Path):
-    with ScriptedServer([Fault(401)]) as server:
-        done = asked(server, documents, "--json")
-    assert done.exit_code == 1
-    report = only_object(done)
+    assert failed.exit_code == 1
+    report = only_object(failed)
     assert (report["status"], report["answer"]) == ("failed", "")
     assert "401" in report["reason"]
 
@@ -157,41 +144,23 @@ def test_a_data_directory_that_is_a_file_is_one_sentence(
     assert "cannot be used" in told and "RUBRICEM_DATA_DIR" in remedy
 
 
-def test_a_thread_holds_one_question(documents: Path):
-    with ScriptedServer([*RUN, SUPPORTED]) as server:
-        assert asked(server, documents, "--json", "--thread", "mine").exit_code == 0
-        other = ask("Another?", "--base-url", server.base_url, "--thread", "mine", "--quiet")
-        resumed = ask("Another?", "--resume", "mine", "--quiet")
-        assert len(server.requests) == 4
-    for done in (other, resumed):
-        assert done.exit_code == 2
-        assert "holds another question" in sentences(done)[0]
-
-
-def test_a_finished_thread_asked_again_costs_nothing(documents: Path):
-    with ScriptedServer([*RUN, SUPPORTED]) as server:
-        first = only_object(asked(server, documents, "--json", "--thread", "mine"))
-        again = only_object(asked(server, documents, "--json", "--thread", "mine"))
-        resumed = only_object(ask("--resume", "mine", "--json"))
-        assert len(server.requests) == 4
-    assert first["answer"] == again["answer"] == resumed["answer"]
-
-
-def test_a_resume_keeps_its_settings_whatever_is_said_now(
+def test_a_finished_thread_holds_one_question_with_its_settings_and_costs_nothing_again(
     documents: Path, monkeypatch: pytest.MonkeyPatch
 ):
     with ScriptedServer([*RUN, SUPPORTED]) as server:
-        asked(server, documents, "--json", "--thread", "mine")
+        first = only_object(asked(server, documents, "--json", "--thread", "mine"))
+        again = only_object(asked(server, documents, "--json", "--thread", "mine"))
+        another = [
+            ask("Another?", "--base-url", server.base_url, "--thread", "mine", "--quiet"),
+            ask("Another?", "--resume", "mine", "--quiet"),
+        ]
         other = ask("--resume", "mine", "--tool-calls", "3", "--quiet")
         monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
-        same = only_object(ask("--resume", "mine", "--json"))
+        resumed = only_object(ask("--resume", "mine", "--json"))
         assert len(server.requests) == 4
-    assert (other.exit_code, same["status"]) == (2, "finished")
-    assert "was asked with other settings" in sentences(other)[0]
-
-
-def test_an_empty_folder_is_told_before_any_weights_are_fetched(tmp_path: Path):
-    (tmp_path / "empty").mkdir()
-    done = ask("What?", "--source", str(tmp_path / "empty"), "--quiet")
-    assert done.exit_code == 1
-    assert "has no documents" in sentences(done)[0]
+    assert first["answer"] == again["answer"] == resumed["answer"]
+    assert resumed["status"] == "finished"
+    for done in another:
+        assert done.exit_code == 2
+        assert "holds another question" in sentences(done)[0]
+    assert other.exit_code == 2 and "was asked with other settings" in sentences(other)[0]

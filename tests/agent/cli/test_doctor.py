@@ -2,10 +2,7 @@
 
 import json
 import socket
-import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,44 +28,34 @@ from rubricem.agent.cli.doctor import (
 from rubricem.agent.models.opening import EmbeddedChoice, ServerChoice
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.catalogue import known
-from tests.support.sites import Answer, json_site
+from tests.support.sites import JsonSite, Sent, WebSite
 
 
-@dataclass
-class Served:
-    """What the server answers to GET /v1/models, and the keys it was sent."""
+class Served(WebSite):
+    """A model server's list, or a refusal, and the keys that it was sent."""
 
-    url: str = ""
-    status: int = 200
-    body: bytes = b'{"data": [{"id": "small"}]}'
-    keys: list[str | None] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__()
+        self.status = 200
+        self.keys: list[str | None] = []
+        self.list_models("small")
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/v1"
 
     def list_models(self, *names: str) -> None:
         self.body = json.dumps({"data": [{"id": name} for name in names]}).encode()
 
+    def answer(self, path: str, headers: Mapping[str, str]) -> Sent:
+        self.keys.append(headers.get("authorization"))
+        return Sent(self.body, self.status if path == "/v1/models" else 404)
+
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    answer = Served()
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            answer.keys.append(self.headers.get("authorization"))
-            self.send_response(answer.status if self.path == "/v1/models" else 404)
-            self.send_header("content-length", str(len(answer.body)))
-            self.end_headers()
-            self.wfile.write(answer.body)
-
-        def log_message(self, format: str, *args: object) -> None: ...
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Answer)
-    answer.url = f"http://127.0.0.1:{server.server_port}/v1"
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    yield answer
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with Served() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -128,7 +115,7 @@ async def test_a_key_is_sent_and_a_refusal_is_told_from_a_missing_key(served: Se
     assert "sk-wrong" not in f"{wrong}"
 
 
-async def test_a_server_that_is_down_is_told_from_one_that_is_no_model_server(
+async def test_a_server_that_is_down_or_silent_is_told_from_one_that_is_no_model_server(
     served: Served,
 ) -> None:
     with socket.socket() as free:
@@ -137,18 +124,13 @@ async def test_a_server_that_is_down_is_told_from_one_that_is_no_model_server(
     elsewhere = await check_server(ServerChoice("m", served.url.removesuffix("/v1")))
     served.body = b"<html>welcome</html>"
     page = await check_server(ServerChoice("m", served.url))
-    assert states(down, elsewhere, page) == ["fault", "fault", "fault"]
-    assert "does not answer" in down.found
-    assert "(HTTP 404) but lists no models" in elsewhere.found
-    assert "(HTTP 200) but lists no models" in page.found
-
-
-async def test_a_silent_server_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
-        check = await check_server(ServerChoice("m", address), seconds=0.05)
-    assert states(check) == ["fault"]
-    assert "does not answer" in check.found
+        quiet = await check_server(ServerChoice("m", address), seconds=0.05)
+    assert states(down, quiet, elsewhere, page) == ["fault"] * 4
+    assert "does not answer" in down.found and "does not answer" in quiet.found
+    assert "(HTTP 404) but lists no models" in elsewhere.found
+    assert "(HTTP 200) but lists no models" in page.found
 
 
 async def test_a_model_must_be_named_unless_there_is_just_one(served: Served) -> None:
@@ -163,26 +145,23 @@ async def test_a_model_must_be_named_unless_there_is_just_one(served: Served) ->
     assert states(await check_server(ServerChoice(None, served.url))) == ["fault"]
 
 
-def test_a_paid_model_without_a_key_is_a_fault_with_its_remedy() -> None:
-    done = doctor("--json", "--model", "gpt-4.1")
-    assert done.exit_code == 1
-    assert found(done)["policy"]["state"] == "fault"
-    assert "OPENAI_API_KEY" in found(done)["policy"]["remedy"]
-
-
-def test_a_setting_that_cannot_be_is_a_fault_not_a_crash(folder: Path) -> None:
+def test_what_cannot_be_set_is_a_fault_and_what_is_not_read_a_note(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paid = doctor("--json", "--model", "gpt-4.1")
+    assert paid.exit_code == 1
+    assert found(paid)["policy"]["state"] == "fault"
+    assert "OPENAI_API_KEY" in found(paid)["policy"]["remedy"]
+    monkeypatch.setenv("RUBRICEM_MODLE", "0.5b")
+    noted = doctor("--json")
+    assert noted.exit_code == 0
+    said = "RUBRICEM_MODLE names no setting and is not read."
+    assert found(noted)["environment"]["found"] == said
     (folder / "rubricem.toml").write_text("threads = 0\n", encoding="utf-8")
     done = doctor("--json")
     assert done.exit_code == 1
     assert "threads cannot be 0" in found(done)["settings"]["found"]
     assert doctor().stdout.splitlines()[-1].startswith("ask would fail")
-
-
-def test_a_misspelt_variable_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUBRICEM_MODLE", "0.5b")
-    done = doctor("--json")
-    assert done.exit_code == 0
-    assert found(done)["environment"]["found"] == "RUBRICEM_MODLE names no setting and is not read."
 
 
 @pytest.mark.parametrize("output", [(), ("--json",)])
@@ -197,11 +176,13 @@ def test_no_key_and_no_password_is_printed(
     assert "set (…XY)" in printed
 
 
-def test_secrets_are_shown_by_their_end_only_when_they_are_long() -> None:
+def test_secrets_are_shown_by_their_end_only_when_they_are_long_and_no_password_is() -> None:
     assert shown(SecretStr("abcdefghijkl")) == "set (…kl)"
     assert shown(SecretStr("abcdefghijk")) == "set"
     assert without_password("http://me:secret@host/v1") == "http://***@host/v1"
     assert without_password("http://host/v1") == "http://host/v1"
+    source = ("python", "searxng:http://ann:hunter2@host:8080")
+    assert shown(source) == ("python", "searxng:http://***@host:8080")
 
 
 async def test_weights_cut_short_or_altered_are_a_fault(folder: Path) -> None:
@@ -225,19 +206,17 @@ async def test_whole_weights_are_ok(weights_05b: Path) -> None:
     assert "whole" in check.found
 
 
-async def test_a_gguf_of_the_users_own_is_looked_into(folder: Path) -> None:
-    good, bad = folder / "good.gguf", folder / "bad.gguf"
-    good.write_bytes(b"GGUF....")
-    bad.write_bytes(b"MZ......")
-    paths = (good, bad, folder / "none.gguf")
-    checks = [await check_weights(EmbeddedChoice(str(path)), folder) for path in paths]
-    assert states(*checks) == ["ok", "fault", "fault"]
-
-
-async def test_a_hub_name_not_fetched_is_noted_without_asking_the_hub(folder: Path) -> None:
-    check = await check_weights(EmbeddedChoice("org/repo:file.gguf"), folder)
-    assert states(check) == ["note"]
-    assert "rubricem models fetch org/repo:file.gguf" in check.remedy
+async def test_a_gguf_of_the_users_own_is_looked_into_and_the_hub_is_not_asked(
+    folder: Path,
+) -> None:
+    (folder / "good.gguf").write_bytes(b"GGUF....")
+    (folder / "bad.gguf").write_bytes(b"MZ......")
+    names = [str(folder / f"{name}.gguf") for name in ("good", "bad", "none")]
+    checks = [
+        await check_weights(EmbeddedChoice(name), folder) for name in (*names, "org/repo:file.gguf")
+    ]
+    assert states(*checks) == ["ok", "fault", "fault", "note"]
+    assert "rubricem models fetch org/repo:file.gguf" in checks[-1].remedy
 
 
 def test_a_data_directory_that_cannot_be_written_is_a_fault(folder: Path) -> None:
@@ -269,14 +248,11 @@ def test_sources_are_opened(folder: Path) -> None:
     assert states(*checks) == ["ok", "ok", "fault", "fault"]
 
 
-def test_the_embedder_matters_to_hybrid_retrieval_only() -> None:
+def test_the_embedder_that_is_set_is_looked_for_where_retrieval_is_hybrid(tmp_path: Path) -> None:
     assert check_embedder(Settings()).found.startswith("not needed")
     hybrid = check_embedder(Settings(retrieval="hybrid"))
     assert states(hybrid) == ["note"]
     assert "all-minilm-l6-v2 is not fetched yet" in hybrid.found
-
-
-def test_the_embedder_that_is_set_is_looked_for(tmp_path: Path) -> None:
     other = check_embedder(Settings(retrieval="hybrid", embedder="qwen3-0.6b"))
     assert states(other) == ["note"]
     assert other.remedy.endswith("models fetch Qwen/Qwen3-Embedding-0.6B")
@@ -286,34 +262,24 @@ def test_the_embedder_that_is_set_is_looked_for(tmp_path: Path) -> None:
     assert states(check_embedder(Settings(retrieval="hybrid", embedder=str(tmp_path)))) == ["ok"]
 
 
-async def answers() -> bool:
-    return True
-
-
-async def silent() -> bool:
-    return False
-
-
 @pytest.mark.parametrize(
     ("name", "online", "state"),
-    [("web", True, "ok"), ("auto", True, "ok"), ("web", False, "fault")],
+    [("web", True, "ok"), ("auto", True, "ok"), ("web", False, "fault"), ("auto", False, "note")],
 )
 async def test_the_web_is_needed_where_it_is_named(name: str, online: bool, state: str) -> None:
-    check = await check_web(name, answers if online else silent)
+    async def answers() -> bool:
+        return online
+
+    check = await check_web(name, answers)
     assert (check.state, bool(check.remedy)) == (state, state == "fault")
-
-
-async def test_auto_works_also_without_the_web() -> None:
-    check = await check_web("auto", silent)
-    assert check.state == "note"
-    assert "python is taken" in check.found
+    assert ("python is taken" in check.found) == (state == "note")
 
 
 async def test_a_searxng_that_answers_is_fine_and_one_that_is_gone_is_a_fault(
     tmp_path: Path,
 ) -> None:
     settings = load_settings({"data_dir": tmp_path})
-    with json_site(Answer(b"OK")) as site:
+    with JsonSite(Sent(b"OK")) as site:
         address = "searxng:" + site.url.replace("//", "//ann:hunter2@")
         there = await check_service(address, settings)
     gone = await check_service(address, settings)
@@ -337,8 +303,3 @@ async def test_sources_are_checked_in_the_order_they_are_named(tmp_path: Path) -
         "auto was probed",
         "python",
     ]
-
-
-def test_a_password_in_a_sources_address_is_not_shown() -> None:
-    source = ("python", "searxng:http://ann:hunter2@host:8080")
-    assert shown(source) == ("python", "searxng:http://***@host:8080")

@@ -1,11 +1,4 @@
-"""`rubricem judge score`: threads, files and collected runs, over a scripted server.
-
-`rubricem judge score --judge pairwise|checklist`, over a scripted server.
-
-`rubricem judge eval`: every judge on labelled pairs over a scripted server, and records.
-
-`rubricem judge score --gated`: what code settles costs no call.
-"""
+"""`rubricem judge`: runs scored, judges measured and rubrics kept, over a scripted server."""
 
 import asyncio
 import json
@@ -17,7 +10,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.agent.learning.scoring import open_judge_model
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import model_of
 from rubricem.judge.build import JudgeModel
@@ -51,53 +43,47 @@ def score(server: ScriptedServer, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["judge", "score", *arguments, "--base-url", server.base_url])
 
 
-@pytest.fixture
-def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    return tmp_path / "data"
+pytestmark = pytest.mark.usefixtures("data")
+
+
+def runs_in(folder: Path, *texts: str) -> str:
+    """A folder of runs, named a, b, c, ..., of which the last was cut while it was written."""
+    folder.mkdir(exist_ok=True)
+    runs = [varied(name, text) for name, text in zip("abc", texts, strict=False)]
+    lines = "".join(run.model_dump_json() + "\n" for run in runs)
+    (folder / "trajectories.jsonl").write_text(lines + '{"id": "cut')
+    return str(folder)
 
 
 @pytest.fixture
-def thread(data_dir: Path) -> Trajectory:
+def thread(data: Path) -> Trajectory:
     run = varied("mine", "<answer>It is LRU.</answer>")
-    RunStore(data_dir).create("mine", {})
-    RunStore(data_dir).save(run)
+    RunStore(data).create("mine", {})
+    RunStore(data).save(run)
     return run
 
 
-def test_a_thread_is_scored_shown_and_kept_beside_its_trajectory(
-    data_dir: Path, thread: Trajectory
-):
+def test_a_thread_is_scored_shown_and_kept_and_again_at_no_cost(data: Path, thread: Trajectory):
     with ScriptedServer(scripted) as server:
         done = score(server, "mine")
+        first, again = (score(server, "mine", "--json") for _ in range(2))
+        assert len(server.requests) == 2
+        assert score(server, "mine", "--no-cache").exit_code == 0
+    assert len(server.requests) == 3, "the rubrics that are there are used"
     assert (done.exit_code, done.stderr) == (0, "")
     for shown in (QUESTION, "answer", "1.00", "Names the rule.", "so [it] is", "no criteria"):
         assert shown in " ".join(done.stdout.split()), shown
-    text = (data_dir / "runs" / "mine" / "judgement.json").read_text()
+    text = (data / "runs" / "mine" / "judgement.json").read_text()
     judgement = Judgement.model_validate_json(text)
     assert (judgement.trajectory_id, judgement.score(Stage.ANSWER)) == (thread.id, 1)
-    buffer = BufferStore(data_dir / "buffers").load(QUESTION)
+    stages = [json.loads(r.stdout)["groups"][0]["judgements"][0]["stages"] for r in (first, again)]
+    assert stages[0] == stages[1]
+    buffer = BufferStore(data / "buffers").load(QUESTION)
     assert [c.title for c in buffer.persistent[Stage.ANSWER]] == ["Rule"]
     assert judgement.rubric_version == buffer.label
 
 
-def test_scoring_again_uses_the_rubrics_that_are_there(data_dir: Path, thread: Trajectory):
-    with ScriptedServer(scripted) as server:
-        score(server, "mine")
-        assert score(server, "mine", "--no-cache").exit_code == 0
-    assert len(server.requests) == 3, "proposed once, scored twice"
-
-
-def test_scoring_the_same_again_asks_nobody(data_dir: Path, thread: Trajectory):
-    with ScriptedServer(scripted) as server:
-        first = score(server, "mine", "--json")
-        again = score(server, "mine", "--json")
-    assert len(server.requests) == 2
-    stages = [json.loads(r.stdout)["groups"][0]["judgements"][0]["stages"] for r in (first, again)]
-    assert stages[0] == stages[1]
-
-
-def test_a_file_is_scored_and_json_is_one_object(data_dir: Path, tmp_path: Path):
+def test_a_file_is_scored_and_json_is_one_object(tmp_path: Path):
     path = tmp_path / "kept.json"
     path.write_text(varied("a", "No idea.").model_dump_json())
     with ScriptedServer(scripted) as server:
@@ -108,12 +94,8 @@ def test_a_file_is_scored_and_json_is_one_object(data_dir: Path, tmp_path: Path)
     assert (answer["score"], answer["verdicts"][0]["justification"]) == (0, "so [it] is")
 
 
-def test_a_collected_run_is_scored_group_by_group(data_dir: Path, tmp_path: Path):
-    folder = tmp_path / "run"
-    folder.mkdir()
-    runs = [varied("a", "It is LRU."), varied("b", "It is FIFO."), varied("c", "It is LRU!")]
-    lines = "".join(run.model_dump_json() + "\n" for run in runs)
-    (folder / "trajectories.jsonl").write_text(lines + '{"id": "cut')
+def test_a_collected_run_is_scored_group_by_group_or_by_its_questions(tmp_path: Path):
+    folder = Path(runs_in(tmp_path / "run", "It is LRU.", "It is FIFO.", "It is LRU!"))
     groups = [{"question": QUESTION, "trajectories": names} for names in (["a", "b"], ["c"])]
     (folder / "groups.jsonl").write_text("".join(json.dumps(g) + "\n" for g in groups))
     with ScriptedServer(scripted) as server:
@@ -121,52 +103,32 @@ def test_a_collected_run_is_scored_group_by_group(data_dir: Path, tmp_path: Path
     kept = json.loads((folder / "judgement.json").read_text())
     assert [j["trajectory_id"] for j in kept] == ["a", "b", "c"]
     assert [j["stages"][-1]["score"] for j in kept] == [1, 0, 1]
-
-
-def test_a_collected_run_without_groups_is_grouped_by_its_questions(data_dir: Path, tmp_path: Path):
-    runs = [varied("a", "It is LRU."), varied("b", "It is FIFO.")]
-    lines = "".join(run.model_dump_json() + "\n" for run in runs)
-    (tmp_path / "trajectories.jsonl").write_text(lines)
+    (folder / "groups.jsonl").unlink()
     with ScriptedServer(scripted) as server:
-        assert score(server, str(tmp_path)).exit_code == 0
-    assert len(server.requests) == 3, "one contrast and two scorings"
+        assert score(server, str(folder), "--no-cache").exit_code == 0
+    assert len(server.requests) == 4, "one contrast of all, and three scorings"
 
 
-@pytest.mark.parametrize("name", ["nothing-here", "../not-there/nothing"])
-def test_a_run_that_is_not_there_is_misuse(data_dir: Path, name: str):
+@pytest.mark.parametrize(
+    ("name", "code", "told"),
+    [
+        ("nothing-here", 2, "nothing-here"),
+        ("../not-there/nothing", 2, "nothing"),
+        ("", 2, "neither trajectory.json nor trajectories.jsonl"),
+        ("other.json", 1, "other.json cannot be read: "),
+    ],
+)
+def test_what_is_no_run_is_a_sentence(tmp_path: Path, name: str, code: int, told: str):
+    (tmp_path / "other.json").write_text("{}")
+    run = str(tmp_path / name) if name in ("", "other.json") else name
     with ScriptedServer(scripted) as server:
-        done = score(server, name)
-    assert (done.exit_code, len(done.stderr.strip().splitlines())) == (2, 2)
-
-
-def test_a_folder_that_holds_no_run_is_misuse(data_dir: Path, tmp_path: Path):
-    with ScriptedServer(scripted) as server:
-        done = score(server, str(tmp_path))
-    assert done.exit_code == 2
-    assert "neither trajectory.json nor trajectories.jsonl" in done.stderr
-
-
-def test_a_file_that_is_no_trajectory_is_a_sentence(data_dir: Path, tmp_path: Path):
-    path = tmp_path / "other.json"
-    path.write_text("{}")
-    with ScriptedServer(scripted) as server:
-        done = score(server, str(path))
-    assert done.exit_code == 1 and "cannot be read as trajectory" in done.stderr
-
-
-def test_a_judge_that_does_not_answer_fails_and_keeps_nothing(data_dir: Path, thread: Trajectory):
-    with ScriptedServer(lambda body, number: Fault(400, "no such model")) as server:
-        done = score(server, "mine")
-    assert done.exit_code == 1
-    assert "Nothing could be scored" in done.stderr and "no such model" in done.stderr
-    assert not (data_dir / "runs" / "mine" / "judgement.json").exists()
+        done = score(server, run)
+    assert (done.exit_code, len(done.stderr.strip().splitlines())) == (code, 2), done.stderr
+    assert told in done.stderr
 
 
 def two_runs(folder: Path) -> str:
-    runs = [varied("a", "It is LRU."), varied("b", "It is FIFO.")]
-    lines = "".join(run.model_dump_json() + "\n" for run in runs)
-    (folder / "trajectories.jsonl").write_text(lines)
-    return str(folder)
+    return runs_in(folder, "It is LRU.", "It is FIFO.")
 
 
 def one_against_the_other(body: dict[str, Any], number: int) -> str:
@@ -179,7 +141,7 @@ def one_against_the_other(body: dict[str, Any], number: int) -> str:
     )
 
 
-def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(data_dir: Path, tmp_path: Path):
+def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(tmp_path: Path):
     (tmp_path / "mine.md").write_text("- LRU wins.\n")
     wanted = ("--judge", "relative", "--rubric", str(tmp_path / "mine.md"), "--both-orders")
     with ScriptedServer(one_against_the_other) as server:
@@ -193,7 +155,8 @@ def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(data_dir: Path
     assert [j["stages"][-1]["score"] for j in kept] == [0.75, 0.25]
     version, _, seed = kept[0]["rubric_version"].split()
     assert seed == "5"
-    assert (data_dir / "standards" / f"{version}.md").read_text() == "- LRU wins."
+    standards = tmp_path / "data" / "standards" / f"{version}.md"
+    assert standards.read_text() == "- LRU wins."
 
 
 def by_place(body: dict[str, Any], number: int) -> str:
@@ -203,9 +166,7 @@ def by_place(body: dict[str, Any], number: int) -> str:
     return json.dumps({"scores": given})
 
 
-def test_a_relative_judge_scores_stage_by_stage_as_it_does_in_collecting(
-    data_dir: Path, tmp_path: Path
-):
+def test_a_relative_judge_scores_stage_by_stage_as_it_does_in_collecting(tmp_path: Path):
     with ScriptedServer(by_place) as server:
         done = score(server, two_runs(tmp_path), "--judge", "relative-stages")
     assert done.exit_code == 0, done.output
@@ -215,26 +176,28 @@ def test_a_relative_judge_scores_stage_by_stage_as_it_does_in_collecting(
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("flags", "told"),
     [
-        ("--both-orders",),
-        ("--judge", "relative", "--repeat", "2"),
-        ("--judge", "relative", "--rubric", "empty.md"),
-        ("--graded",),
+        (("--both-orders",), "--judge relative"),
+        (("--judge", "relative", "--repeat", "2"), "--judge stage"),
+        (("--judge", "relative", "--rubric", "empty.md"), "empty.md is empty"),
+        (("--graded",), ""),
+        (("--judge", "checklist", "--flip"), "--judge pairwise"),
+        (("--judge", "pairwise", "--repeat", "2"), "--judge stage"),
     ],
 )
 def test_what_a_judge_does_not_do_is_misuse(
-    data_dir: Path, tmp_path: Path, flags: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, flags: tuple[str, ...], told: str, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
     Path("empty.md").write_text(" ")
     with ScriptedServer([]) as server:
         done = score(server, two_runs(tmp_path), *flags)
     assert (done.exit_code, len(done.stderr.strip().splitlines())) == (2, 2), done.output
-    assert server.requests == []
+    assert told in done.stderr and server.requests == []
 
 
-def test_repeated_scoring_shows_its_spread(data_dir: Path, thread: Trajectory):
+def test_repeated_scoring_shows_its_spread(thread: Trajectory):
     def wavering(body: dict[str, Any], number: int) -> str:
         if "Criteria:" not in body["messages"][1]["content"]:
             return PROPOSAL
@@ -253,16 +216,12 @@ class Shared:
     render = encode = complete = weigh = None
 
 
-async def test_an_open_model_is_shared_where_the_settings_name_an_embedded_one():
+async def test_an_open_model_is_shared_unless_the_settings_name_a_server():
     held: Any = Shared()
-    async with open_judge_model(model_of(Settings(model="0.5b")), held) as model:
+    async with model_of(Settings(model="0.5b")).open_judge(shared=held) as model:
         assert model is held
-
-
-async def test_a_named_server_judges_even_beside_an_open_model():
-    held: Any = Shared()
     settings = Settings(model="scripted", base_url="http://127.0.0.1:9/v1")
-    async with open_judge_model(model_of(settings), held) as model:
+    async with model_of(settings).open_judge(shared=held) as model:
         opened: JudgeModel = model
     assert opened is not held and opened.name == "scripted@127.0.0.1:9"
 
@@ -274,18 +233,9 @@ CHECKLIST = json.dumps(
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A collected run of one group of three."""
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-    runs = [
-        varied("a", "It is LRU."),
-        varied("b", "It is FIFO."),
-        varied("c", "It is LRU, surely."),
-    ]
-    path = tmp_path / "run"
-    path.mkdir()
-    (path / "trajectories.jsonl").write_text("".join(r.model_dump_json() + "\n" for r in runs))
-    return path
+    return Path(runs_in(tmp_path / "run", "It is LRU.", "It is FIFO.", "It is LRU, surely."))
 
 
 def scores(folder: Path) -> list[float | None]:
@@ -300,19 +250,14 @@ def right_one(body: dict[str, Any], number: int) -> str:
     return chain("A" if "LRU" in first or "LRU" not in second else "B")
 
 
-def test_a_collected_group_is_judged_in_pairs(folder: Path):
+def test_a_collected_group_is_judged_in_pairs_shown_in_both_orders_unless_flipped(folder: Path):
     with ScriptedServer(right_one) as server:
         done = score(server, str(folder), "--judge", "pairwise")
-    assert done.exit_code == 0, done.output
-    assert scores(folder) == [0.75, 0, 0.75]
-    assert len(server.requests) == 6
+        assert done.exit_code == 0, done.output
+        assert scores(folder) == [0.75, 0, 0.75]
+        score(server, str(folder), "--judge", "pairwise", "--flip", "--no-cache")
+    assert len(server.requests) == 6 + 3, "a flip shows each pair once"
     assert "2 of 3 pairs had the same winner in both orders" in done.stderr
-
-
-def test_a_flip_shows_each_pair_once(folder: Path):
-    with ScriptedServer(right_one) as server:
-        assert score(server, str(folder), "--judge", "pairwise", "--flip").exit_code == 0
-    assert len(server.requests) == 3
 
 
 def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Path):
@@ -334,23 +279,7 @@ def test_a_checklist_is_made_once_kept_and_scored_on(folder: Path, tmp_path: Pat
     assert [c.weight for c in buffer.persistent[Stage.ANSWER]] == [6, 4, 2, 1, 5]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "kind"),
-    [
-        (("--judge", "checklist", "--flip"), "pairwise"),
-        (("--judge", "pairwise", "--repeat", "2"), "stage"),
-    ],
-)
-def test_what_an_answer_judge_does_not_do_is_misuse(
-    folder: Path, arguments: tuple[str, ...], kind: str
-):
-    with ScriptedServer(right_one) as server:
-        done = score(server, str(folder), *arguments)
-    assert done.exit_code == 2 and f"--judge {kind}" in done.stderr
-    assert not server.requests
-
-
-@pytest.mark.parametrize("kind", ["pairwise", "checklist"])
+@pytest.mark.parametrize("kind", ["stage", "pairwise", "checklist"])
 @pytest.mark.parametrize("reply", [Fault(400, "no such model"), "I would rather not."])
 def test_a_judge_that_gives_no_score_fails_with_the_reason_and_keeps_nothing(
     folder: Path, tmp_path: Path, kind: str, reply: Fault | str
@@ -386,11 +315,6 @@ def test_a_lone_run_has_nothing_to_be_compared_with(folder: Path, tmp_path: Path
 
 DATA = ROOT / "benchmarks" / "data" / "llmbar_natural"
 GOOD, BAD = "The capital is Paris.", "No idea, sorry."
-
-
-@pytest.fixture(autouse=True)
-def _nothing_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
 
 
 @pytest.fixture
@@ -497,15 +421,6 @@ def test_verdicts_are_kept_and_not_asked_for_again(pairs: Path, tmp_path: Path):
     assert json.loads(recorded.stdout) == json.loads(again.stdout), "records say the same"
 
 
-def test_another_judge_does_not_go_on_from_kept_verdicts(pairs: Path, tmp_path: Path):
-    out = tmp_path / "out.jsonl"
-    out.write_text(LabelledComparison(pair="1", judge="x", winner="first").model_dump_json() + "\n")
-    with ScriptedServer(pairwise) as server:
-        done = asked_of(server, "pairwise", pairs, "--out", out)
-    assert (done.exit_code, len(server.requests)) == (2, 0)
-    assert "verdicts of x" in done.stderr
-
-
 def test_a_verdict_that_cannot_be_had_is_counted_with_its_cost(pairs: Path):
     def script(body: dict[str, Any], number: int) -> str:
         return pairwise(body, number) if "rules" in body["messages"][1]["content"] else "I refuse."
@@ -603,12 +518,16 @@ def test_answers_with_their_own_checklists_are_scored_and_kept(tmp_path: Path):
     assert (shown.exit_code, "0.700" in shown.stdout) == (0, True), shown.output
 
 
-def test_a_judge_of_pairs_refuses_single_answers(tmp_path: Path):
+def test_a_judge_of_pairs_refuses_single_answers_and_without_judge_or_records_it_is_misuse(
+    tmp_path: Path, pairs: Path
+):
     row = {"prompt": [], "completion": "x", "rubric": "c", "binary_labels": [True]}
     data = tmp_path / "meta.jsonl"
     data.write_text(json.dumps(row))
     done = run(data, "--judge", "pairwise")
     assert (done.exit_code, "--judge checklist" in done.stderr) == (2, True)
+    done = run(pairs)
+    assert (done.exit_code, "--recorded" in done.stderr) == (2, True)
 
 
 def test_a_checklist_is_made_once_for_a_question(pairs: Path):
@@ -616,11 +535,6 @@ def test_a_checklist_is_made_once_for_a_question(pairs: Path):
         asked_of(server, "checklist", pairs)
         made = [r for r in server.requests if "Items:" not in r.body["messages"][1]["content"]]
     assert len(made) == 4, "an answer and a checklist for each of two questions"
-
-
-def test_without_a_judge_or_records_it_is_misuse(pairs: Path):
-    done = run(pairs)
-    assert (done.exit_code, "--recorded" in done.stderr) == (2, True)
 
 
 GATE = json.dumps(
@@ -643,21 +557,15 @@ def score_gated(server: ScriptedServer, thread: str) -> Result:
     return CliRunner().invoke(main, command)
 
 
-@pytest.fixture
-def gated_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path))
-    return tmp_path
-
-
 def scores_gated(done: Result) -> list[float | None]:
     assert done.exit_code == 0, done.output
     (judgement,) = json.loads(done.stdout)["groups"][0]["judgements"]
     return [stage["score"] for stage in judgement["stages"]]
 
 
-def test_a_run_without_form_scores_0_and_no_judge_is_asked(gated_dir: Path):
-    RunStore(gated_dir).create("mine", {})
-    RunStore(gated_dir).save(varied("mine", "It is LRU."))
+def test_a_run_without_form_scores_0_and_no_judge_is_asked(data: Path):
+    RunStore(data).create("mine", {})
+    RunStore(data).save(varied("mine", "It is LRU."))
     with ScriptedServer(judging) as server:
         assert scores_gated(score_gated(server, "mine")) == [0.0] * 4
     assert server.requests == []
@@ -669,10 +577,10 @@ def test_a_run_without_form_scores_0_and_no_judge_is_asked(gated_dir: Path):
     ids=["cited", "uncited"],
 )
 async def test_a_whole_run_is_judged_but_not_an_answer_that_cites_nothing(
-    gated_dir: Path, end: str, judged: float
+    data: Path, end: str, judged: float
 ):
     with ScriptedServer((*RUN[:-1], end)) as server:
-        await asked(server.base_url, gated_dir, thread="mine")
+        await asked(server.base_url, data, thread="mine")
     with ScriptedServer(judging) as server:
         done = await asyncio.to_thread(score_gated, server, "mine")
     assert scores_gated(done) == [0.5, None, None, judged]

@@ -19,11 +19,11 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.learning.lessons import learnt_candidates
+from rubricem.agent.learning.lessons import candidates_in
 from rubricem.memory.errors import StoreError
 from rubricem.memory.runs import MOST_CHARACTERS, RunStore, rate, ratings_in
 from rubricem.memory.schema import Status, Trajectory
-from rubricem.training.rows.compile import reflection_rows
+from rubricem.training.rows.credit import reflection_rows
 from tests.conftest import COMMAND, ROOT
 from tests.judge.test_reflection import by_content
 from tests.support.bank_cli import (
@@ -163,30 +163,26 @@ def test_of_several_runs_of_a_question_only_the_chosen_one_waits(data: Path):
     assert mark(data, "t-2")["reason"] == "another run of its question was chosen"
 
 
-def test_a_server_that_is_gone_leaves_all_waiting(data: Path):
-    with ScriptedServer(Server(at=Failing("criteria", Fault(401)))) as server:
-        for name in ("one", "two"):
-            ask(server, data, "--memory", "on", "--thread", name)
-    done = command("learn", "--json")
-    assert done.exit_code == 1
-    assert [run["outcome"] for run in json.loads(done.stdout)["runs"]] == ["queued", "queued"]
-
-
-def test_an_unreadable_run_holds_nothing_up(data: Path):
+def test_a_server_that_is_gone_leaves_all_waiting_and_an_unreadable_run_holds_nothing_up(
+    data: Path,
+):
     with ScriptedServer(Server(at=(failing := Failing("criteria", Fault(401))))) as server:
         for name in ("one", "two", "three"):
             ask(server, data, "--memory", "on", "--thread", name)
+        gone = command("learn", "--json", "--base-url", "http://127.0.0.1:9/v1")
         (data / "runs" / "one" / "trajectory.json").write_text("{")
         (data / "runs" / "two" / "learn.json").write_text("{")
         failing.on = False
         runs = json.loads(command("learn", "--json").stdout)["runs"]
+    assert gone.exit_code == 1
+    assert [run["outcome"] for run in json.loads(gone.stdout)["runs"]] == ["queued"] * 3
     assert [(run["thread"], run["outcome"]) for run in runs] == [("two", "kept"), ("three", "kept")]
 
 
 def test_what_was_written_and_scored_makes_training_rows(data: Path):
     with ScriptedServer(Server()) as server:
         ask(server, data, "--memory", "on", "--thread", "one")
-    [candidates] = learnt_candidates(data)
+    candidates = candidates_in(data / "runs" / "one")
     assert [c.accepted for c in candidates] == [True] + [False] * 7
     assert all(c.score and c.segments[1].text == GREAT for c in candidates)
     # A server gives no token ids, so a row needs a tokenizer first; each says so.
@@ -285,9 +281,12 @@ def test_without_a_terminal_one_line_names_the_command(data: Path):
         assert read_until(terminal, "nothing more") == line.replace("\n", "\r\n")
 
 
-def test_a_run_that_teaches_nothing_is_not_offered(data: Path):
+def test_a_run_that_teaches_nothing_is_not_offered_and_a_failure_is_a_sentence(data: Path):
     cut = RUN.model_copy(update={"status": Status.PARTIAL, "ended_by": "interrupt"})
     assert "it was interrupted" in without_terminal(ended(data, cut).thread)
+    run = ended(data, RUN.model_copy(update={"thread": "whole"}))
+    (data / "runs" / run.thread / "reflections.json").write_text("{")
+    assert "nothing was learnt from this run: " in without_terminal(run.thread)
 
 
 def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
@@ -298,12 +297,6 @@ def test_a_run_that_went_on_after_it_was_learnt_from_waits_again(data: Path):
     RunStore(data).save(run.model_copy(update={"id": "run-2"}))
     assert "1 run can be learnt from" in without_terminal(run.thread)
     assert "it went on" in mark(data, run.thread)["reason"]
-
-
-def test_a_failure_beside_the_answer_is_a_sentence(data: Path):
-    run = ended(data)
-    (data / "runs" / run.thread / "reflections.json").write_text("{")
-    assert "nothing was learnt from this run: " in without_terminal(run.thread)
 
 
 @pytest.mark.slow
@@ -333,7 +326,9 @@ def test_who_accepts_learns_from_all_that_wait_with_each_ones_own_model(data: Pa
 COMMENT = "It leaves out what is evicted."
 
 
-def test_every_rating_is_kept_and_the_last_one_counts(tmp_path: Path):
+def test_every_rating_is_kept_and_the_last_one_counts_but_none_with_too_long_a_comment(
+    tmp_path: Path,
+):
     assert ratings_in(tmp_path) == ()
     rate(tmp_path, 5)
     rate(tmp_path, 2, f"  {COMMENT}\udc80 ")
@@ -341,9 +336,12 @@ def test_every_rating_is_kept_and_the_last_one_counts(tmp_path: Path):
     assert (first.score, last.score, last.comment) == (5, 2, f"{COMMENT}\ufffd")
     assert first.at <= last.at
     (tmp_path / "rating.json").write_text("[{}]")
-    with pytest.raises(StoreError, match="holds no ratings"):
+    with pytest.raises(StoreError, match=r"rating.json cannot be read: "):
         rate(tmp_path, 3)
     assert (tmp_path / "rating.json").read_text() == "[{}]", "nothing is overwritten unread"
+    with pytest.raises(ValueError, match=r"2,001 characters"):
+        rate(tmp_path / "other", 3, "x" * (MOST_CHARACTERS + 1))
+    assert ratings_in(tmp_path / "other") == ()
 
 
 def test_the_judge_of_reflections_is_shown_the_rating_and_the_writer_never(data: Path):
@@ -449,9 +447,3 @@ def test_a_run_that_is_not_there_cannot_be_rated(data: Path):
     assert "no run that has ended is called 'nobody'" in done.stderr
     assert command("rate", "../one", "3").exit_code == 2
     assert not data.exists()
-
-
-def test_a_comment_that_is_too_long_is_refused_and_nothing_is_kept(tmp_path: Path):
-    with pytest.raises(ValueError, match=r"2,001 characters"):
-        rate(tmp_path, 3, "x" * (MOST_CHARACTERS + 1))
-    assert ratings_in(tmp_path) == ()

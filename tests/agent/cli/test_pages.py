@@ -25,8 +25,8 @@ def data_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def asked(site: PageSite, *flags: str, opened: str = "S1", last: str = "S2") -> dict[str, Any]:
     """The JSON report of a question for which one page is opened."""
     row = {"title": "Acme", "url": site.address("/report"), "content": "Acme and its revenue ..."}
-    site.pages["/search"] = Sent(json.dumps({"results": [row]}), "application/json")
-    site.pages["/healthz"] = Sent("OK", "text/plain")
+    site.pages["/search"] = Sent(json.dumps({"results": [row]}))
+    site.pages["/healthz"] = Sent("OK")
     site.pages["/report"] = article("Acme report", FACT * 9)
     script = [
         plan("Acme revenue 2023"),

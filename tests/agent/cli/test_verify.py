@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.agent.models.policy import ChatWriter
-from rubricem.agent.research.question import Budgets
-from rubricem.agent.verify.verifier import AnswerVerifier
+from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.transcript.question import Budgets
 from rubricem.memory.schema import Status, Verification
 from tests.support.policies import (
     QUESTION,
@@ -22,7 +22,7 @@ from tests.support.policies import (
     journalled,
     researching,
 )
-from tests.support.scripted_server import Fault, Hang, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, Scripted, ScriptedServer
 
 UNSUPPORTED = SUPPORTED.replace('"supported"', '"unsupported"')
 QUERY = "What does lru_cache do with maxsize None?"
@@ -36,54 +36,49 @@ def documents(tmp_path: Path) -> Path:
     return folder
 
 
-def ask(server: ScriptedServer, documents: Path, *more: str) -> dict[str, Any]:
-    where = ("--base-url", server.base_url, "--source", str(documents))
-    done = CliRunner().invoke(main, ["ask", QUERY, *where, "--json", *more])
+@pytest.mark.parametrize(
+    ("flags", "turns", "said", "checker"),
+    [
+        ((), [UNSUPPORTED], "an unbounded cache [1: not supported]", "scripted@127.0.0.1"),
+        (("--verify", "off"), [], "an unbounded cache [1]", None),
+        (
+            ("--verify", "repair"),
+            [UNSUPPORTED, "an unbounded cache with None", SUPPORTED],
+            "an unbounded cache with None [1]",
+            "scripted@127.0.0.1",
+        ),
+        ((), [Fault(401)] * 9, "an unbounded cache [1]", "scripted@127.0.0.1"),
+    ],
+    ids=["marked by default", "off", "repaired", "refused by its server"],
+)
+def test_claims_are_checked_as_it_is_said_and_a_check_that_fails_loses_no_answer(
+    documents: Path, flags: tuple[str, ...], turns: list[Scripted], said: str, checker: str | None
+):
+    with ScriptedServer([*RUN, *turns]) as server:
+        where = ("--base-url", server.base_url, "--source", str(documents))
+        done = CliRunner().invoke(main, ["ask", QUERY, *where, "--json", *flags])
+        checks = [contents(request.body) for request in server.requests[3:]]
     assert done.exit_code == 0, done.output
-    value: dict[str, Any] = json.loads(done.stdout)
-    return value
-
-
-def test_claims_are_checked_by_default_and_marked(documents: Path):
-    with ScriptedServer([*RUN, UNSUPPORTED]) as server:
-        report = ask(server, documents)
-        asked = contents(server.requests[-1].body)
-    assert report["answer"] == "It is an unbounded cache [1: not supported]."
-    assert report["verification"]["checker"].startswith("scripted@127.0.0.1")
-    assert report["usage"]["calls"] == 4
-    assert [role for role, _ in asked] == ["system", "user"], "no transcript is sent with it"
-
-
-def test_off_checks_nothing(documents: Path):
-    with ScriptedServer(RUN) as server:
-        report = ask(server, documents, "--verify", "off")
-        assert len(server.requests) == 3
-    assert (report["verification"], report["status"]) == (None, "finished")
-
-
-def test_repair_rewrites_what_is_not_supported(documents: Path):
-    turns = [*RUN, UNSUPPORTED, "an unbounded cache with None", SUPPORTED]
-    with ScriptedServer(turns) as server:
-        report = ask(server, documents, "--verify", "repair")
-    assert report["answer"] == "It is an unbounded cache with None [1]."
-    assert report["verification"]["repairs"] == [
-        {"claim": "an unbounded cache", "became": "an unbounded cache with None"}
-    ]
+    report = json.loads(done.stdout)
+    assert (report["status"], report["answer"]) == ("finished", f"It is {said}.")
+    for check in checks:
+        assert check[0][0] == "system" and len(check) == 2, "no transcript is sent with it"
+    found = report["verification"]
+    assert found["checker"].startswith(checker) if checker else found is None
+    if flags[-1:] == ("repair",):
+        became = {"claim": "an unbounded cache", "became": "an unbounded cache with None"}
+        assert found["repairs"] == [became]
+    if turns[-1:] == [Fault(401)]:
+        assert "checked by lexical rules alone" in found["note"]
 
 
 def test_rules_alone_can_be_chosen(documents: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RUBRICEM_CHECKER", "lexical")
     with ScriptedServer(RUN) as server:
-        report = ask(server, documents)
+        where = ("--base-url", server.base_url, "--source", str(documents))
+        report = json.loads(CliRunner().invoke(main, ["ask", QUERY, *where, "--json"]).stdout)
     assert report["verification"]["checker"] == "lexical rules"
     assert report["citations"][0]["support"]["verdict"] == "supported"
-
-
-def test_a_server_that_refuses_the_check_does_not_lose_the_answer(documents: Path):
-    with ScriptedServer([*RUN, *[Fault(401)] * 9]) as server:
-        report = ask(server, documents)
-    assert (report["status"], report["answer"]) == ("finished", "It is an unbounded cache [1].")
-    assert "checked by lexical rules alone" in report["verification"]["note"]
 
 
 async def checking(server: ScriptedServer, data_dir: Path, **budgets: Any) -> Verification:

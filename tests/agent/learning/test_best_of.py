@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from rubricem.agent.learning.best_of import choose
 from rubricem.memory.schema import Judgement, Stage, StageScore, Status
 from tests.agent.cli.test_ask import ask, asked, documents, only_object, sentences
@@ -16,27 +18,28 @@ __all__ = ["documents"]
 RUNS = [varied("a", "one"), varied("b", "two"), varied("c", "three")]
 
 
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    return tmp_path / "data"
+
+
 def judged(*scores: float | None) -> list[Judgement]:
-    stages = [
-        StageScore(
-            stage=Stage.ANSWER, score=score, unscored_reason="" if score is not None else "down"
-        )
-        for score in scores
-    ]
     return [
-        Judgement(trajectory_id=run.id, judge="j", stages=(stage,))
-        for run, stage in zip(RUNS, stages, strict=True)
+        Judgement(
+            trajectory_id=run.id,
+            judge="j",
+            stages=(StageScore(stage=Stage.ANSWER, score=score, unscored_reason=why),),
+        )
+        for run, score in zip(RUNS, scores, strict=True)
+        for why in ["down" if score is None else ""]
     ]
 
 
-def test_the_highest_score_is_chosen_and_of_equals_the_first():
+def test_the_highest_score_is_chosen_of_equals_the_first_and_never_an_unscored_run():
     best, said = choose(RUNS, judged(0.25, 0.75, 0.75))
-    assert (best.id, said) == (
-        "b", "run 2 was chosen; the judge's scores are 0.25, 0.75, 0.75",
-    )  # fmt: skip
-
-
-def test_an_unscored_run_is_not_chosen_even_over_a_zero():
+    assert best.id == "b"
+    assert said == "run 2 was chosen; the judge's scores are 0.25, 0.75, 0.75"
     assert choose(RUNS, judged(None, 0.0, None))[0].id == "b"
 
 
@@ -69,10 +72,7 @@ class Script:
 FIRST = json.dumps({"scores": [{"id": 1, "score": 1, "explanation": "x"}, {"id": 2, "score": 0.5}]})
 
 
-def test_a_judge_picks_one_of_the_runs_and_each_keeps_its_judgement(
-    documents: Path, tmp_path: Path, monkeypatch: Any
-):
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+def test_a_judge_picks_one_of_the_runs_and_each_keeps_its_judgement(documents: Path, data: Path):
     script = Script(FIRST)
     with ScriptedServer(script) as server:
         done = asked(server, documents, "--best-of", "2", "--thread", "mine", "--json")
@@ -80,15 +80,11 @@ def test_a_judge_picks_one_of_the_runs_and_each_keeps_its_judgement(
     assert only_object(done)["thread"] == "mine-1", "both orders cancel: the first of equals"
     assert len(script.judged) == 2
     for name in ("mine-1", "mine-2"):
-        text = (tmp_path / "data" / "runs" / name / "judgement.json").read_text()
+        text = (data / "runs" / name / "judgement.json").read_text()
         assert Judgement.model_validate_json(text).score(Stage.ANSWER) == 0.75
 
 
-def test_the_run_that_the_judge_prefers_is_the_answer(
-    documents: Path, tmp_path: Path, monkeypatch: Any
-):
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
-
+def test_the_run_that_the_judge_prefers_is_the_answer(documents: Path):
     def boundless(said: str) -> str:
         first = "boundless" in said.split("Attempt 2:")[0].split("Attempt 1:")[1]
         given = [{"id": 1, "score": float(first)}, {"id": 2, "score": float(not first)}]
@@ -100,8 +96,7 @@ def test_the_run_that_the_judge_prefers_is_the_answer(
     assert "run 2 was chosen; the judge's scores are 0.00, 1.00" in " ".join(done.stderr.split())
 
 
-def test_a_judge_that_fails_leaves_an_answer(documents: Path, tmp_path: Path, monkeypatch: Any):
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+def test_a_judge_that_fails_leaves_an_answer(documents: Path):
     with ScriptedServer(Script(Fault(400, "no judge here"))) as server:
         done = asked(server, documents, "--best-of", "2", "--thread", "mine")
     assert done.exit_code == 0
@@ -109,8 +104,7 @@ def test_a_judge_that_fails_leaves_an_answer(documents: Path, tmp_path: Path, mo
     assert "was taken unjudged" in done.stderr
 
 
-def test_several_runs_are_not_resumed(documents: Path, tmp_path: Path, monkeypatch: Any):
-    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+def test_several_runs_are_not_resumed(documents: Path):
     with ScriptedServer(RUN) as server:
         assert asked(server, documents, "--thread", "mine").exit_code == 0
     done = ask("--resume", "mine", "--best-of", "2")

@@ -29,7 +29,7 @@ from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import ReflectionCandidate, ReflectionScore, Trajectory
+from rubricem.memory.schema import Reflection, ReflectionCandidate, ReflectionScore, Trajectory
 from rubricem.memory.text import cut
 from tests.agent.learning.test_reflect import GOOD
 from tests.conftest import COMMAND, ROOT
@@ -65,8 +65,12 @@ def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
         assert first.exit_code == 0, first.output
         second = ask(server, data, "--json", "--thread", "two")
         asked = [contents(r.body) for r in server.requests]
-    assert script.asked == [*["research"] * 3, *CALLS, *["research"] * 3]
+        assert script.asked == [*["research"] * 3, *CALLS, *["research"] * 3]
+        calls = len(asked)
+        again = ask(server, data, "--memory", "on", "--thread", "one")
+        assert len(server.requests) == calls
     assert "judging this run" in first.stderr and "kept reflection" in first.stderr
+    assert again.exit_code == 0 and "learnt from before" in again.stderr
     [item] = kept(data)
     assert (item.question, item.takeaways) == (QUESTION, "- worth 0.9")
     assert item.score == pytest.approx(0.9)
@@ -78,23 +82,12 @@ def test_a_run_teaches_and_the_next_one_on_the_question_is_given_it(data: Path):
     assert "worth 0.9" not in asked[0][1][1]
     assert "This very question was tried before" in asked[-2][1][1]
     assert "worth 0.9" in asked[-2][1][1] and "Unbounded" not in asked[-2][1][1]
-    run = data / "runs" / "one"
-    assert json.loads((run / "judgement.json").read_text())["stages"][3]["score"] == 1.0
-    assert len(json.loads((run / "reflections.json").read_text())) == 8
-    assert not (run / "learning.jsonl").exists() and not (run / "learn.json").exists()
-
-
-def test_a_reflection_says_where_it_comes_from(data: Path):
-    with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
-    [item] = kept(data)
-    run = json.loads((data / "runs" / "one" / "trajectory.json").read_text())
-    judgement = json.loads((data / "runs" / "one" / "judgement.json").read_text())
-    assert (item.trajectory_id, item.policy, item.judge) == (
-        run["id"],
-        run["policy"],
-        run["policy"],
-    )
+    folder = data / "runs" / "one"
+    assert len(json.loads((folder / "reflections.json").read_text())) == 8
+    assert not (folder / "learning.jsonl").exists() and not (folder / "learn.json").exists()
+    run = json.loads((folder / "trajectory.json").read_text())
+    judgement = json.loads((folder / "judgement.json").read_text())
+    assert (item.trajectory_id, item.policy, item.judge) == (run["id"], *[run["policy"]] * 2)
     assert item.judge_version == judgement["rubric_version"] != ""
     assert item.stage_scores == tuple(stage["score"] for stage in judgement["stages"])
     assert item.stage_scores[3] == 1.0 and len(item.stage_scores) == 4
@@ -104,12 +97,15 @@ def test_a_reflection_says_where_it_comes_from(data: Path):
 
 def test_the_bank_knows_who_was_given_what_and_how_well_that_came_out(data: Path):
     with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
+        learnt = ask(server, data, "--memory", "on", "--thread", "one", "--json")
+        assert (json.loads(learnt.stdout)["status"], learnt.stderr) == ("finished", "")
         ask(server, data, "--thread", "two")
         [item] = items(data)
         assert (item.recalled, item.mean_score) == (1, None)
         ask(server, data, "--thread", "two")
-        ask(server, data, "--memory", "off", "--thread", "three")
+        without = ask(server, data, "--memory", "off", "--thread", "three", "--json")
+        assert json.loads(without.stdout)["recalled"] == []
+        assert contents(server.requests[-2].body)[1][1].startswith(QUESTION)
         done = command("judge", "score", "two", "--base-url", server.base_url)
     assert done.exit_code == 0, done.output
     [item] = items(data)
@@ -161,15 +157,6 @@ def asked(server: ScriptedServer, data: Path) -> Process:
     return Process([*COMMAND, *arguments], cwd=ROOT, stdout=pipe, stderr=pipe, text=True)
 
 
-def test_a_run_that_was_learnt_from_is_not_learnt_from_again(data: Path):
-    with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on", "--thread", "one")
-        calls = len(server.requests)
-        again = ask(server, data, "--memory", "on", "--thread", "one")
-        assert len(server.requests) == calls
-    assert again.exit_code == 0 and "learnt from before" in again.stderr
-
-
 @pytest.mark.parametrize("memory", ["off", "read-only"])
 def test_without_on_nothing_is_judged_or_kept(data: Path, memory: str):
     script = Server()
@@ -177,15 +164,6 @@ def test_without_on_nothing_is_judged_or_kept(data: Path, memory: str):
         assert ask(server, data, "--memory", memory).exit_code == 0
     assert script.asked == ["research"] * 3
     assert not (data / "bank").exists()
-
-
-def test_off_is_given_nothing(data: Path):
-    with ScriptedServer(Server()) as server:
-        ask(server, data, "--memory", "on")
-        done = ask(server, data, "--memory", "off", "--json")
-        last = contents(server.requests[-2].body)[1][1]
-    assert json.loads(done.stdout)["recalled"] == []
-    assert last.startswith(QUESTION)
 
 
 @pytest.mark.parametrize(
@@ -208,13 +186,6 @@ def test_a_failure_of_learning_never_loses_the_answer(
     assert kept(data) == []
 
 
-def test_a_json_report_stays_one_object(data: Path):
-    with ScriptedServer(Server()) as server:
-        done = ask(server, data, "--memory", "on", "--json")
-    assert json.loads(done.stdout)["status"] == "finished"
-    assert done.stderr == ""
-
-
 RUN = trajectory("It is.")
 BEST = reflection(RUN.question, "best", score=0.8)
 ORDER = GREAT.replace(
@@ -223,33 +194,36 @@ ORDER = GREAT.replace(
 
 
 def candidate(total: float | None, fault: str = "", unscored: str = "") -> ReflectionCandidate:
-    score = None
-    if total is not None:
-        score = ReflectionScore(
-            diagnostic_accuracy=total, specificity=total, scope_and_balance=total
-        )
+    parts = dict.fromkeys(("diagnostic_accuracy", "specificity", "scope_and_balance"), total)
     return ReflectionCandidate(
         trajectory_id=RUN.id,
         question=RUN.question,
         segments=(),
-        score=score,
+        score=None if total is None else ReflectionScore.model_validate(parts),
         fault=fault,
         unscored_reason=unscored,
     )
 
 
-def test_what_the_bank_took_is_kept():
-    lesson = lesson_of(RUN, BEST, [], BEST)
-    assert (lesson.outcome, lesson.reflection, lesson.score) == ("kept", "best", 0.8)
-    assert lesson.said == "kept reflection best, which scored 0.80"
-
-
-def test_what_the_bank_holds_back_says_why():
-    assert lesson_of(RUN, BEST, [], None).said.endswith("a person disabled or removed it")
-    flagged = BEST.model_copy(update={"flags": ("It gives orders.", "It sells.")})
-    lesson = lesson_of(RUN, flagged, [], None)
-    assert lesson.outcome == "quarantined"
-    assert "It gives orders. Release it by: rubricem bank release best" in lesson.said
+@pytest.mark.parametrize(
+    ("flags", "standing", "outcome", "said"),
+    [
+        ((), BEST, "kept", "kept reflection best, which scored 0.80"),
+        ((), None, "set aside", "best is not recalled: a person disabled or removed it"),
+        (
+            ("It gives orders.", "It sells."),
+            None,
+            "quarantined",
+            "It gives orders. Release it by: rubricem bank release best",
+        ),
+    ],
+)
+def test_what_becomes_of_the_best_is_told(
+    flags: tuple[str, ...], standing: Reflection | None, outcome: str, said: str
+):
+    lesson = lesson_of(RUN, BEST.model_copy(update={"flags": flags}), [], standing)
+    assert (lesson.outcome, lesson.reflection, lesson.score) == (outcome, "best", 0.8)
+    assert lesson.said.endswith(said)
 
 
 @pytest.mark.parametrize(
@@ -336,10 +310,11 @@ def seen_by(server: ScriptedServer, system: str) -> str:
     return next(body[1][1] for body in reversed(shown) if body[0][1].startswith(system))
 
 
-def test_judge_and_reflector_read_a_follow_up_with_what_was_reported_before_it(
+def test_a_follow_up_is_learnt_from_with_its_thread_and_recalled_by_what_it_means_alone(
     server: ScriptedServer, script: Server, data: Path
 ):
     threaded(server, data, QUESTION, SECOND)
+    assert queued(RunStore(data)) == ["0", "1"], "it waits like every run"
     done = command("learn", "1", "--base-url", server.base_url)
     assert done.exit_code == 0 and "1: kept reflection" in done.output
     assert script.asked[-len(CALLS) :] == list(CALLS)
@@ -349,13 +324,6 @@ def test_judge_and_reflector_read_a_follow_up_with_what_was_reported_before_it(
         assert FIRST_REPORT in shown, system
     judged = [contents(r.body)[1][1] for r in server.requests if "criteria" in str(r.body)]
     assert judged and all(FIRST_REPORT in shown for shown in judged)
-
-
-def test_what_a_follow_up_taught_is_kept_and_recalled_by_what_it_means_alone(
-    server: ScriptedServer, data: Path
-):
-    threaded(server, data, QUESTION, SECOND)
-    assert command("learn", "1", "--base-url", server.base_url).exit_code == 0
     [item] = kept(data)
     assert item.question == ALONE and ALONE.endswith(SECOND) and "lru_cache" in ALONE
     again = threaded(server, data.parent / "data", QUESTION, SECOND, SECOND)
@@ -372,11 +340,6 @@ def test_judging_a_follow_up_shows_the_judge_its_thread(server: ScriptedServer, 
     assert SECOND in shown and FIRST_REPORT in shown
     [buffer] = [json.loads(path.read_text()) for path in (data / "buffers").glob("*.json")]
     assert buffer["question"].startswith(SECOND) and FIRST_REPORT in buffer["question"]
-
-
-def test_a_follow_up_waits_to_be_learnt_from_like_every_run(server: ScriptedServer, data: Path):
-    threaded(server, data, QUESTION, SECOND)
-    assert queued(RunStore(data)) == ["0", "1"]
 
 
 def test_a_follow_up_whose_thread_is_gone_teaches_nothing_and_waits_no_longer(

@@ -5,18 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.learning.reflect import MAX_TOKENS, accepted, mark_best, reflect
+from rubricem.agent.learning.reflect import (
+    MAX_TOKENS,
+    Reflector,
+    accepted,
+    form_grammar,
+    mark_best,
+    message,
+    parse_reflection,
+    shortened,
+)
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
-from rubricem.agent.models.policy import TokenWriter
-from rubricem.agent.research.recall import form_grammar, message, parse_reflection, shortened
+from rubricem.agent.models.policy import Policy, TokenWriter
 from rubricem.judge.build import reflection_judge
+from rubricem.judge.reflection import ReflectionJudge
 from rubricem.memory.errors import RubricemError
-from rubricem.memory.interfaces import Sampling
+from rubricem.memory.runs import Rating
 from rubricem.memory.schema import (
     Author,
     Judgement,
     ReflectionCandidate,
     ReflectionScore,
+    Sampling,
     Segment,
     Stage,
     Trajectory,
@@ -49,12 +59,25 @@ class FixedJudge:
         judgement: Judgement | None,
         candidates: Sequence[ReflectionCandidate],
         seed: int = 0,
+        *,
+        rating: Rating | None = None,
     ) -> tuple[ReflectionCandidate, ...]:
         self.seen.append((trajectory, judgement, seed))
         return tuple(
             candidate.model_copy(update={"score": scored(total)})
             for candidate, total in zip(candidates, self.totals, strict=True)
         )
+
+
+async def reflect(
+    policy: Policy,
+    run: Trajectory,
+    judgement: Judgement | None,
+    judge: ReflectionJudge,
+    m: int,
+    seed: int = 0,
+) -> tuple[ReflectionCandidate, ...]:
+    return (await Reflector(policy, judge, m)(run, judgement, seed)).candidates
 
 
 def scored(total: float) -> ReflectionScore:
@@ -120,12 +143,9 @@ async def test_the_policy_sees_question_and_run_and_no_score():
     assert [c.accepted for c in found] == [False, True]
 
 
-async def test_what_follows_the_last_block_is_not_written():
+async def test_what_is_written_ends_behind_the_last_block_or_is_cut_off_at_the_limit():
     found = await reflect(ScriptedPolicy([GOOD + " and more"]), RUN, None, FixedJudge(0.9), 1)
     assert found[0].segments[1].text == GOOD and found[0].accepted
-
-
-async def test_a_candidate_cut_off_by_the_limit_is_unscored_and_at_fault():
     policy = ScriptedPolicy(lambda text, sampling: "x" * 2 * MAX_TOKENS)
     found = await reflect(policy, RUN, None, FixedJudge(0.9, 0.9), 1)
     assert "cut off" in found[0].fault and "cut off" in found[0].unscored_reason
@@ -138,46 +158,50 @@ async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
 
     found = await reflect(ScriptedPolicy(script), RUN, None, FixedJudge(0, 0, 0.8), 2)
     assert [bool(c.fault) for c in found] == [True, True, False]
-    assert [c.segments[1].retokenised for c in found] == [False, False, True]
-    assert [c.held for c in found] == [False, False, True]
-    assert [c.accepted for c in found] == [False, False, True]
-
-
-async def test_a_chat_server_is_not_asked_for_more():
-    policy = ScriptedPolicy(["no form"])
-    policy.retokenised = True
-    found = await reflect(policy, RUN, None, FixedJudge(0), 1)
-    assert len(found) == 1 and found[0].segments[1].retokenised
-
-
-def test_the_grammar_names_every_heading_in_order():
+    for marked in (
+        [c.segments[1].retokenised for c in found],
+        [c.held for c in found],
+        [c.accepted for c in found],
+    ):
+        assert marked == [False, False, True]
+    server = ScriptedPolicy(["no form"])
+    server.retokenised = True
+    [only] = await reflect(server, RUN, None, FixedJudge(0), 1)
+    assert only.segments[1].retokenised, "a chat server is not asked for more"
     grammar = form_grammar()
     places = [grammar.index(word) for word in ("Critical", "Analytical", "Commun", "Pitfalls")]
-    assert places == sorted(places)
+    assert places == sorted(places), "every heading, in order"
 
 
-def test_the_best_of_valid_form_from_the_minimum_on_is_accepted():
-    marked = mark_best([candidate(0.6), candidate(0.95, "bad"), candidate(0.7), candidate()], 0.5)
-    assert [c.accepted for c in marked] == [False, False, True, False]
-    assert not any(c.accepted for c in mark_best([candidate(0.49)], 0.5))
-    assert any(c.accepted for c in mark_best([candidate(0.5)], 0.5))
-    assert mark_best([], 0.5) == []
+@pytest.mark.parametrize(
+    ("candidates", "marked"),
+    [
+        (
+            [candidate(0.6), candidate(0.95, "bad"), candidate(0.7), candidate()],
+            [False, False, True, False],
+        ),
+        ([candidate(0.49)], [False]),
+        ([candidate(0.5)], [True]),
+        ([], []),
+    ],
+)
+def test_the_best_of_valid_form_from_the_minimum_on_is_accepted(
+    candidates: list[ReflectionCandidate], marked: list[bool]
+):
+    assert [c.accepted for c in mark_best(candidates, 0.5)] == marked
 
 
-def test_the_accepted_candidate_has_the_same_id_each_time():
+def test_the_accepted_candidate_has_the_same_id_each_time_and_what_is_doubted_a_flag():
     marked = mark_best([candidate(0.6)], 0.5)
     first, again = accepted(marked, "m", "v"), accepted(marked, "m", "v")
     assert first is not None and again is not None
     assert (first.id, first.score, first.policy_version) == (again.id, pytest.approx(0.6), "v")
     assert accepted([candidate(0.6)]) is None
-
-
-def test_what_the_judge_doubts_waits_in_quarantine():
-    [best] = mark_best([candidate(0.6)], 0.5)
+    [best] = marked
     assert best.score is not None
     doubted = best.score.model_copy(update={"suspicion": "call\nAcme"})
-    first = accepted([best.model_copy(update={"score": doubted})])
-    assert first is not None and first.flags == ('The judge doubts it: "call Acme".',)
+    held = accepted([best.model_copy(update={"score": doubted})])
+    assert held is not None and held.flags == ('The judge doubts it: "call Acme".',)
 
 
 def long_run(words: int) -> Trajectory:
@@ -208,9 +232,6 @@ async def test_a_run_is_cut_until_what_is_to_be_written_fits_behind_it():
     found = await reflect(policy, long_run(5000), None, FixedJudge(0.9), 1)
     ids = found[0].segments[0].token_ids
     assert ids is not None and 3000 < len(ids) <= 6000 - MAX_TOKENS
-
-
-async def test_a_context_that_nothing_fits_into_is_one_sentence():
     with pytest.raises(RubricemError, match="does not fit"):
         await reflect(ScriptedPolicy([], context_tokens=1500), RUN, None, FixedJudge(), 1)
 
@@ -224,7 +245,7 @@ def test_the_run_closes_none_of_the_tags_around_it():
 
 @pytest.mark.model
 async def test_the_real_model_writes_a_valid_form_under_the_grammar(weights_05b: Path):
-    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096))
+    model = await LlamaPolicy.load(weights_05b, "0.5b", "v", LlamaConfig(4096, threads=2))
     try:
         found = await reflect(TokenWriter(model), RUN, None, reflection_judge(model), 0)
     finally:

@@ -8,8 +8,7 @@ from rubricem.agent.learning.scoring import Supported, Valid, gated
 from rubricem.judge.buffers import add
 from rubricem.judge.composed import ComposedJudge, StageView
 from rubricem.judge.stage import StageJudge
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Stage, StageScore, Trajectory
+from rubricem.memory.schema import RubricBuffer, Stage, StageScore, Trajectory
 from tests.support.policies import RUN, answer, asked, plan, search
 from tests.support.scripted_server import ScriptedServer
 from tests.support.values import ScriptedProposer, ScriptedScorer, group_of, item

@@ -4,32 +4,25 @@ The keys of MCP servers stay in the settings: they are in no report, dump, list 
 """
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from pydantic import SecretStr
 
 from rubricem import research
 from rubricem.agent.cli import main
-from rubricem.agent.mcp.tool_server import ToolServer
-from rubricem.agent.research.events import Event, SourceProgress, ToolCalled, ToolReturned
-from rubricem.agent.serve.routes_exports import for_others
-from rubricem.agent.serve.routes_exports import router as exports_router
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.settings.door import CHOICES, choices_of
+from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.agent.transcript.events import Event, SourceProgress, ToolCalled, ToolReturned
 from rubricem.memory.errors import RubricemError, SettingsError
-from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory
-from tests.agent.serve.test_routes_exports import keep, pdf_text
-from tests.support.pages import served, site
-from tests.support.policies import RUN, SUPPORTED, answer, contents, plan
+from rubricem.memory.schema import Author, Status
+from tests.support.pages import site
+from tests.support.policies import RUN, SUPPORTED, answer, contents, plan, search
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 from tests.support.tool_servers import PAGES, server, serving_http
-from tests.support.values import WHOLE, run_of
 
 QUESTION = "What does lru_cache do with maxsize None?"
 
@@ -73,29 +66,23 @@ async def asked(documents: Path, *script: Scripted, **options: Any) -> tuple[Any
     return report, model, told
 
 
-async def test_what_a_tool_returned_is_a_source_that_the_answer_cites(
+async def test_what_a_tool_returned_is_a_source_that_the_answer_cites_and_only_it_is_called(
     documents: Path, address: str
 ) -> None:
-    script = (calling("wiki.page", '{"title": "lru_cache"}'), answer(), SUPPORTED)
+    forbidden = search("heapq").replace('"search"', '"wiki.find"')
+    script = (calling("wiki.page", '{"title": "lru_cache"}'), forbidden, answer(), SUPPORTED)
     report, model, told = await asked(documents, *script, mcp_servers=wiki(address, "page"))
     assert (report.status, report.text) == (Status.FINISHED, "It is an unbounded cache [1].")
     [source] = report.sources
     assert (source.tool, source.query) == ("wiki.page", '{"title": "lru_cache"}')
     assert (source.text, source.location) == (PAGES["lru_cache"], "mcp:wiki.page")
-    assert report.trajectory.tool_calls == 1
     called = [event for event in told if isinstance(event, ToolCalled)]
-    assert called == [ToolCalled("wiki.page", '{"title": "lru_cache"}', 1)]
+    assert called[0] == ToolCalled("wiki.page", '{"title": "lru_cache"}', 1)
+    assert called[1:] == [ToolCalled("folder", "heapq", 2)], "it is taken for a search"
+    assert report.trajectory.tool_calls == 2 and report.trajectory.sources[-1].tool == "folder"
     system = contents(model.requests[0].body)[0][1]
     assert '  - wiki.page {title: string} - "The text of a page of the wiki."' in system
     assert "wiki.find" not in system, "it is not on the list of what is allowed"
-
-
-async def test_a_tool_that_is_not_allowed_is_not_called(documents: Path, address: str) -> None:
-    script = (calling("wiki.find", "heapq"), answer(), SUPPORTED)
-    report, _, told = await asked(documents, *script, mcp_servers=wiki(address, "page"))
-    called = [event for event in told if isinstance(event, ToolCalled)]
-    assert called == [ToolCalled("folder", "heapq", 1)], "it is taken for a search"
-    assert report.trajectory.sources[0].tool == "folder"
 
 
 async def test_text_of_a_tool_opens_no_tag_of_the_transcript(documents: Path, address: str) -> None:
@@ -184,16 +171,6 @@ def test_a_folders_own_file_starts_no_program(
     assert load_settings().mcp_servers["evil"].command == "rm"
 
 
-def test_a_mistake_is_told_without_the_secrets_beside_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    bad = {"wiki": {"url": "http://a/", "headers": {"X": "s3cret"}}}
-    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(bad))
-    with pytest.raises(SettingsError, match=r"at wiki\.tools") as refused:
-        load_settings()
-    assert "s3cret" not in str(refused.value)
-
-
 HEADER, VARIABLE, QUERY = "h3ader-secret-4711", "v4riable-secret-0815", "qu3ry-secret-2342"
 PASSWORD = "p4ssword-of-the-bank"
 SECRETS = (HEADER, VARIABLE, QUERY, PASSWORD)
@@ -217,40 +194,6 @@ def chosen(folder: Path, **more: Any) -> Settings:
     servers = {name: ToolServer(**server) for name, server in SERVERS.items()}
     bank = f"http://me:{PASSWORD}@127.0.0.1:1"
     return Settings(data_dir=folder / "data", mcp_servers=servers, bank_server=bank, **more)
-
-
-def leaky() -> Trajectory:
-    """A run in which a tool told every key, in every place that has words."""
-    told = f"{' '.join(SECRETS)} but Bearer stays"
-    source = Source(id="S1", title=told, location="mcp:x", text=told, tool=told, query=told)
-    answer = f'<answer>It is <cite id="S1">in {told}</cite>.</answer>'
-    run = run_of({**WHOLE, Stage.ANSWER: answer}, "leaky", sources=(source,), reason=told)
-    return run.model_copy(update={"question": told, "policy": told})
-
-
-@pytest.mark.parametrize("kind", ["md", "html", "pdf", "json"])
-async def test_no_key_is_in_an_export(tmp_path: Path, kind: str):
-    settings = chosen(tmp_path)
-    keep(RunStore(settings.data_dir), leaky())
-    async with served(exports_router(settings)) as http:
-        reply = await http.get(f"/api/runs/leaky/export/{kind}")
-    text = pdf_text(reply.content) if kind == "pdf" else reply.text
-    whole = re.sub(r"\s+", "", text.replace("\\", ""))
-    assert "Bearerstays" in whole
-    assert [secret for secret in SECRETS if secret in whole] == []
-
-
-def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(tmp_path: Path):
-    secret = {
-        name: SecretStr(f"{name}-0123456789")
-        for name, field in Settings.model_fields.items()
-        if "SecretStr" in str(field.annotation)
-    }
-    settings = chosen(tmp_path, **secret)
-    assert {"api_key", "scholar_key", "checkpoints"} <= set(secret)
-    told = " ".join([*SECRETS, *(each.get_secret_value() for each in secret.values())])
-    left = for_others(leaky().model_copy(update={"question": told}), settings)
-    assert set(left.question.split()) == {"***"}
 
 
 @pytest.mark.parametrize("output", [(), ("--json",)])
@@ -288,11 +231,16 @@ async def test_the_served_page_is_told_no_key(tmp_path: Path):
     assert [secret for secret in (*SECRETS, ARGUMENT) if secret in told] == []
 
 
-def test_a_mistake_beside_a_key_is_told_without_it(monkeypatch: pytest.MonkeyPatch):
-    wrong = {**SERVERS, "local": {**SERVERS["local"], "seconds": -1}}
-    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(wrong))
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"seconds": -1}, "seconds"), ({"tools": None}, "wiki-mcp.tools")]
+)
+def test_a_mistake_beside_a_key_is_told_without_it(
+    monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any], said: str
+):
+    servers = {**SERVERS, "wiki-mcp": {**SERVERS["local"], **wrong}}
+    monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(servers))
     done = CliRunner().invoke(main, ["ask", "What?"])
-    assert done.exit_code == 2 and "seconds" in done.output
+    assert done.exit_code == 2 and said in done.output
     assert [secret for secret in (*SECRETS, ARGUMENT) if secret in done.output] == []
     monkeypatch.setenv("RUBRICEM_MCP_SERVERS", json.dumps(SERVERS))
     assert set(load_settings().mcp_servers) == set(SERVERS)

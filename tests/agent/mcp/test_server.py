@@ -16,11 +16,12 @@ from mcp import Client, StdioServerParameters
 from rubricem.memory.runs import RunStore
 from tests.conftest import COMMAND, ROOT
 from tests.support.policies import RUN, SUPPORTED
-from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+from tests.support.scripted_server import Fault, Script, Scripted, ScriptedServer
 from tests.support.sites import PageSite
 from tests.support.waiting import PATIENCE, Process
 
 QUESTION = "What does lru_cache do with maxsize None?"
+ANSWERED = [*RUN, SUPPORTED]
 TOOLS = ["bank_search", "bank_show", "judge", "open_page", "research", "search"]
 
 
@@ -44,7 +45,7 @@ def variables(here: Path, base_url: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def program(here: Path, *script: Scripted) -> AsyncIterator[Client]:
+async def program(here: Path, script: Script = ()) -> AsyncIterator[Client]:
     """A client of the program on its standard input and output."""
     with ScriptedServer(script) as model:
         command, *args = (*COMMAND, "mcp")
@@ -55,9 +56,9 @@ async def program(here: Path, *script: Scripted) -> AsyncIterator[Client]:
 
 
 @contextmanager
-def over_http(here: Path, *script: Scripted) -> Iterator[str]:
+def over_http(here: Path) -> Iterator[str]:
     """The address of a server that the command serves on loopback."""
-    with ScriptedServer(script) as model:
+    with ScriptedServer(ANSWERED) as model:
         process = Process(
             [*COMMAND, "mcp", "--http", "--port", "0"],
             cwd=here,
@@ -97,7 +98,7 @@ async def test_a_program_researches_with_progress_and_checked_citations(here: Pa
     async def heard(number: float, total: float | None, message: str | None) -> None:
         progress.append((number, message))
 
-    async with program(here, *RUN, SUPPORTED) as client:
+    async with program(here, ANSWERED) as client:
         listed = await client.list_tools()
         assert sorted(tool.name for tool in listed.tools) == TOOLS
         result = await client.call_tool("research", {"question": QUESTION}, progress_callback=heard)
@@ -132,7 +133,7 @@ async def test_looking_up_needs_no_model(here: Path) -> None:
 
 
 async def test_what_fails_is_the_tools_error_in_a_sentence(here: Path) -> None:
-    async with program(here, Fault(401)) as client:
+    async with program(here, [Fault(401)]) as client:
         said = await refusal(client, "research", question=" ")
         assert "There is no question." in said
         assert "wants an API key" in await refusal(client, "research", question=QUESTION)
@@ -149,19 +150,15 @@ async def test_a_run_is_judged_by_its_name(here: Path) -> None:
     def judging(body: dict[str, Any], number: int) -> Scripted:
         said = [message["content"] for message in body["messages"]]
         if number < 4:
-            return [*RUN, SUPPORTED][number]
+            return ANSWERED[number]
         if "Criteria:" in said[1]:
             return json.dumps({"verdicts": [{"number": 1, "justification": "so", "points": 2}]})
         rule = {"title": "Rule", "description": "It names the rule."}
         return json.dumps({"answer": {"positive": [rule]}})
 
-    with ScriptedServer(judging) as model:
-        command, *args = (*COMMAND, "mcp")
-        env = variables(here, model.base_url)
-        started = StdioServerParameters(command=command, args=args, env=env, cwd=here)
-        async with Client(started, read_timeout_seconds=PATIENCE) as client:
-            run = (await asked(client, "research", question=QUESTION))["run"]
-            judged = await asked(client, "judge", run=run)
+    async with program(here, judging) as client:
+        run = (await asked(client, "research", question=QUESTION))["run"]
+        judged = await asked(client, "judge", run=run)
     scores = {stage["stage"]: stage["score"] for stage in judged["stages"]}
     assert list(scores) == ["plan", "research", "review", "answer"]
     assert scores["answer"] == 1.0
@@ -169,7 +166,7 @@ async def test_a_run_is_judged_by_its_name(here: Path) -> None:
 
 
 async def test_a_server_over_http_answers_the_same(here: Path) -> None:
-    with over_http(here, *RUN, SUPPORTED) as address:
+    with over_http(here) as address:
         async with Client(address, read_timeout_seconds=PATIENCE) as client:
             listed = await client.list_tools()
             assert sorted(tool.name for tool in listed.tools) == TOOLS
@@ -184,26 +181,14 @@ async def test_a_server_over_http_answers_the_same(here: Path) -> None:
 
 
 def test_nothing_but_the_protocol_is_on_standard_output(here: Path) -> None:
-    asking = [
-        {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "initialize",
-            "params": {
-                "protocolVersion": "2025-06-18",
-                "capabilities": {},
-                "clientInfo": {"name": "test", "version": "1"},
-            },
-        },
-        {"jsonrpc": "2.0", "method": "notifications/initialized"},
-        {
-            "jsonrpc": "2.0",
-            "id": 2,
-            "method": "tools/call",
-            "params": {"name": "research", "arguments": {"question": QUESTION}},
-        },
+    client = {"capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    called = {"name": "research", "arguments": {"question": QUESTION}}
+    asking: list[dict[str, Any]] = [
+        {"id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18", **client}},
+        {"method": "notifications/initialized"},
+        {"id": 2, "method": "tools/call", "params": called},
     ]
-    with ScriptedServer([*RUN, SUPPORTED]) as model:
+    with ScriptedServer(ANSWERED) as model:
         messages: list[Any] = []
         with Process(
             [*COMMAND, "mcp"],
@@ -215,7 +200,9 @@ def test_nothing_but_the_protocol_is_on_standard_output(here: Path) -> None:
             text=True,
         ) as process:
             assert process.stdin is not None and process.stdout is not None
-            process.stdin.write("".join(json.dumps(each) + "\n" for each in asking))
+            process.stdin.write(
+                "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in asking)
+            )
             process.stdin.flush()
             while not messages or messages[-1].get("id") != 2:
                 messages.append(json.loads(process.stdout.readline()))

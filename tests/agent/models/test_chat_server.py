@@ -1,7 +1,11 @@
+"""One model on one server: what is asked, what is heard, what is told of what goes wrong."""
+
 import asyncio
 import json
+import logging
 import threading
 import time
+import traceback
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,22 +14,46 @@ from typing import Any
 import pytest
 
 from benchmarks.loopback import TURNS, Counts, Loopback, next_turn, pieces
-from rubricem.agent.models.chat_server import (
-    OpenAIChat,
-    delta_of,
-    only_model,
-)
-from rubricem.agent.models.limits import Limiter
-from rubricem.agent.models.prices import Prices
+from rubricem.agent.models.chat_server import OpenAIChat, delta_of
+from rubricem.agent.models.limits import Limiter, Retry
+from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.models.reading import Delta
 from rubricem.memory.errors import PolicyError, SettingsError
-from rubricem.memory.interfaces import Message, Sampling, StopPredicate
-from rubricem.memory.schema import Usage
+from rubricem.memory.schema import Completion, Message, OnText, Sampling, StopPredicate, Usage
 from tests.support.policies import ASKED, KEY, SAMPLING, client
-from tests.support.scripted_server import Fault, Reply, ScriptedServer
+from tests.support.scripted_server import Fault, Hang, Reply, Script, Scripted, ScriptedServer
 from tests.support.waiting import PATIENCE
 
 OWN_PRICE = {"scripted": (1.0, 0.5, 4.0)}
+CUT = Reply("half of a reply that never ends", cut_after=2)
+
+
+@asynccontextmanager
+async def serving(
+    script: Script, **options: Any
+) -> AsyncIterator[tuple[ScriptedServer, OpenAIChat]]:
+    with ScriptedServer(script) as server:
+        async with client(server.base_url, **options) as chat:
+            yield server, chat
+
+
+async def replied(
+    script: Script,
+    sampling: Sampling = SAMPLING,
+    stop: StopPredicate | None = None,
+    on_text: OnText | None = None,
+    **options: Any,
+) -> Completion:
+    """The one reply that the script leads to."""
+    async with serving(script, **options) as (_, chat):
+        return await chat.chat(ASKED, sampling, stop, on_text)
+
+
+async def failure(script: Script, **options: Any) -> PolicyError:
+    """The PolicyError that the script leads to."""
+    with pytest.raises(PolicyError) as caught:
+        await replied(script, **options)
+    return caught.value
 
 
 def after(tag: str) -> StopPredicate:
@@ -35,18 +63,16 @@ def after(tag: str) -> StopPredicate:
 
 async def test_a_reply_arrives_whole_and_piece_by_piece() -> None:
     pieces: list[str] = []
-    with ScriptedServer(["The least recently used entry."]) as server:
-        async with client(server.base_url) as chat:
-            reply = await chat.chat(ASKED, SAMPLING, on_text=pieces.append)
-    assert reply.text == "The least recently used entry."
-    assert reply.stop_reason == "eos"
+    reply = await replied(["The least recently used entry."], on_text=pieces.append)
+    assert (reply.text, reply.stop_reason) == ("The least recently used entry.", "eos")
     assert pieces == ["The leas", "t recent", "ly used ", "entry."]
+    cut = await replied([Reply("The least", finish="length")])
+    assert cut.stop_reason == "length", "a spent limit of tokens is told"
 
 
 async def test_the_request_carries_messages_and_sampling_but_no_stop() -> None:
-    with ScriptedServer(["fine"]) as server:
-        async with client(server.base_url) as chat:
-            await chat.chat(ASKED, Sampling(max_tokens=7, temperature=0.2, top_p=0.9, seed=3))
+    async with serving(["fine"]) as (server, chat):
+        await chat.chat(ASKED, Sampling(max_tokens=7, temperature=0.2, top_p=0.9, seed=3))
     sent = server.requests[0].body
     assert sent["messages"][1] == {"role": "user", "content": "What is evicted first?"}
     assert (sent["max_tokens"], sent["temperature"], sent["top_p"]) == (7, 0.2, 0.9)
@@ -59,9 +85,8 @@ async def test_without_a_key_none_is_sent_not_even_one_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-for-another-server")
-    with ScriptedServer(["fine"]) as server:
-        async with client(server.base_url, api_key=None) as chat:
-            await chat.chat(ASKED, SAMPLING)
+    async with serving(["fine"], api_key=None) as (server, chat):
+        await chat.chat(ASKED, SAMPLING)
     assert "authorization" not in server.requests[0].headers
 
 
@@ -72,66 +97,67 @@ async def test_a_password_in_the_address_is_sent_as_a_header_and_shown_nowhere()
             await chat.chat(ASKED, SAMPLING)
             assert "hunter2" not in repr(chat) + chat.name
     assert server.requests[0].headers["authorization"] == "Basic YW5uOmh1bnRlcjI="
-
-
-async def test_the_name_is_model_at_host() -> None:
     async with client("http://LOCALHOST:8080/v1/") as chat:
         assert chat.name == "scripted@localhost:8080"
+
+
+async def test_a_server_that_is_down_is_named_without_its_password() -> None:
+    with ScriptedServer([]) as server:
+        address = server.base_url
+    async with client(address.replace("//", "//ann:hunter2@"), retry=Retry(tries=1)) as chat:
+        with pytest.raises(PolicyError) as caught:
+            await chat.chat(ASKED, SAMPLING)
+    assert str(caught.value) == f"no model server answers at {address}"
+    assert "Start the server" in caught.value.remedy and caught.value.away
+
+
+@pytest.mark.parametrize(
+    ("fault", "away"),
+    [(Fault(503), True), (Fault(429), True), (Fault(401), False), (Fault(400), False), ("", False)],
+)
+async def test_a_server_that_serves_nobody_is_told_from_one_that_refuses_a_call(
+    fault: Scripted, away: bool
+) -> None:
+    assert (await failure([fault] * 4)).away == away
 
 
 async def test_the_predicate_ends_the_text_at_its_offset_also_inside_a_piece() -> None:
     pieces: list[str] = []
     script = [Reply(pieces=["<call>", "evict</ca", "ll> and a made-up result"])]
-    with ScriptedServer(script) as server:
-        async with client(server.base_url) as chat:
-            reply = await chat.chat(ASKED, SAMPLING, after("</call>"), pieces.append)
-    assert reply.text == "<call>evict</call>"
-    assert reply.stop_reason == "stop"
+    reply = await replied(script, stop=after("</call>"), on_text=pieces.append)
+    assert (reply.text, reply.stop_reason) == ("<call>evict</call>", "stop")
     assert "".join(pieces) == reply.text
 
 
 async def test_a_model_that_ends_where_the_predicate_does_tells_its_usage() -> None:
-    with ScriptedServer(["<call>evict</call>", "again</call>"]) as server:
-        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
-            reply = await chat.chat(ASKED, SAMPLING, after("</call>"))
-            await chat.chat(ASKED, SAMPLING, after("</call>"))
+    script = ["<call>evict</call>", "again</call>"]
+    async with serving(script, prices=OWN_PRICE) as (server, chat):
+        reply = await chat.chat(ASKED, SAMPLING, after("</call>"))
+        await chat.chat(ASKED, SAMPLING, after("</call>"))
     assert reply.usage.completion_tokens == 20
     assert server.connections == 1, "a stream read to its end leaves the connection open"
 
 
-async def test_a_model_that_writes_on_is_closed_soon_after_the_predicate() -> None:
-    on = [f"and {n} " for n in range(100_000)]
-    reply = Reply(pieces=["done</call>", *on], piece_seconds=0.002)
-    with ScriptedServer([reply]) as server:
-        async with client(server.base_url) as chat:
-            start = time.monotonic()
-            got = await chat.chat(ASKED, SAMPLING, after("</call>"))
-            assert time.monotonic() - start < 60
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"pieces": ["done</call>", *(f"and {n} " for n in range(100_000))], "piece_seconds": 0.002},
+        {"pieces": ["done</call>"], "hang_after": 1},
+    ],
+    ids=["writes on", "falls silent"],
+)
+async def test_a_model_is_not_waited_for_once_the_predicate_was_met(rest: dict[str, Any]) -> None:
+    start = time.monotonic()
+    got = await replied([Reply(**rest)], stop=after("</call>"))
+    assert time.monotonic() - start < 60
     assert got.text == "done</call>"
     assert got.usage == Usage(calls=1), "usage that never came is a call of unknown cost"
 
 
-async def test_a_model_that_falls_silent_after_the_predicate_is_not_waited_for() -> None:
-    with ScriptedServer([Reply(pieces=["done</call>"], hang_after=1)]) as server:
-        async with client(server.base_url) as chat:
-            start = time.monotonic()
-            got = await chat.chat(ASKED, SAMPLING, after("</call>"))
-            assert time.monotonic() - start < 60
-    assert got.text == "done</call>"
-
-
 async def test_endless_repetition_is_cut_off() -> None:
-    with ScriptedServer([Reply(pieces=["the same again, "], endless=True)]) as server:
-        async with client(server.base_url) as chat:
-            reply = await chat.chat(ASKED, SAMPLING)
+    reply = await replied([Reply(pieces=["the same again, "], endless=True)])
     assert reply.stop_reason == "repetition"
     assert 240 <= len(reply.text) < 400
-
-
-async def test_a_spent_token_limit_is_told() -> None:
-    with ScriptedServer([Reply("The least", finish="length")]) as server:
-        async with client(server.base_url) as chat:
-            assert (await chat.chat(ASKED, SAMPLING)).stop_reason == "length"
 
 
 async def test_usage_and_cost_are_those_of_the_server_and_the_table() -> None:
@@ -140,18 +166,12 @@ async def test_usage_and_cost_are_those_of_the_server_and_the_table() -> None:
         "completion_tokens": 50,
         "prompt_tokens_details": {"cached_tokens": 600},
     }
-    with ScriptedServer([Reply("fine", usage=usage)]) as server:
-        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
-            got = (await chat.chat(ASKED, SAMPLING)).usage
+    got = (await replied([Reply("fine", usage=usage)], prices=OWN_PRICE)).usage
     assert (got.prompt_tokens, got.cached_tokens, got.completion_tokens) == (1000, 600, 50)
     assert got.cost == pytest.approx((400 * 1.0 + 600 * 0.5 + 50 * 4.0) / 1e6)
     assert got.calls == 1
-
-
-async def test_a_server_without_usage_is_a_call_of_unknown_cost_where_no_price_is_known() -> None:
-    with ScriptedServer([Reply("fine", usage=None)]) as server:
-        async with client(server.base_url) as chat:
-            assert (await chat.chat(ASKED, SAMPLING)).usage == Usage(calls=1)
+    unknown = await replied([Reply("fine", usage=None)])
+    assert unknown.usage == Usage(calls=1), "no usage and no price: a call of unknown cost"
 
 
 @pytest.mark.parametrize("ends", [Reply("fine", usage=None), Reply("fine", pieces=["fine"] * 999)])
@@ -159,57 +179,47 @@ async def test_what_costs_money_and_is_not_told_is_reckoned_at_three_bytes_a_tok
     ends: Reply,
 ) -> None:
     # The messages have 9 and 22 bytes, the reply 4: 11 tokens and 2.
-    with ScriptedServer([ends]) as server:
-        async with client(server.base_url, prices=Prices(OWN_PRICE)) as chat:
-            got = await chat.chat(ASKED, SAMPLING, after("fine"))
+    got = await replied([ends], stop=after("fine"), prices=OWN_PRICE)
     assert got.text == "fine"
     assert (got.usage.prompt_tokens, got.usage.completion_tokens) == (11, 2)
     assert got.usage.cost == pytest.approx((11 * 1.0 + 2 * 4.0) / 1e6)
 
 
 @pytest.mark.parametrize(
-    ("fault", "dropped"),
+    ("fault", "dropped", "instead"),
     [
-        (Fault(400, "Unknown parameter: 'stream_options'."), "stream_options"),
-        (Fault(400, "unrecognized: include_usage"), "stream_options"),
-        (Fault(422, body='{"detail":[{"loc":["body","seed"],"msg":"Extra inputs"}]}'), "seed"),
+        (Fault(400, "Unknown parameter: 'stream_options'."), "stream_options", {}),
+        (Fault(400, "unrecognized: include_usage"), "stream_options", {}),
+        (Fault(422, body='{"detail":[{"loc":["body","seed"],"msg":"Extra inputs"}]}'), "seed", {}),
+        (
+            Fault(400, "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."),
+            "max_tokens",
+            {"max_completion_tokens": 64},
+        ),
     ],
 )
-async def test_a_refused_parameter_is_left_out_at_once_and_from_then_on(
-    fault: Fault, dropped: str
+async def test_a_refused_parameter_is_left_out_or_renamed_at_once_and_from_then_on(
+    fault: Fault, dropped: str, instead: dict[str, int]
 ) -> None:
-    with ScriptedServer([fault, "first", "second"]) as server:
-        async with client(server.base_url) as chat:
-            replies = [await chat.chat(ASKED, Sampling(seed=1)) for _ in range(2)]
-    assert [reply.text for reply in replies] == ["first", "second"]
+    async with serving([fault, "first", "second"]) as (server, chat):
+        asking = Sampling(max_tokens=64, seed=1)
+        replies = [(await chat.chat(ASKED, asking)).text for _ in range(2)]
+    assert replies == ["first", "second"]
     assert [dropped in request.body for request in server.requests] == [True, False, False]
-
-
-async def test_a_model_that_wants_the_new_name_of_max_tokens_gets_it() -> None:
-    told = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-    with ScriptedServer([Fault(400, told), "fine"]) as server:
-        async with client(server.base_url) as chat:
-            await chat.chat(ASKED, SAMPLING)
-    assert "max_tokens" not in server.requests[1].body
-    assert server.requests[1].body["max_completion_tokens"] == 64
+    assert all(instead.items() <= request.body.items() for request in server.requests[1:])
 
 
 @pytest.mark.parametrize("named", ["reasoning_content", "reasoning"])
 async def test_reasoning_that_the_server_keeps_apart_stays_apart(named: str) -> None:
-    with ScriptedServer([Reply("LRU.", reasoning="Which one?", reasoning_field=named)]) as server:
-        async with client(server.base_url) as chat:
-            reply = await chat.chat(ASKED, SAMPLING)
+    reply = await replied([Reply("LRU.", reasoning="Which one?", reasoning_field=named)])
     assert (reply.text, reply.reasoning) == ("LRU.", "Which one?")
 
 
 async def test_think_in_the_text_is_the_scaffolds_own_unless_told_otherwise() -> None:
     thought = "<think>Which one?</think>\n\nLRU."
     shown: list[str] = []
-    with ScriptedServer([thought, thought]) as server:
-        async with client(server.base_url) as chat:
-            own = await chat.chat(ASKED, SAMPLING)
-        async with client(server.base_url, think_is_reasoning=True) as chat:
-            apart = await chat.chat(ASKED, SAMPLING, on_text=shown.append)
+    own = await replied([thought])
+    apart = await replied([thought], on_text=shown.append, think_is_reasoning=True)
     assert (own.text, own.reasoning) == (thought, "")
     assert (apart.text, apart.reasoning) == ("LRU.", "Which one?")
     assert "".join(shown) == "LRU."
@@ -222,50 +232,41 @@ async def test_the_limiter_bounds_the_calls_in_flight() -> None:
         three.wait()
         return "fine"
 
-    with ScriptedServer(script) as server:
-        async with client(server.base_url, limiter=Limiter(3)) as chat:
-            await asyncio.gather(*(chat.chat(ASKED, SAMPLING) for _ in range(9)))
+    async with serving(script, limiter=Limiter(3)) as (server, chat):
+        await asyncio.gather(*(chat.chat(ASKED, SAMPLING) for _ in range(9)))
     assert server.most_at_once == 3
 
 
 async def test_a_cancelled_call_frees_its_place() -> None:
-    with ScriptedServer([Reply(pieces=["a", "b"], hang_after=1), "fine"]) as server:
-        async with client(server.base_url, limiter=Limiter(1)) as chat:
-            begun = asyncio.Event()
-            asking = asyncio.create_task(chat.chat(ASKED, SAMPLING, on_text=lambda _: begun.set()))
-            await begun.wait()
-            asking.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await asking
-            assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
+    script = [Reply(pieces=["a", "b"], hang_after=1), "fine"]
+    async with serving(script, limiter=Limiter(1)) as (_, chat):
+        begun = asyncio.Event()
+        asking = asyncio.create_task(chat.chat(ASKED, SAMPLING, on_text=lambda _: begun.set()))
+        await begun.wait()
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        assert (await chat.chat(ASKED, SAMPLING)).text == "fine"
 
 
-async def test_the_only_model_that_a_server_lists_is_found() -> None:
+async def test_the_only_model_that_a_server_lists_is_asked_and_of_several_one_must_be_named() -> (
+    None
+):
     with ScriptedServer([], models=["lone"]) as server:
-        assert await only_model(server.base_url, None) == "lone"
-
-
-async def test_a_server_that_lists_several_models_wants_one_named() -> None:
-    with (
-        ScriptedServer([], models=["a", "b"]) as server,
-        pytest.raises(SettingsError, match="lists 2 models: a, b") as told,
-    ):
-        await only_model(server.base_url, None)
-    assert "--model" in told.value.remedy
-
-
-async def test_a_server_that_is_down_lists_no_model() -> None:
-    with ScriptedServer([]) as server:
-        gone = server.base_url
+        async with ServerChoice(None, server.base_url).open_chat() as chat:
+            assert chat.model == "lone"
+    with ScriptedServer([], models=["a", "b"]) as server:
+        with pytest.raises(SettingsError, match="lists 2 models: a, b") as told:
+            async with ServerChoice(None, server.base_url).open_chat():
+                pass
+        assert "--model" in told.value.remedy
     with pytest.raises(PolicyError, match="no model server answers"):
-        await only_model(gone, None)
+        async with ServerChoice(None, server.base_url).open_chat():
+            pass
 
 
-def test_an_event_of_usage_alone_adds_no_text() -> None:
+def test_an_event_adds_what_it_names_and_nothing_where_fields_are_missing_or_null() -> None:
     assert delta_of({"choices": [], "usage": {"prompt_tokens": 1}}).usage == {"prompt_tokens": 1}
-
-
-def test_missing_and_null_fields_add_nothing() -> None:
     assert delta_of({}) == Delta()
     assert delta_of({"choices": [{"delta": {"content": None, "role": "assistant"}}]}) == Delta()
 
@@ -276,6 +277,201 @@ def test_missing_and_null_fields_add_nothing() -> None:
 def test_what_is_no_chunk_is_refused(event: Any) -> None:
     with pytest.raises(ValueError, match="not a chunk of a chat completion"):
         delta_of(event)
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
+async def test_a_passing_failure_is_tried_again(status: int) -> None:
+    reply = await replied([Fault(status), Fault(status), "fine"])
+    assert reply.text == "fine"
+    assert reply.usage.calls == 1, "a refused try is no call"
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_a_lasting_failure_is_not_tried_again(status: int) -> None:
+    async with serving([Fault(status), "fine"]) as (server, chat):
+        with pytest.raises(PolicyError):
+            await chat.chat(ASKED, SAMPLING)
+    assert len(server.requests) == 1
+
+
+async def test_nothing_of_a_cut_attempt_is_kept_but_its_cost() -> None:
+    spent = {"prompt_tokens": 10, "completion_tokens": 5}
+    broken = Reply("half", usage=spent, error_after={"message": "worker died"})
+    script = [CUT, broken, Reply("whole", usage=spent)]
+    reply = await replied(script, prices={"scripted": (1, 1, 1)})
+    assert reply.text == "whole"
+    assert reply.usage.calls == 3
+    # The two that broke off told nothing: 31 bytes were read each time, at 3 a token, and what
+    # they wrote was "half of a reply " and "half".
+    assert reply.usage.prompt_tokens == 11 + 11 + 10
+    assert reply.usage.completion_tokens == 6 + 2 + 5
+    assert reply.usage.cost == pytest.approx(45 / 1e6)
+
+
+async def test_a_stream_without_an_end_is_cut_even_if_it_closes_cleanly() -> None:
+    reply = await replied([Reply("half a", finish=None), "whole"])
+    assert reply.text == "whole"
+    assert reply.usage.prompt_tokens == 200, "what the cut try used is counted"
+
+
+async def test_an_empty_reply_is_tried_again() -> None:
+    assert (await replied(["", " \n", "fine"])).text == "fine"
+
+
+@pytest.mark.parametrize(
+    ("script", "told", "remedy"),
+    [
+        ([CUT] * 4, "broke off in the middle of a reply", "server's log"),
+        ([CUT] * 4, "also at try 4", ""),
+        ([""] * 4, "sent an empty reply", ""),
+        (
+            [Reply("", reasoning="hm " * 9, finish="length")],
+            "spent all its 64 tokens on thinking",
+            "max_tokens",
+        ),
+        ([Reply("no", finish="content_filter")], "content filter", ""),
+        ([Fault(429)] * 4, "limits its callers (429), also at try 4", "fewer calls"),
+        (
+            [Fault(429, "You exceeded your current quota", "insufficient_quota")],
+            "no quota left",
+            "",
+        ),
+        ([Fault(500, "CUDA out of memory")] * 4, "failed: CUDA out of memory", ""),
+        ([Fault(400, body="[" * 90_000)], "rejected the request (400): [[[", ""),
+        (
+            [Fault(200, body="data: <html>\n\n")] * 4,
+            "no OpenAI-compatible chat completion",
+            "/v1",
+        ),
+        *(
+            ([full], "no longer fits the context length", "longer context")
+            for full in (
+                Fault(400, "too long", "context_length_exceeded"),
+                Fault(400, "This model's maximum context length is 8192 tokens."),
+                Fault(400, "the request exceeds the available context size, try increasing it"),
+                Reply("a", error_after={"message": "maximum context length is 4096", "code": 400}),
+            )
+        ),
+    ],
+)
+async def test_a_failure_is_told_by_what_it_stands_for(
+    script: Script, told: str, remedy: str
+) -> None:
+    error = await failure(script)
+    assert told in str(error) and remedy in error.remedy
+
+
+async def test_a_pause_that_is_asked_for_is_waited_out_by_all_callers() -> None:
+    """The other calls, not yet begun, reach the server only after the pause."""
+
+    def script(body: object, n: int) -> Reply | Fault:
+        return Fault(429, headers={"retry-after-ms": "300"}) if n == 0 else Reply("fine")
+
+    async with serving(script, limiter=Limiter(1)) as (server, chat):
+        await asyncio.gather(*(chat.chat(ASKED, SAMPLING) for _ in range(4)))
+    first, *later = [request.at for request in server.requests]
+    assert len(later) == 4
+    assert min(later) - first >= 0.3
+
+
+async def test_a_retry_after_beyond_patience_is_an_error_at_once() -> None:
+    start = time.monotonic()
+    async with serving([Fault(429, headers={"Retry-After": "3600"}), "fine"]) as (_, chat):
+        with pytest.raises(PolicyError, match=r"limits its callers \(429\)$"):
+            await chat.chat(ASKED, SAMPLING)
+        assert (await chat.chat(ASKED, SAMPLING)).text == "fine", "others are not held up"
+    assert time.monotonic() - start < 60
+
+
+@pytest.mark.parametrize("sent", [b"", b"nonsense\r\n\r\n"], ids=["nothing", "no HTTP"])
+async def test_a_server_that_hangs_up_on_a_call_is_not_told_as_down(sent: bytes) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(sent)
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with client(address, retry=Retry(tries=1)) as chat:
+            with pytest.raises(PolicyError, match=r"broke off .* \(no response\)$"):
+                await chat.chat(ASKED, SAMPLING)
+
+
+async def test_a_proxy_of_the_environment_is_not_asked_for_a_server_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with ScriptedServer(["by proxy"]) as proxy, ScriptedServer(["directly"]) as server:
+        monkeypatch.setenv("HTTP_PROXY", proxy.base_url.removesuffix("/v1"))
+        monkeypatch.setenv("NO_PROXY", "")
+        async with client("http://models.invalid/v1") as far, client(server.base_url) as near:
+            assert (await far.chat(ASKED, SAMPLING)).text == "by proxy"
+            assert (await near.chat(ASKED, SAMPLING)).text == "directly"
+
+
+@pytest.mark.parametrize(
+    ("fault", "key", "told"),
+    [
+        (Fault(401, f"bad key {KEY}"), KEY, "refused the API key from JUDGE_API_KEY"),
+        (Fault(403, f"bad key {KEY}"), KEY, "refused the API key from JUDGE_API_KEY"),
+        (Fault(401), None, "wants an API key and none is set"),
+        (Fault(400, f"malformed header Bearer {KEY}"), KEY, "malformed header Bearer [key]"),
+        (
+            Fault(400, f"\x1b]0;owned\x07no \x1b[31mred\u202e {KEY[:5]}\x1b[0m{KEY[5:]}"),
+            KEY,
+            "rejected the request (400): no red [key]",
+        ),
+    ],
+    ids=["refused", "forbidden", "missing", "repeated", "what a terminal would obey"],
+)
+async def test_a_refusal_is_quoted_without_the_key_and_names_its_variable_where_that_helps(
+    fault: Fault, key: str | None, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    error = await failure([fault], api_key=key, key_variable="JUDGE_API_KEY")
+    assert told in str(error)
+    shown = "".join(traceback.format_exception(error)) + error.remedy + caplog.text
+    assert KEY not in shown and not {"\x1b", "\x07", "\u202e"} & set(str(error))
+
+
+@pytest.mark.parametrize(
+    ("models", "remedy"),
+    [(list("abcdefg"), "It has: a, b, c, d, e, ...."), (None, "Correct the model's name, or the")],
+    ids=["listed", "no list"],
+)
+async def test_an_unknown_model_is_told_with_those_that_there_are_or_doubts_the_address(
+    models: list[str] | None, remedy: str
+) -> None:
+    with ScriptedServer([Fault(404)], models=models) as server:
+        async with client(server.base_url) as chat:
+            with pytest.raises(PolicyError, match="has no model 'scripted'") as caught:
+                await chat.chat(ASKED, SAMPLING)
+    assert caught.value.remedy.startswith(remedy)
+    assert models or "/v1" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [Hang(), Reply("abc", hang_after=0), Reply("abc", hang_after=0, comments_every=0.02)],
+    ids=["no response", "no token", "only comments"],
+)
+async def test_a_silent_server_is_given_up_after_the_timeout(reply: Hang | Reply) -> None:
+    start = time.monotonic()
+    error = await failure([reply], timeout=0.2, retry=Retry(tries=1))
+    assert 0.2 <= time.monotonic() - start < 60
+    assert "sent nothing for 0.2 s" in str(error)
+
+
+async def test_a_slow_but_steady_stream_never_times_out() -> None:
+    slow = Reply(pieces=list("abcdefghijklmnopqrst"), piece_seconds=0.1)
+    assert (await replied([slow], timeout=1.5)).text == "abcdefghijklmnopqrst"
+
+
+async def test_a_caller_that_fails_while_reading_gets_its_own_error() -> None:
+    def broken(text: str) -> int | None:
+        raise ValueError("a fault of the predicate")
+
+    with pytest.raises(ValueError, match="a fault of the predicate"):
+        await replied(["fine"], stop=broken)
 
 
 QUESTION = [Message("system", "s"), Message("user", "q")]
@@ -297,7 +493,7 @@ async def counted(address: str) -> dict[str, int]:
     return counts
 
 
-async def test_the_turns_of_a_run_follow_one_another() -> None:
+async def test_the_turns_of_a_run_follow_one_another_and_a_repeated_call_is_counted() -> None:
     messages = list(QUESTION)
     async with loopback(0.0, 5) as address, client(f"{address}/v1") as chat:
         for turn in TURNS:
@@ -307,9 +503,6 @@ async def test_the_turns_of_a_run_follow_one_another() -> None:
         assert reply.usage.completion_tokens == len(TURNS[2]) // 4
         shown = await counted(address)
     assert shown | {"calls": 3, "distinct": 3, "finished": 3} == shown
-
-
-async def test_a_repeated_call_shows_in_the_counts() -> None:
     async with loopback(0.0, 5) as address, client(f"{address}/v1") as chat:
         await chat.chat(QUESTION, SAMPLING)
         await chat.chat(QUESTION, SAMPLING)
@@ -333,30 +526,22 @@ async def arrivals(chat: OpenAIChat) -> list[float]:
     return arrived
 
 
-def test_the_first_turn_plans_and_searches_and_the_last_one_answers() -> None:
+def test_the_first_turn_plans_and_searches_the_last_one_answers_and_pieces_join_to_them() -> None:
     assert [turn.count("</call_tool>") for turn in TURNS] == [1, 1, 0]
     assert "<structured_plan>" in TURNS[0]
     assert '<cite id="S1">' in TURNS[2]
     assert TURNS[2].endswith("</answer>")
     assert next_turn([{"role": "assistant"}] * 9) == TURNS[2]
-
-
-def test_pieces_join_to_the_text_in_nearly_equal_lengths() -> None:
-    assert pieces("abcdefghij", 4) == ["ab", "cde", "fgh", "ij"]
+    assert pieces("abcdefghij", 4) == ["ab", "cde", "fgh", "ij"], "lengths are nearly equal"
     assert pieces("ab", 9) == ["a", "b"]
 
 
-def test_the_same_body_is_one_distinct_call() -> None:
+def test_calls_and_searches_are_counted_apart_each_also_by_how_many_are_distinct() -> None:
     counts = Counts()
     for body in (b"a", b"b", b"a"):
         counts.begin(body)
-    shown = counts.report()
-    assert shown | {"calls": 3, "distinct": 2, "finished": 0} == shown
-
-
-def test_searches_are_answered_and_counted_apart() -> None:
-    counts = Counts()
     for query in ("/search?q=a", "/search?q=b", "/search?q=a"):
         assert counts.search(query)["results"][0]["content"]
     shown = counts.report()
-    assert shown | {"calls": 0, "searches": 3, "distinct_searches": 2} == shown
+    assert shown | {"calls": 3, "distinct": 2, "finished": 0} == shown
+    assert shown | {"searches": 3, "distinct_searches": 2} == shown

@@ -9,58 +9,36 @@ from rubricem.agent.models.limits import (
     AttemptError,
     Endpoint,
     Limiter,
-    Limiters,
+    OwnPrices,
+    Price,
     Retry,
     asked_wait,
+    cost,
     is_transient,
-    shared_limiters,
+    price_of,
+    shared_limiter,
 )
-from rubricem.agent.models.prices import Price, Prices, cost
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Usage
 from tests.support.waiting import PATIENCE
 
 
-async def test_no_more_than_the_limit_are_in_flight() -> None:
-    limiter = Limiter(2)
-    now = most = 0
-
-    async def call() -> None:
-        nonlocal now, most
-        async with limiter.slot():
-            now += 1
-            most = max(most, now)
-            await asyncio.sleep(0.01)
-            now -= 1
-
-    await asyncio.gather(*(call() for _ in range(7)))
-    assert most == 2
-
-
-async def test_a_pause_holds_back_every_call_and_then_lets_all_go() -> None:
+async def test_a_pause_holds_back_every_call_and_is_prolonged_but_never_shortened() -> None:
     limiter = Limiter(4)
     limiter.pause(0.2)
+    limiter.pause(0.01)
     start = time.monotonic()
 
     async def call() -> float:
         async with limiter.slot():
             return time.monotonic() - start
 
-    begun = await asyncio.gather(*(call() for _ in range(6)))
-    assert min(begun) >= 0.2
-    assert max(begun) < 30
-
-
-async def test_a_pause_is_prolonged_but_never_shortened() -> None:
-    limiter = Limiter(1)
-    limiter.pause(0.2)
-    limiter.pause(0.01)
-    start = time.monotonic()
-    waiting = asyncio.create_task(enter(limiter))
+    calls = asyncio.gather(*(call() for _ in range(6)))
     await asyncio.sleep(0.05)
     limiter.pause(0.3)
-    await waiting
-    assert time.monotonic() - start >= 0.35
+    begun = await calls
+    assert min(begun) >= 0.35
+    assert max(begun) < 30
 
 
 async def enter(limiter: Limiter) -> None:
@@ -76,23 +54,17 @@ async def test_a_call_that_fails_gives_its_place_back() -> None:
                 raise RuntimeError
 
 
-def test_a_server_has_one_limiter_however_its_address_is_written() -> None:
-    limiters = Limiters()
-    one = limiters.of("http://localhost:8080/v1")
-    assert limiters.of("http://LOCALHOST:8080/v1/") is one
-    assert limiters.of("http://ann:secret@localhost:8080/v1") is one
-    assert limiters.of("http://localhost:8081/v1") is not one
-    assert Limiters().of("http://localhost:8080/v1") is not one
-
-
-async def test_policy_and_judge_of_one_process_share_the_limiter_of_their_server() -> None:
-    one = shared_limiters().of("http://localhost:8080/v1", 4)
-    assert shared_limiters().of("http://localhost:8080/v1", 8) is one
+async def test_a_server_has_one_limiter_in_a_process_however_its_address_is_written() -> None:
+    one = shared_limiter("http://localhost:8080/v1", 4)
+    assert shared_limiter("http://localhost:8080/v1", 8) is one
+    assert shared_limiter("http://LOCALHOST:8080/v1/") is one
+    assert shared_limiter("http://ann:secret@localhost:8080/v1") is one
+    assert shared_limiter("http://localhost:8081/v1") is not one
 
 
 def test_every_event_loop_has_limiters_of_its_own() -> None:
-    async def held() -> Limiters:
-        return shared_limiters()
+    async def held() -> Limiter:
+        return shared_limiter("http://localhost:8080/v1")
 
     assert asyncio.run(held()) is not asyncio.run(held())
 
@@ -202,17 +174,21 @@ async def test_a_caller_that_gives_up_waiting_leaves_its_place_to_the_next() -> 
 
 
 @pytest.mark.parametrize(
-    ("address", "url", "host"),
+    ("address", "url", "host", "loopback"),
     [
-        ("http://localhost:8080/v1", "http://localhost:8080/v1", "localhost:8080"),
-        ("https://API.example.com/v1/", "https://api.example.com/v1", "api.example.com"),
-        ("http://ann:pw@host:1/v1?key=secret#x", "http://host:1/v1", "host:1"),
-        ("http://[::1]:8080", "http://[::1]:8080", "[::1]:8080"),
+        ("http://localhost:8080/v1", "http://localhost:8080/v1", "localhost:8080", True),
+        ("https://API.example.com/v1/", "https://api.example.com/v1", "api.example.com", False),
+        ("http://ann:pw@a.b:1/v1?key=secret#x", "http://a.b:1/v1", "a.b:1", False),
+        ("http://[::1]:8080", "http://[::1]:8080", "[::1]:8080", True),
+        ("http://127.0.0.9/v1", "http://127.0.0.9/v1", "127.0.0.9", True),
+        ("http://10.0.0.1/v1", "http://10.0.0.1/v1", "10.0.0.1", False),
     ],
 )
-def test_an_address_is_shown_without_credentials(address: str, url: str, host: str) -> None:
+def test_an_address_is_shown_without_credentials_and_this_machines_own_are_known(
+    address: str, url: str, host: str, loopback: bool
+) -> None:
     endpoint = Endpoint.parse(address)
-    assert (endpoint.url, endpoint.host) == (url, host)
+    assert (endpoint.url, endpoint.host, endpoint.loopback) == (url, host, loopback)
 
 
 def test_credentials_become_a_header_that_repr_hides() -> None:
@@ -227,20 +203,6 @@ def test_what_is_no_http_address_is_refused_without_repeating_it(address: str) -
     with pytest.raises(SettingsError) as caught:
         Endpoint.parse(address)
     assert address not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("localhost", True),
-        ("127.0.0.9", True),
-        ("[::1]", True),
-        ("10.0.0.1", False),
-        ("a.b", False),
-    ],
-)
-def test_loopback_is_known_by_name_and_number(host: str, loopback: bool) -> None:
-    assert Endpoint.parse(f"http://{host}/v1").loopback is loopback
 
 
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -265,15 +227,11 @@ def test_what_a_server_asks_to_wait(headers: dict[str, str], seconds: float | No
     assert asked_wait(headers, NOW) == seconds
 
 
-def test_waits_double_up_to_the_longest() -> None:
+def test_waits_double_up_to_the_longest_and_one_that_was_asked_for_is_never_shortened() -> None:
     retry = Retry(first=1.0, longest=5.0)
     assert [retry.wait(tried, None, chance=0.0) for tried in (1, 2, 3, 4)] == [0.5, 1, 2, 2.5]
     assert [retry.wait(tried, None, chance=1.0) for tried in (1, 2, 3, 4)] == [1, 2, 4, 5]
-
-
-def test_a_wait_that_was_asked_for_is_never_shortened() -> None:
-    assert Retry(longest=5.0).wait(1, 20.0, chance=0.0) == 20.0
-    assert Retry(longest=5.0).wait(1, 20.0, chance=1.0) == 22.0
+    assert [retry.wait(1, 20.0, chance) for chance in (0.0, 1.0)] == [20.0, 22.0]
 
 
 def test_only_passing_failures_are_tried_again() -> None:
@@ -284,34 +242,30 @@ def test_only_passing_failures_are_tried_again() -> None:
 USAGE = Usage(prompt_tokens=1_000_000, cached_tokens=400_000, completion_tokens=200_000, calls=1)
 
 
-def test_cached_tokens_cost_their_own_price() -> None:
+def test_cached_tokens_cost_their_own_price_and_no_price_is_no_cost_rather_than_zero() -> None:
     # 0.6 million at 2, 0.4 million at 0.5, 0.2 million at 8
     assert cost(USAGE, Price(2.0, 0.5, 8.0)) == pytest.approx(1.2 + 0.2 + 1.6)
-
-
-def test_no_price_is_no_cost_rather_than_zero() -> None:
+    assert cost(USAGE, Price(0.0, 0.0, 0.0)) == 0.0
     assert cost(USAGE, None) is None
 
 
-def test_a_published_price_holds_at_its_own_host_alone() -> None:
-    assert Prices().of("gpt-4.1", "api.openai.com") == Price(2.0, 0.5, 8.0)
-    assert Prices().of("gpt-4.1", "localhost:8080") is None
+OWN = {"gpt-4.1": (1.0, 1.0, 1.0), "my-model": (0.0, 0.0, 0.0)}
 
 
-def test_a_dated_model_costs_what_the_undated_does() -> None:
-    prices = Prices()
-    dated = prices.of("gpt-4o-mini-2024-07-18", "api.openai.com")
-    assert dated == prices.of("gpt-4o-mini", "api.openai.com") == Price(0.15, 0.075, 0.6)
-
-
-def test_an_unknown_model_has_no_price() -> None:
-    assert Prices().of("gpt-unheard-of", "api.openai.com") is None
-
-
-def test_the_users_price_goes_first_and_holds_everywhere() -> None:
-    prices = Prices({"gpt-4.1": (1.0, 1.0, 1.0), "my-model": (0.0, 0.0, 0.0)})
-    assert prices.of("gpt-4.1", "api.openai.com") == Price(1.0, 1.0, 1.0)
-    assert prices.of("gpt-4.1-mini", "api.openai.com") == Price(0.4, 0.1, 1.6)
-    free = prices.of("my-model", "localhost:8080")
-    assert free == Price(0.0, 0.0, 0.0)
-    assert cost(USAGE, free) == 0.0
+@pytest.mark.parametrize(
+    ("model", "host", "own", "price"),
+    [
+        ("gpt-4.1", "api.openai.com", {}, Price(2.0, 0.5, 8.0)),
+        ("gpt-4.1", "localhost:8080", {}, None),
+        ("gpt-4o-mini", "api.openai.com", {}, Price(0.15, 0.075, 0.6)),
+        ("gpt-4o-mini-2024-07-18", "api.openai.com", {}, Price(0.15, 0.075, 0.6)),
+        ("gpt-unheard-of", "api.openai.com", {}, None),
+        ("gpt-4.1", "api.openai.com", OWN, Price(1.0, 1.0, 1.0)),
+        ("gpt-4.1-mini", "api.openai.com", OWN, Price(0.4, 0.1, 1.6)),
+        ("my-model", "localhost:8080", OWN, Price(0.0, 0.0, 0.0)),
+    ],
+)
+def test_the_users_price_goes_first_everywhere_and_a_published_one_holds_at_its_own_host_alone(
+    model: str, host: str, own: OwnPrices, price: Price | None
+) -> None:
+    assert price_of(model, host, own) == price

@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 
 from rubricem.agent.models.llama import EARLIER_PROMPTS_MIB, LlamaConfig, LlamaPolicy
-from rubricem.agent.research.scaffold import neutralise
+from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import Message, Sampling
+from rubricem.memory.schema import Message, Sampling
 from tests.support.policies import client
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -60,7 +60,7 @@ async def test_a_neutralised_question_cannot_end_its_chat_turn(policy: LlamaPoli
     assert await ends(neutralise("x<|im_end|>")) == honest
 
 
-async def test_the_predicate_cuts_the_text_at_its_offset(policy: LlamaPolicy):
+async def test_the_predicate_cuts_the_text_at_its_offset_also_inside_a_token(policy: LlamaPolicy):
     prefix = await policy.render(CHAT)
     whole = await policy.complete(prefix, GREEDY)
     end = whole.text.index(",") + 1
@@ -74,13 +74,9 @@ async def test_the_predicate_cuts_the_text_at_its_offset(policy: LlamaPolicy):
     assert cut.token_ids == whole.token_ids[: len(cut.token_ids)]
     assert len(cut.token_ids) == len(cut.logprobs) == len(cut.token_ends)
     assert cut.token_ends[-1] == end
-
-
-async def test_a_predicate_that_cuts_inside_a_token_keeps_that_token(policy: LlamaPolicy):
-    prefix = await policy.render(CHAT)
-    cut = await policy.complete(prefix, GREEDY, lambda text: 1 if text else None)
-    assert (len(cut.text), cut.token_ends) == (1, (1,))
-    assert cut.token_ids is not None and len(cut.token_ids) == 1
+    inside = await policy.complete(prefix, GREEDY, lambda text: 1 if text else None)
+    assert (len(inside.text), inside.token_ends) == (1, (1,)), "that token is kept"
+    assert inside.token_ids is not None and len(inside.token_ids) == 1
 
 
 async def test_a_limit_is_told_from_an_end(policy: LlamaPolicy):
@@ -113,8 +109,10 @@ async def test_one_seed_is_one_text(policy: LlamaPolicy):
     assert texts[0] == texts[1] != texts[2]
 
 
-async def test_characters_of_several_tokens_come_whole(policy: LlamaPolicy):
-    text = "东京 🦜🧭"
+@pytest.mark.parametrize("text", ["东京 🦜🧭", "a 龘 b"])
+async def test_characters_of_several_tokens_come_whole_with_every_id(
+    policy: LlamaPolicy, text: str
+):
     assert len(await policy.encode(text)) > len(text) - 1
     pieces: list[str] = []
     sampling = Sampling(max_tokens=40, temperature=0.0, grammar=f'root ::= "{text}"')
@@ -123,14 +121,7 @@ async def test_characters_of_several_tokens_come_whole(policy: LlamaPolicy):
     await asyncio.sleep(0)
     assert written.text == "".join(pieces) == text
     assert "\ufffd" not in "".join(pieces)
-
-
-async def test_of_a_character_of_several_tokens_every_id_is_kept(policy: LlamaPolicy):
-    text = "a 龘 b"
-    sampling = Sampling(max_tokens=40, temperature=0.0, grammar=f'root ::= "{text}"')
-    prefix = await policy.render([Message("user", f"Repeat: {text}")])
-    written = await policy.complete(prefix, sampling)
-    assert written.text == text and written.token_ids and written.token_ends
+    assert written.token_ids and written.token_ends
     assert len(written.token_ids) == written.usage.completion_tokens == len(written.token_ends)
     assert written.logprobs is None, "those of the ids that were not named are not known"
 

@@ -46,14 +46,11 @@ def test_the_work_of_this_process_does_not_count():
     assert 1 <= free <= cores
 
 
-def test_shares_are_probabilities_among_the_options():
+def test_shares_are_probabilities_among_the_options_of_which_one_must_have_some():
     # Odds of 3 to 1, far down in the vocabulary's tail.
     low, high = -1000.0 - 1.0986122886681098, -1000.0
     assert shares([low, high]) == pytest.approx((0.25, 0.75))
     assert shares([-3.0, None]) == (1.0, 0.0)
-
-
-def test_options_without_any_probability_are_an_error():
     with pytest.raises(PolicyError, match="none of the options"):
         shares([None, None])
 
@@ -67,4 +64,5 @@ def test_a_reply_is_read_and_an_error_kept():
     assert Weighing().take({"error": {"message": "too long"}})
     broken = Weighing()
     assert broken.take({"choices": [{"logprobs": {"content": [{}]}}]})
-    assert broken.error.startswith("KeyError")
+    with pytest.raises(PolicyError, match="could not be read: KeyError"):
+        broken.check()

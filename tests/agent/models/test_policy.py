@@ -1,5 +1,9 @@
-"""The policy seam: one transcript, as token ids for one kind of model, messages for the other."""
+"""The policy seam: one transcript, as token ids for one kind of model, messages for the other.
 
+Calls beside transcripts: finished ones are made once in a run, kept ones once for all.
+"""
+
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,21 +15,31 @@ from rubricem.agent.models.policy import (
     JournaledChat,
     JournaledPolicy,
     JournaledReader,
+    KeptCalls,
+    ModelCall,
     Policy,
     TokenWriter,
-    as_messages,
+    call_scope,
+    journaled,
 )
-from rubricem.judge.build import LocalModel
-from rubricem.memory.interfaces import (
+from rubricem.memory.asking import ask_json
+from rubricem.memory.errors import JudgeError
+from rubricem.memory.runs import Journal, ReplyStore
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Author,
     ChatModel,
     Completion,
+    LocalModel,
     Message,
     OnText,
     Sampling,
+    Segment,
+    Stage,
     StopPredicate,
+    Usage,
 )
-from rubricem.memory.journal import Journal
-from rubricem.memory.schema import Author, Segment, Stage
+from tests.memory.test_asking import GOOD, Items
 from tests.support.policies import ScriptedPolicy
 
 TRANSCRIPT = [
@@ -76,36 +90,31 @@ class Recording:
         return Completion("text", "eos", (9,), (-0.1,), (4,), reasoning="hm")
 
 
-def test_neighbours_of_one_side_are_one_message():
-    assert as_messages(TRANSCRIPT) == [
-        Message("user", "Question note"),
-        Message("assistant", "plan call"),
-        Message("user", "output"),
-    ]
-
-
-async def test_a_token_model_continues_the_ids_of_all_segments():
+async def test_a_token_model_renders_system_prompt_and_question_and_continues_all_segments_ids():
     model = Recording()
     writer = TokenWriter(model)
+    assert await writer.open("system", "question") == (1, 2)
+    assert await writer.encode("ab") == (97, 98)
     written = await writer.write("system", TRANSCRIPT, SAMPLING, None, None)
-    assert model.given == [(1, 2, 3, 4, 5, 6, 7, 8)]
+    opening = [Message("system", "system"), Message("user", "question")]
+    assert model.given == [opening, (1, 2, 3, 4, 5, 6, 7, 8)]
     assert written.token_ids == (9,)
     assert (writer.name, writer.version, writer.context_tokens) == ("recording", "7", 99)
     assert not writer.retokenised
 
 
-async def test_a_token_model_renders_the_system_prompt_and_the_question():
-    model = Recording()
-    assert await TokenWriter(model).open("system", "question") == (1, 2)
-    assert model.given == [[Message("system", "system"), Message("user", "question")]]
-    assert await TokenWriter(model).encode("ab") == (97, 98)
-
-
-async def test_ids_of_a_chat_server_are_dropped_since_its_prefix_is_its_own():
+async def test_a_chat_server_gets_one_message_a_side_and_its_ids_are_dropped():
     model = Recording()
     writer = ChatWriter(model)
     written = await writer.write("system", TRANSCRIPT, SAMPLING, None, None)
-    assert model.given == [[Message("system", "system"), *as_messages(TRANSCRIPT)]]
+    assert model.given == [
+        [
+            Message("system", "system"),
+            Message("user", "Question note"),
+            Message("assistant", "plan call"),
+            Message("user", "output"),
+        ]
+    ]
     assert (written.token_ids, written.logprobs, written.token_ends) == (None, None, None)
     assert (written.text, written.reasoning) == ("text", "hm")
     assert writer.retokenised and writer.context_tokens is None
@@ -166,10 +175,10 @@ async def test_a_finished_call_is_not_made_again_by_another_process(
     calls: JournaledCalls, path: Path
 ):
     model = Numbering()
-    with calls.scope("group 1"):
+    with call_scope("group 1"):
         first = await JournaledChat(model, calls).chat(ASKED, Sampling())
     later = again(path)
-    with later.scope("group 1"):
+    with call_scope("group 1"):
         second = await JournaledChat(model, later).chat(ASKED, Sampling())
     assert (first, model.calls) == (second, 1)
     assert first == Completion(text="reply 1", stop_reason="eos", logprobs=(-0.5,))
@@ -179,33 +188,23 @@ async def test_the_same_call_asked_twice_is_two_calls_in_their_order(
     calls: JournaledCalls, path: Path
 ):
     model = Numbering()
-    for journaled in (calls, again(path)):
-        with journaled.scope("group 1"):
-            chat = JournaledChat(model, journaled)
+    for kept in (calls, again(path)):
+        with call_scope("group 1"):
+            chat = JournaledChat(model, kept)
             texts = [(await chat.chat(ASKED, Sampling())).text for _ in range(2)]
         assert texts[0] != texts[1]
     assert model.calls == 4, "the second process began before the first had asked"
 
 
-async def test_scopes_and_arguments_are_told_apart(calls: JournaledCalls):
-    model = Numbering()
-    chat = JournaledChat(model, calls)
-    for scope in ("group 1", "group 2"):
-        with calls.scope(scope):
-            await chat.chat(ASKED, Sampling())
-            await chat.chat(ASKED, Sampling(seed=1))
-    assert model.calls == 4
-
-
 async def test_probabilities_come_back_as_they_were(calls: JournaledCalls, path: Path):
     model, later = Numbering(), None
-    with calls.scope("a"):
-        reader = JournaledReader(model, model, calls)
+    with call_scope("a"):
+        reader = JournaledReader(model, calls)
         read = [await reader.weigh((1, 2), ("Yes", "No")) for _ in range(2)]
         written = await reader.complete((1, 2), Sampling())
     later = again(path)
-    with later.scope("a"):
-        reader = JournaledReader(model, model, later)
+    with call_scope("a"):
+        reader = JournaledReader(model, later)
         assert [await reader.weigh((1, 2), ("Yes", "No")) for _ in range(2)] == read
         assert await reader.complete((1, 2), Sampling()) == written
     assert (read, model.calls) == ([(1.0, 0.0), (0.5, 0.5)], 3)
@@ -214,10 +213,10 @@ async def test_probabilities_come_back_as_they_were(calls: JournaledCalls, path:
 async def test_a_policy_is_the_same_behind_the_journal(calls: JournaledCalls, path: Path):
     policy = ScriptedPolicy(["first", "second"], context_tokens=50)
     prompt = Segment(author=Author.PROMPT, text="Reflect.")
-    for journaled in (calls, None):
-        journaled = journaled or again(path)
-        with journaled.scope("a"):
-            wrapped = JournaledPolicy(policy, journaled)
+    for kept in (calls, None):
+        kept = kept or again(path)
+        with call_scope("a"):
+            wrapped = JournaledPolicy(policy, kept)
             written = await wrapped.write("s", [prompt], Sampling(), None, None)
         assert written.text == "first"
         assert (wrapped.name, wrapped.context_tokens, wrapped.retokenised) == (
@@ -230,19 +229,171 @@ async def test_a_policy_is_the_same_behind_the_journal(calls: JournaledCalls, pa
 
 def test_what_is_wrapped_is_taken_for_the_kind_of_model_it_is(calls: JournaledCalls):
     model = Numbering()
-    reader: LocalModel = JournaledReader(model, model, calls)
+    reader: LocalModel = JournaledReader(model, calls)
     chat: ChatModel = JournaledChat(model, calls)
     policy: Policy = JournaledPolicy(ScriptedPolicy([]), calls)
     assert isinstance(reader, LocalModel)
     assert not isinstance(chat, LocalModel) and not isinstance(policy, LocalModel)
 
 
-async def test_a_call_is_found_where_its_server_moved_to_and_of_no_other_model(
+async def test_calls_are_told_apart_by_scope_arguments_and_model_wherever_its_server_moved_to(
     calls: JournaledCalls,
 ):
     model = Numbering()
-    for name, made in (("qwen@one:1", 1), ("qwen@two:2", 1), ("llama@two:2", 2), ("qwen", 3)):
+    for name, scope, seed, made in (
+        ("qwen@one:1", "group 1", None, 1),
+        ("qwen@two:2", "group 1", None, 1),
+        ("llama@two:2", "group 1", None, 2),
+        ("qwen", "group 1", None, 3),
+        ("qwen", "group 1", 1, 4),
+        ("qwen", "group 2", None, 5),
+        ("qwen", "group 2", 1, 6),
+    ):
         model.name = name
-        with calls.scope("group 1"):
-            await JournaledChat(model, calls).chat(ASKED, Sampling())
-        assert model.calls == made, name
+        with call_scope(scope):
+            await JournaledChat(model, calls).chat(ASKED, Sampling(seed=seed))
+        assert model.calls == made, (name, scope, seed)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ReplyStore:
+    return ReplyStore(tmp_path / "replies")
+
+
+class Replying:
+    """A chat model that gives its replies in turn."""
+
+    def __init__(self, *replies: str | Completion, name: str = "replying") -> None:
+        self.name = name
+        self.replies = list(replies)
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        sampling: Sampling,
+        stop: StopPredicate | None = None,
+        on_text: OnText | None = None,
+    ) -> Completion:
+        reply = self.replies.pop(0)
+        if isinstance(reply, str):
+            reply = Completion(reply, "eos", usage=Usage(calls=1))
+        if on_text:
+            on_text(reply.text)
+        return reply
+
+
+IT = [Message("user", "Judge it.")]
+PLAIN = Sampling(temperature=0.0)
+
+
+async def test_the_same_call_is_paid_for_once(store: ReplyStore):
+    chat = JournaledChat(Replying("first"), KeptCalls(store))
+    once, again = [await chat.chat(IT, PLAIN) for _ in range(2)]
+    assert (once.text, again.text) == ("first", "first")
+    assert (once.usage.calls, again.usage) == (1, NO_USAGE)
+
+
+@pytest.mark.parametrize(
+    ("messages", "sampling", "name"),
+    [
+        ([Message("user", "Judge it!")], PLAIN, "replying"),
+        ([Message("system", "Judge it.")], PLAIN, "replying"),
+        (IT, Sampling(temperature=0.0, seed=1), "replying"),
+        (IT, Sampling(temperature=0.1), "replying"),
+        (IT, PLAIN, "another"),
+    ],
+)
+async def test_another_call_and_another_model_are_asked(
+    store: ReplyStore, messages: Sequence[Message], sampling: Sampling, name: str
+):
+    await JournaledChat(Replying("first"), KeptCalls(store)).chat(IT, PLAIN)
+    other = JournaledChat(Replying("second", name=name), KeptCalls(store))
+    assert (await other.chat(messages, sampling)).text == "second"
+
+
+async def test_a_reply_that_could_not_be_used_is_forgotten(store: ReplyStore):
+    model = Replying("no", "no", "no", GOOD)
+    chat = JournaledChat(model, KeptCalls(store))
+    with pytest.raises(JudgeError):
+        await ask_json(chat, IT, Items)
+    value, used = await ask_json(chat, IT, Items)
+    _, kept_usage = await ask_json(chat, IT, Items)
+    assert (value.items[0].name, used.calls, kept_usage.calls) == ("a", 1, 0)
+    assert model.replies == []
+
+
+async def test_a_reply_cut_off_by_its_length_is_not_kept(store: ReplyStore):
+    chat = JournaledChat(Replying(Completion("half", "length"), "whole"), KeptCalls(store))
+    assert [(await chat.chat(IT, PLAIN)).text for _ in range(2)] == ["half", "whole"]
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"text": 3}', "\x00"])
+async def test_a_damaged_file_counts_as_not_there(store: ReplyStore, content: str):
+    chat = JournaledChat(Replying("first", "second"), KeptCalls(store))
+    await chat.chat(IT, PLAIN)
+    (path,) = store.folder.rglob("*.json")
+    path.write_text(content)
+    assert (await chat.chat(IT, PLAIN)).text == "second"
+
+
+async def test_a_call_that_is_listened_to_passes_through(store: ReplyStore):
+    heard: list[str] = []
+    chat = JournaledChat(Replying("first", "second"), KeptCalls(store))
+    for _ in range(2):
+        await chat.chat(IT, PLAIN, None, heard.append)
+    assert "".join(heard) == "firstsecond"
+
+
+async def test_probabilities_are_read_once_for_the_same_tokens_options_and_weights(
+    store: ReplyStore,
+):
+    model = Numbering()
+    local = journaled(model, KeptCalls(store))
+    assert isinstance(local, LocalModel)
+    assert [await local.weigh((1, 2), ("a", "b")) for _ in range(2)] == [(1.0, 0.0)] * 2
+    assert model.calls == 1
+    await local.weigh((1, 2), ("b", "a"))
+    await local.weigh((1,), ("a", "b"))
+    model.version = "2"
+    await local.weigh((1, 2), ("a", "b"))
+    assert model.calls == 4
+
+
+async def test_kept_probabilities_that_cannot_be_any_are_read_again(store: ReplyStore):
+    local = JournaledReader(Numbering(), KeptCalls(store))
+    await local.weigh((1, 2), ("a", "b"))
+    (path,) = store.folder.rglob("*.json")
+    path.write_text(json.dumps({"chances": [0.5, 2.0]}))
+    assert await local.weigh((1, 2), ("a", "b")) == (0.5, 0.5)
+
+
+def test_text_that_no_encoding_writes_still_names_a_reply(store: ReplyStore):
+    asked = {"messages": ["Judge \ud83d it, gerecht."]}
+    store.save(asked, {"text": "x \ud83d"})
+    assert store.load(asked) == {"text": "x \ud83d"}
+
+
+async def test_a_kept_reply_lies_where_it_always_did(store: ReplyStore):
+    sampling = {"max_tokens": 2048, "temperature": 0.0, "top_p": 1.0, "min_p": 0.0, "dry": None,
+                "grammar": None, "seed": None, "json_schema": None}  # fmt: skip
+    said = [{"role": "user", "content": "Judge it."}]
+    store.save({"model": "replying", "messages": said, "sampling": sampling}, {"text": "before"})
+    store.save({"model": ["numbering", "1"], "prefix": [1], "options": ["a"]}, {"chances": [1]})
+    chat = JournaledChat(Replying(), KeptCalls(store))
+    assert (await chat.chat(IT, PLAIN)).text == "before"
+    model = Numbering()
+    assert await JournaledReader(model, KeptCalls(store)).weigh((1,), ("a",)) == (1,)
+    assert model.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (ModelCall("chat", "qwen@there:1", (PLAIN, IT)), f"chat\0qwen@\0{PLAIN}\0{IT}"),
+        (ModelCall("weigh", "m", ("1", ["a"], [1, 2])), "weigh\0m\x001\0['a']\0[1, 2]"),
+        (ModelCall("complete", "m", ("1", PLAIN, [1, 2])), f"complete\0m\x001\0{PLAIN}\0[1, 2]"),
+        (ModelCall("write", "m", ("", PLAIN, "s", "q")), f"write\0m\0\0{PLAIN}\0s\0q"),
+    ],
+)
+def test_a_journal_names_a_call_as_it_always_did(call: ModelCall, named: str):
+    assert str(call) == named

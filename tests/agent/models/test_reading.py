@@ -3,6 +3,7 @@ import time
 import pytest
 
 from rubricem.agent.models.reading import Piece, TokenReading, aligned, looping, split_thinking
+from rubricem.memory.schema import NO_USAGE
 
 PROSE = (
     "An ordered mapping keeps the keys as they were inserted. When the cache is full, the least "
@@ -73,6 +74,7 @@ def test_no_piece_of_an_opened_thought_is_ever_taken_for_text() -> None:
 
 
 P = "\ufffd"
+NOT_WRITTEN = ((["ab"], "abc"), (["ab", "x"], "abcd"), (["b"], "ab"), ([P, "z"], "für"), ([], "a"))
 
 
 @pytest.mark.parametrize(
@@ -88,18 +90,13 @@ P = "\ufffd"
         (["ab", "<|im_end|>"], "ab", [2, 2]),
         (["a", "", "b"], "ab", [1, 1, 2]),
         (["a", P], "a", [1, 1]),
+        *((parts, text, None) for parts, text in NOT_WRITTEN),
     ],
 )
-def test_tokens_end_where_their_texts_do(parts: list[str], text: str, ends: list[int]):
+def test_tokens_end_where_their_texts_do_if_they_wrote_the_text(
+    parts: list[str], text: str, ends: list[int] | None
+):
     assert aligned(parts, text) == ends
-
-
-@pytest.mark.parametrize(
-    ("parts", "text"),
-    [(["ab"], "abc"), (["ab", "x"], "abcd"), (["b"], "ab"), ([P, "z"], "für"), ([], "a")],
-)
-def test_tokens_that_did_not_write_the_text_have_no_place(parts: list[str], text: str):
-    assert aligned(parts, text) is None
 
 
 def test_without_texts_of_their_own_tokens_end_where_their_event_did():
@@ -108,7 +105,7 @@ def test_without_texts_of_their_own_tokens_end_where_their_event_did():
     reading.take(Piece("cde", (2, 3)))
     reading.take(Piece(finish="eos"))
     assert reading.parts is None and reading.logprobs is None
-    assert reading.ends() == [2, 2, 5]
+    assert reading.completion(NO_USAGE).token_ends == (2, 2, 5)
     assert (reading.text, reading.reason) == ("abcde", "eos")
 
 

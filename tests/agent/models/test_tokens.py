@@ -1,31 +1,237 @@
-"""Servers that die, lie about their ids, or leave out what they were asked for.
+"""Servers asked in token ids: what each kind sends, replayed, and what is made of it.
 
-What each token wrote, told by its own text against the text of the whole reply.
+Some die, lie about their ids, or leave out what they were asked for.
 """
 
 import asyncio
+import re
+from itertools import accumulate
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rubricem.agent.models.limits import AttemptError, Limiter
+from rubricem.agent.models.tokens import Kind, kind_of, open_tokens
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.interfaces import Completion, Sampling
+from rubricem.memory.schema import Completion, Sampling, Usage
 from tests.support.token_servers import (
     CHAT,
     Events,
-    Failure,
+    Fault,
     Json,
     RecordedServer,
     changed,
+    http_to,
     maybe_opened,
     opened,
     recorded,
     without,
 )
 
-COMPLETIONS = "POST /v1/completions"
-PROMPT = (151644, 30)
-SAMPLING = Sampling(max_tokens=40)
+ROUTES = {
+    "vllm": "POST /v1/completions",
+    "sglang": "POST /generate",
+    "sglang_incremental": "POST /generate",
+    "llama": "POST /completion",
+}
+TWO_TOKEN_CHARACTER = ["vllm", "sglang", "sglang_incremental"]
+SAMPLING = Sampling(max_tokens=40, temperature=1.0, seed=3)
+PROMPT = (151644, 8948, 151645, 151644, 77091, 198)
+
+
+@pytest.mark.parametrize("name", TWO_TOKEN_CHARACTER)
+async def test_ids_and_logprobs_line_up_with_the_text_and_the_turns_end_is_no_part(name: str):
+    heard: list[str] = []
+    with RecordedServer(recorded(name)) as server:
+        async with opened(server) as policy:
+            prefix = await policy.render(CHAT)
+            written = await policy.complete(prefix, SAMPLING, on_text=heard.append)
+            plain = [await policy.encode(text) for text in (" ok", "")]
+    assert prefix == PROMPT
+    assert plain == [(5394,), ()], "text has no special tokens around it"
+    assert written == Completion(
+        text="für <a>",
+        stop_reason="eos",
+        token_ids=(69, 127, 120, 81, 366, 64, 29),
+        logprobs=(-0.25, -0.5, -0.125, -1.0, -2.0, -0.75, -0.0625),
+        token_ends=(1, 1, 2, 3, 5, 6, 7),
+        usage=Usage(prompt_tokens=6, cached_tokens=4, completion_tokens=8, calls=1),
+    )
+    assert "".join(heard) == "für <a>"
+    assert (policy.mismatched, policy.unknown) == (0, 0)
+    asked = next(body for body in server.bodies("POST /tokenize") if len(body["messages"]) == 2)
+    assert asked["messages"] == [
+        {"role": "system", "content": "Be brief."}, {"role": "user", "content": "Count."},
+    ]  # fmt: skip
+    assert asked.get("add_generation_prompt") is (True if name == "vllm" else None)
+
+
+async def test_what_llama_server_sends_lines_up_too():
+    with RecordedServer(recorded("llama")) as server:
+        async with opened(server) as policy:
+            prefix = await policy.render(CHAT)
+            written = await policy.complete(prefix, SAMPLING)
+            assert await policy.encode(" ok") == (32, 111, 107)
+    assert len(prefix) == 44
+    assert (written.text, written.stop_reason) == ("L'J", "eos")
+    assert written.token_ids == (76, 39, 74) and written.token_ends == (1, 2, 3)
+    assert written.logprobs == pytest.approx((-4.7829, -4.4488, -3.1329), abs=1e-4)
+    assert written.usage.completion_tokens == 4
+
+
+@pytest.mark.parametrize("name", TWO_TOKEN_CHARACTER)
+async def test_a_text_that_the_predicate_cuts_keeps_the_tokens_that_begin_in_it(name: str):
+    def after_the_tag(text: str) -> int | None:
+        return text.index("<") + 1 if "<" in text else None
+
+    with RecordedServer(recorded(name)) as server:
+        async with opened(server) as policy:
+            written = await policy.complete(PROMPT, SAMPLING, after_the_tag)
+    assert (written.text, written.stop_reason) == ("für <", "stop")
+    assert written.token_ids == (69, 127, 120, 81, 366)
+    assert written.logprobs == (-0.25, -0.5, -0.125, -1.0, -2.0)
+    assert written.token_ends == (1, 1, 2, 3, 5)
+
+
+@pytest.mark.parametrize("name", ROUTES)
+async def test_ids_go_in_and_nothing_narrows_what_is_sampled(name: str):
+    with RecordedServer(recorded(name)) as server:
+        async with opened(server) as policy:
+            await policy.complete(PROMPT, SAMPLING)
+        (body,) = server.bodies(ROUTES[name])
+    sent: dict[str, Any] = {**body, **body.get("sampling_params", {})}
+    given = [sent[key] for key in ("prompt", "input_ids") if key in sent]
+    assert given == [list(PROMPT)]
+    assert (sent["temperature"], sent["top_p"], sent["min_p"]) == (1.0, 1.0, 0.0)
+    assert sent["top_k"] in (-1, 0) and not {"stop", "grammar", "json_schema"} & sent.keys()
+    assert 40 in (sent.get("max_tokens"), sent.get("max_new_tokens"), sent.get("n_predict"))
+    assert sent.get("repetition_penalty", sent.get("repeat_penalty")) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("told", "sent"),
+    [
+        ({"enable_deterministic_inference": True, "random_seed": 42}, 3),
+        ({"enable_deterministic_inference": False}, None),
+        ({"version": "0.4.6"}, None),
+        (Fault(404), None),
+    ],
+)
+async def test_sglang_is_sent_a_seed_in_its_deterministic_mode_alone(told: Any, sent: int | None):
+    with RecordedServer({**recorded("sglang"), "GET /get_server_info": told}) as server:
+        async with opened(server) as policy:
+            await policy.complete(PROMPT, SAMPLING)
+        (body,) = server.bodies("POST /generate")
+    assert body["sampling_params"].get("sampling_seed") == sent
+    assert ("sampling_seed" in body["sampling_params"]) == (sent is not None)
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "context"),
+    [
+        ("vllm", "Qwen/Qwen2.5-1.5B-Instruct", 4096),
+        ("sglang", "Qwen/Qwen2.5-1.5B-Instruct@step-7", 4096),
+        ("llama", "tiny.gguf", 1024),
+    ],
+)
+async def test_a_policy_is_named_by_its_server_and_its_weights(
+    name: str, version: str, context: int
+):
+    with RecordedServer(recorded(name)) as server:
+        async with opened(server) as policy:
+            assert policy.name == f"qwen@{server.root.removeprefix('http://')}"
+            assert (policy.version, policy.context_tokens) == (version, context)
+
+
+async def found(base_url: str) -> Kind | None:
+    async with http_to(base_url) as http:
+        return await kind_of(http)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("vllm", "vllm"), ("sglang", "sglang"), ("llama", "llama.cpp")],
+)
+async def test_a_kind_is_told_by_its_owner_or_by_a_path_of_its_own(name: str, kind: Kind):
+    routes = recorded(name)
+    with RecordedServer(routes) as server:
+        assert await found(server.base_url) == kind
+        assert server.asked == [("GET /v1/models", {})]
+    nameless = {"object": "list", "data": [{"id": "qwen", "owned_by": "me"}]}
+    with RecordedServer({**routes, "GET /v1/models": nameless}) as server:
+        assert await found(server.base_url) == kind
+    with RecordedServer(without(routes, "GET /v1/models")) as server:
+        assert await found(server.base_url) == kind
+
+
+PLAIN = {"object": "list", "data": [{"id": "qwen", "owned_by": "openai"}]}
+
+
+@pytest.mark.parametrize(
+    ("routes", "said"),
+    [
+        ({"GET /v1/models": PLAIN}, []),
+        (
+            without(recorded("vllm"), "POST /tokenize"),
+            ["is asked as a chat server, since it gives no token ids"],
+        ),
+    ],
+    ids=["of no kind", "does not tokenise"],
+)
+async def test_a_server_that_gives_no_token_ids_is_left_to_chat(
+    routes: dict[str, Any], said: list[str]
+):
+    told: list[str] = []
+    with RecordedServer(routes) as server:
+        async with maybe_opened(server, tell=told.append) as policy:
+            assert policy is None
+    assert len(told) == len(said) and all(map(str.__contains__, told, said))
+
+
+async def test_a_server_that_is_down_is_no_plain_server():
+    with RecordedServer({}) as server:
+        gone = server.base_url
+    with pytest.raises(AttemptError, match="no model server answers"):
+        await found(gone)
+
+
+async def test_a_kind_that_was_named_must_be_the_servers():
+    with RecordedServer(recorded("vllm")) as server:
+        with pytest.raises(PolicyError) as raised:
+            async with maybe_opened(server, "llama.cpp"):
+                pass
+        assert raised.value.remedy
+        async with maybe_opened(server, "vllm") as policy:
+            assert policy is not None
+
+
+async def test_a_real_llama_server_is_found_and_asked_in_token_ids(tiny: Path):
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.port = str(tiny), 512, 0
+    params.verbosity, params.warmup = -1, False
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
+    real = await asyncio.to_thread(xllamacpp.Server, params)
+    async with http_to(f"{real.listening_address}/v1") as http:
+        policy = await open_tokens(
+            http, None, context_tokens=99, limiter=Limiter(2), price=None, timeout=30.0
+        )
+        assert policy is not None and policy.context_tokens == 512
+        prefix = await policy.render(CHAT)
+        written = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
+        again = await policy.complete(prefix, Sampling(max_tokens=24, seed=1))
+        assert await policy.encode("a<|im_end|>") != await policy.encode("a"), "it stays text"
+    assert written.stop_reason == "length" and not written.retokenised
+    spelt = ["th" if token == 128 else chr(token) for token in written.token_ids or ()]
+    assert "".join(spelt) == written.text
+    assert written.token_ends == tuple(accumulate(map(len, spelt)))
+    assert len(written.logprobs or ()) == 24 and all(p < 0 for p in written.logprobs or ())
+    assert again.token_ids == written.token_ids
+
+
+COMPLETIONS = ROUTES["vllm"]
 OWN_IDS = ((9, 8, 7), (0, 4, 7))
 """of the recorded tokeniser for `für ` and `<a>`, and where each of them ends"""
 
@@ -55,39 +261,51 @@ def is_retokenised(reply: Completion) -> bool:
     return reply.retokenised and reply.logprobs is None and ids == OWN_IDS
 
 
-async def test_ids_that_do_not_decode_to_the_text_are_replaced_and_marked(
-    caplog: pytest.LogCaptureFixture,
+def one_higher(event: Json) -> None:
+    if "token_ids" in choice(event):
+        choice(event)["token_ids"] = [one + 1 for one in choice(event)["token_ids"]]
+
+
+def no_ids(event: Json) -> None:
+    choice(event).pop("token_ids", None)
+
+
+def second_lost(event: Json) -> None:
+    if choice(event).get("token_ids") == [127]:
+        choice(event).update(token_ids=[], logprobs=None)
+
+
+def other_words(event: Json) -> None:
+    if choice(event).get("token_ids") == [64]:
+        choice(event)["logprobs"]["tokens"] = ["z"]
+
+
+def bare(event: Json) -> None:
+    if "token_ids" in choice(event):
+        choice(event)["logprobs"] = None
+
+
+@pytest.mark.parametrize(
+    ("change", "decoded"),
+    [
+        (one_higher, "gür <b>"),
+        (no_ids, "für <a>"),
+        (second_lost, "f\ufffdr <a>"),
+        (other_words, None),
+        (bare, None),
+    ],
+    ids=["other ids", "no ids", "one id lost", "other words, no decoder", "nothing said of them"],
+)
+async def test_ids_that_are_not_shown_to_be_the_texts_are_replaced_marked_and_counted(
+    change: Any, decoded: str | None, caplog: pytest.LogCaptureFixture
 ):
-    def one_higher(event: Json) -> None:
-        if "token_ids" in choice(event):
-            choice(event)["token_ids"] = [one + 1 for one in choice(event)["token_ids"]]
-
-    def detokenised(asked: Json) -> Json:
-        return {"prompt": "gür <b>"}
-
-    routes = vllm(one_higher) | {"POST /detokenize": detokenised}
+    routes = vllm(change) | {"POST /detokenize": lambda asked: {"prompt": decoded}}
+    if decoded is None:
+        routes = without(routes, "POST /detokenize")
     reply, mismatched, unknown = await written_by(routes)
     assert reply.text == "für <a>" and is_retokenised(reply)
     assert (mismatched, unknown) == (1, 0)
     assert "a reply's ids are not its text's" in caplog.text
-
-
-async def test_a_reply_without_ids_is_retokenised():
-    def no_ids(event: Json) -> None:
-        choice(event).pop("token_ids", None)
-
-    reply, mismatched, _ = await written_by(vllm(no_ids))
-    assert is_retokenised(reply) and mismatched == 1
-
-
-async def test_a_token_too_few_is_found():
-    def second_lost(event: Json) -> None:
-        if choice(event).get("token_ids") == [127]:
-            choice(event).update(token_ids=[], logprobs=None)
-
-    routes = vllm(second_lost) | {"POST /detokenize": lambda asked: {"prompt": "f\ufffdr <a>"}}
-    reply, mismatched, _ = await written_by(routes)
-    assert is_retokenised(reply) and mismatched == 1
 
 
 @pytest.mark.parametrize("left", [None, {"tokens": ["f"], "token_logprobs": [None]}])
@@ -103,25 +321,9 @@ async def test_ids_without_logprobs_stand_without_and_are_counted(left: Json | N
     assert (mismatched, unknown) == (0, 1)
 
 
-async def test_a_server_that_cannot_decode_is_held_to_what_it_said_of_each_token():
+async def test_a_server_that_cannot_decode_is_believed_by_what_it_said_of_each_token():
     reply, mismatched, _ = await written_by(without(vllm(), "POST /detokenize"))
     assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29) and mismatched == 0
-
-    def other_words(event: Json) -> None:
-        if choice(event).get("token_ids") == [64]:
-            choice(event)["logprobs"]["tokens"] = ["z"]
-
-    reply, mismatched, _ = await written_by(without(vllm(other_words), "POST /detokenize"))
-    assert is_retokenised(reply) and mismatched == 1
-
-
-async def test_a_server_that_says_nothing_of_its_ids_is_not_believed():
-    def bare(event: Json) -> None:
-        if "token_ids" in choice(event):
-            choice(event)["logprobs"] = None
-
-    reply, mismatched, _ = await written_by(without(vllm(bare), "POST /detokenize"))
-    assert is_retokenised(reply) and mismatched == 1
 
 
 async def test_a_server_that_dies_in_a_reply_is_asked_again_and_what_was_lost_is_counted():
@@ -130,10 +332,7 @@ async def test_a_server_that_dies_in_a_reply_is_asked_again_and_what_was_lost_is
     reply, *_ = await written_by(vllm() | {COMPLETIONS: lambda asked: tries.pop(0)})
     assert reply.token_ids == (69, 127, 120, 81, 366, 64, 29)
     assert (reply.usage.calls, reply.usage.completion_tokens) == (2, 3 + 8)
-
-
-async def test_a_server_that_always_dies_is_told_with_what_it_cost():
-    broken = Events(vllm()[COMPLETIONS].events[:3], broken=True)
+    broken = Events(whole.events[:3], broken=True)
     with pytest.raises(PolicyError, match="broke off in the middle of a reply") as raised:
         await written_by(vllm() | {COMPLETIONS: broken})
     assert raised.value.remedy
@@ -141,28 +340,31 @@ async def test_a_server_that_always_dies_is_told_with_what_it_cost():
     assert (raised.value.usage.calls, raised.value.usage.completion_tokens) == (3, 9)
 
 
-async def test_a_refusal_is_told_in_the_servers_words():
-    refusal = Failure(400, "This model's maximum context length is 4096 tokens.")
-    with pytest.raises(PolicyError, match="no longer fits the context length of qwen"):
-        await written_by(vllm() | {COMPLETIONS: refusal})
-    with pytest.raises(PolicyError, match=r"rejected the request \(400\): top_k is odd"):
-        await written_by(vllm() | {COMPLETIONS: Failure(400, "top_k is odd")})
+OTHER = "is not what its kind of server sends"
 
 
 @pytest.mark.parametrize(
-    "event",
+    ("reply", "told", "remedy"),
     [
-        {"object": "chat.completion.chunk"},
-        {"choices": [{"text": "a", "token_ids": ["7"]}]},
-        {"choices": [{"text": "a", "finish_reason": "abort"}]},
-        {"choices": [{"text": None}]},
-        ["a"],
+        (
+            Fault(400, "This model's maximum context length is 4096 tokens."),
+            "no longer fits the context length of qwen",
+            "longer context",
+        ),
+        (Fault(400, "top_k is odd"), "rejected the request (400): top_k is odd", "Correct"),
+        (Events([{"object": "chat.completion.chunk"}]), OTHER, "--dialect openai"),
+        (Events([{"choices": [{"text": "a", "token_ids": ["7"]}]}]), OTHER, "--dialect openai"),
+        (Events([{"choices": [{"text": "a", "finish_reason": "abort"}]}]), OTHER, "--dialect"),
+        (Events([{"choices": [{"text": None}]}]), OTHER, "--dialect openai"),
+        (Events([["a"]]), OTHER, "--dialect openai"),
     ],
 )
-async def test_events_of_another_kind_are_told_as_such(event: Any):
-    with pytest.raises(PolicyError, match="is not what its kind of server sends") as raised:
-        await written_by(vllm() | {COMPLETIONS: Events([event])})
-    assert "--dialect openai" in raised.value.remedy
+async def test_a_refusal_is_told_in_the_servers_words_and_events_of_another_kind_as_such(
+    reply: Any, told: str, remedy: str
+):
+    with pytest.raises(PolicyError, match=re.escape(told)) as raised:
+        await written_by(vllm() | {COMPLETIONS: reply})
+    assert remedy in raised.value.remedy
 
 
 @pytest.mark.parametrize(

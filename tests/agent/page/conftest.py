@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.support.pages import Site, seeded, website
+from tests.support.pages import PHONE, Site, grave_faults, opened, seeded, website
 
 CHROMIUM = "/usr/bin/chromium"
 
@@ -33,3 +33,21 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     seeded(folder)
     with website(folder) as found:
         yield found
+
+
+@pytest.fixture
+def page(browser: Browser, site: Site) -> Iterator[Page]:
+    """The first page, on which nothing moves by itself."""
+    with opened(browser, site, reduced_motion="reduce") as found:
+        yield found
+
+
+def faults(page: Page) -> list[object]:
+    """What keeps people from using the page as it stands, or from reading it on a phone."""
+    found: list[object] = [*grave_faults(page)]
+    size = page.viewport_size
+    assert size is not None
+    page.set_viewport_size(PHONE)
+    width = page.evaluate("document.documentElement.scrollWidth")
+    page.set_viewport_size(size)
+    return found + ([f"{width} wide"] if width > PHONE["width"] else [])

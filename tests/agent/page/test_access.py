@@ -5,21 +5,13 @@ Its own lock on the report's markup is tried on what the server would never send
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, Route, ViewportSize, expect
 
-from tests.support.pages import (
-    PHONE,
-    QUESTION,
-    Site,
-    begun,
-    finished,
-    grave_faults,
-    opened,
-    run_address,
-    website,
-)
+from tests.agent.page.conftest import faults
+from tests.support import pages
 
 VIEWS = (
     "#/", "#/run/{run}", "#/run/{run}/steps", "#/run/{asking}", "#/threads", "#/threads/{thread}",
@@ -30,14 +22,14 @@ LONG = "Why does functools.lru_cache(maxsize=None)_never_discard_anything_whatev
 
 
 @pytest.fixture(scope="module")
-def views(site: Site) -> list[str]:
+def views(site: pages.Site) -> list[str]:
     """The address of every view, with something to be seen in it."""
-    asking = begun(site, f"{LONG} lru_cache", approve_plan=True)["run"]
-    asked = finished(site)
+    asking = pages.begun(site, f"{LONG} lru_cache", approve_plan=True)["run"]
+    asked = pages.finished(site)
     return [view.format(asking=asking, **asked) for view in VIEWS]
 
 
-def shown(page: Page, site: Site, view: str) -> None:
+def shown(page: Page, site: pages.Site, view: str) -> None:
     page.goto(f"{site.url}{view}")
     expect(page.locator("main h1").first).to_be_attached()
     expect(page.locator("main .waiting")).to_have_count(0)
@@ -47,43 +39,31 @@ def shown(page: Page, site: Site, view: str) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_no_view_has_a_serious_fault(browser: Browser, site: Site, views: list[str], theme: str):
+def test_no_view_has_a_serious_fault_or_is_wider_than_a_phone(
+    browser: Browser, site: pages.Site, views: list[str], theme: str
+):
     found = {}
-    with opened(browser, site, color_scheme=theme, reduced_motion="reduce") as page:
+    with pages.opened(browser, site, color_scheme=theme, reduced_motion="reduce") as page:
         for view in views:
             shown(page, site, view)
-            if grave := grave_faults(page):
-                found[view] = grave
-    assert not found
-
-
-def test_an_open_citation_has_no_serious_fault(browser: Browser, site: Site, views: list[str]):
-    with opened(browser, site, reduced_motion="reduce") as page:
+            found[view] = faults(page)
         shown(page, site, views[1])
         page.locator("[data-citation='3']").click()
-        assert grave_faults(page) == []
+        found["an open citation"] = [*pages.grave_faults(page)]
+    assert not {view: wrong for view, wrong in found.items() if wrong}
 
 
-def test_no_view_is_wider_than_a_phone(browser: Browser, site: Site, views: list[str]):
-    wide = {}
-    with opened(browser, site, viewport=PHONE) as page:
-        for view in views:
-            shown(page, site, view)
-            width = page.evaluate("document.documentElement.scrollWidth")
-            if width > PHONE["width"]:
-                wide[view] = width
-    assert not wide
-
-
-def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(browser: Browser, site: Site):
-    with opened(browser, site) as page:
+def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(
+    browser: Browser, site: pages.Site
+):
+    with pages.opened(browser, site) as page:
         expect(page.get_by_role("checkbox").first).to_be_attached()
         page.keyboard.press("Tab")
         expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
         page.keyboard.press("Enter")
         page.keyboard.press("Tab")
         expect(page.get_by_role("textbox", name="Question")).to_be_focused()
-        page.keyboard.type(QUESTION)
+        page.keyboard.type(pages.QUESTION)
         page.keyboard.press("Control+Enter")
         page.wait_for_url("**/#/run/*")
         expect(page.get_by_role("article")).to_be_visible()
@@ -101,18 +81,17 @@ def test_a_question_is_asked_and_its_citation_read_by_keyboard_alone(browser: Br
         expect(mark).to_be_focused()
 
 
-def test_a_change_of_view_puts_the_focus_on_its_heading(browser: Browser, site: Site):
-    with opened(browser, site) as page:
-        page.get_by_role("link", name="Memory").click()
-        expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
+def test_a_change_of_view_puts_the_focus_on_its_heading(page: Page):
+    page.get_by_role("link", name="Memory").click()
+    expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
 
 
 @pytest.mark.parametrize("late", ["app.js", "ask.js"])
 def test_a_link_followed_before_the_first_view_is_there_has_its_heading_focused_too(
-    browser: Browser, site: Site, late: str
+    browser: Browser, site: pages.Site, late: str
 ):
     held: list[Route] = []
-    with opened(browser, site) as page:
+    with pages.opened(browser, site) as page:
         page.route(f"**/{late}*", lambda route: held.append(route))
         with page.expect_request(f"**/{late}*"):
             page.reload(wait_until="commit")
@@ -122,8 +101,8 @@ def test_a_link_followed_before_the_first_view_is_there_has_its_heading_focused_
         expect(page.get_by_role("heading", level=1, name="Memory")).to_be_focused()
 
 
-def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, site: Site):
-    with opened(browser, site, color_scheme="light") as page:
+def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, site: pages.Site):
+    with pages.opened(browser, site, color_scheme="light") as page:
         paper = "getComputedStyle(document.body).backgroundColor"
         assert page.evaluate(paper) == "rgb(251, 250, 247)"
         page.get_by_role("radio", name="Dark theme").check(force=True)
@@ -136,9 +115,9 @@ def test_the_chosen_theme_holds_and_the_systems_is_followed(browser: Browser, si
         assert page.evaluate(paper) == "rgb(22, 24, 27)"
 
 
-def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser, site: Site):
-    run = begun(site, f"{QUESTION} slowly")["run"]
-    with opened(browser, site, run_address(run)) as page:
+def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser, site: pages.Site):
+    run = pages.begun(site, f"{pages.QUESTION} slowly")["run"]
+    with pages.opened(browser, site, pages.run_address(run)) as page:
         page.evaluate(
             """() => {
                 window.heard = [];
@@ -156,12 +135,12 @@ def test_who_listens_is_told_the_stages_and_the_end_but_no_text(browser: Browser
     assert len(heard) <= 6
 
 
-@pytest.mark.parametrize("size", [PHONE, {"width": 1280, "height": 720}])
+@pytest.mark.parametrize("size", [pages.PHONE, {"width": 1280, "height": 720}])
 def test_nothing_moves_under_the_reader_while_a_run_is_written(
-    browser: Browser, site: Site, size: ViewportSize
+    browser: Browser, site: pages.Site, size: ViewportSize
 ):
-    run = begun(site, f"{QUESTION} slowly", approve_plan=True)["run"]
-    with opened(browser, site, run_address(run), viewport=size) as page:
+    run = pages.begun(site, f"{pages.QUESTION} slowly", approve_plan=True)["run"]
+    with pages.opened(browser, site, pages.run_address(run), viewport=size) as page:
         page.evaluate(
             """() => {
                 window.moved = 0;
@@ -175,35 +154,27 @@ def test_nothing_moves_under_the_reader_while_a_run_is_written(
         assert page.evaluate("window.moved") < 0.02
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with website(tmp_path_factory.mktemp("guarded"), token="right-token") as found:
-        yield found
-
-
-def test_a_wrong_token_is_refused_and_the_right_one_opens_the_page(browser: Browser, guarded: Site):
-    with opened(browser, guarded) as page:
-        dialog = page.get_by_role("dialog", name="Enter the token")
-        dialog.get_by_label("Token").fill("wrong")
-        dialog.get_by_role("button", name="Enter").click()
-        expect(dialog.get_by_role("alert")).to_contain_text("not the token")
-        dialog.get_by_label("Token").fill("right-token")
-        dialog.get_by_label("Token").press("Enter")
-        expect(dialog).to_have_count(0)
-        expect(page.get_by_text("scripted")).to_be_visible()
-        expect(page.get_by_text("notes", exact=True)).to_be_visible()
-        assert "right-token" not in page.content()
-
-
-def test_the_link_that_the_server_prints_opens_the_page_and_leaves_no_token_behind(
-    browser: Browser, guarded: Site
+def test_the_token_opens_the_page_typed_or_in_the_link_that_leaves_none_behind(
+    browser: Browser, tmp_path: Path
 ):
-    with opened(browser, guarded, "#token=right-token") as page:
-        expect(page.get_by_text("scripted")).to_be_visible()
-        assert page.url.endswith("/#/")
-        assert page.get_by_role("dialog").count() == 0
-    with opened(browser, guarded, "#token=wrong") as page:
-        expect(page.get_by_role("dialog", name="Enter the token")).to_be_visible()
+    with pages.website(tmp_path, token="right-token") as guarded:
+        with pages.opened(browser, guarded) as page:
+            dialog = page.get_by_role("dialog", name="Enter the token")
+            dialog.get_by_label("Token").fill("wrong")
+            dialog.get_by_role("button", name="Enter").click()
+            expect(dialog.get_by_role("alert")).to_contain_text("not the token")
+            dialog.get_by_label("Token").fill("right-token")
+            dialog.get_by_label("Token").press("Enter")
+            expect(dialog).to_have_count(0)
+            expect(page.get_by_text("scripted")).to_be_visible()
+            expect(page.get_by_text("notes", exact=True)).to_be_visible()
+            assert "right-token" not in page.content()
+        with pages.opened(browser, guarded, "#token=right-token") as page:
+            expect(page.get_by_text("scripted")).to_be_visible()
+            assert page.url.endswith("/#/")
+            assert page.get_by_role("dialog").count() == 0
+        with pages.opened(browser, guarded, "#token=wrong") as page:
+            expect(page.get_by_role("dialog", name="Enter the token")).to_be_visible()
 
 
 CASES = {
@@ -235,37 +206,29 @@ CASES = {
         "<table><tbody><tr><td>a</td></tr></tbody></table>"
     ),
     "&lt;script&gt;": "&lt;script&gt;",
+    '<p id="main" name="said">a</p><form name="body"></form>': "<p>a</p>",
 }
 
 
-@pytest.fixture(scope="module")
-def page(browser: Browser, site: Site) -> Iterator[Page]:
-    with opened(browser, site, hostile=True) as found:
+@pytest.fixture
+def hostile(browser: Browser, site: pages.Site) -> Iterator[Page]:
+    with pages.opened(browser, site, hostile=True) as found:
         yield found
 
 
-def sanitised(page: Page, markup: str) -> str:
+def sanitised(hostile: Page, markup: str) -> str:
     script = f"""async () => {{
         const {{ sanitised }} = await import("/static/sanitise.js");
         const place = document.createElement("div");
         place.append(sanitised({json.dumps(markup)}));
         return place.innerHTML;
     }}"""
-    result: str = page.evaluate(script)
+    result: str = hostile.evaluate(script)
     return result
 
 
-@pytest.mark.parametrize("markup", CASES)
-def test_only_what_is_allowed_is_made_anew(page: Page, markup: str):
-    assert sanitised(page, markup) == CASES[markup]
-
-
-def test_markup_of_any_depth_becomes_text_and_ends(page: Page):
-    deep = sanitised(page, "<blockquote>" * 5000 + "bottom" + "</blockquote>" * 5000)
+def test_only_what_is_allowed_is_made_anew_and_markup_of_any_depth_ends(hostile: Page):
+    assert {markup: sanitised(hostile, markup) for markup in CASES} == CASES
+    deep = sanitised(hostile, "<blockquote>" * 5000 + "bottom" + "</blockquote>" * 5000)
     assert "bottom" in deep
     assert deep.count("<blockquote>") <= 60
-
-
-def test_clobbering_names_change_nothing(page: Page):
-    found = sanitised(page, '<p id="main" name="said">a</p><form name="body"></form>')
-    assert found == "<p>a</p>"

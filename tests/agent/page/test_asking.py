@@ -11,30 +11,11 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from rubricem.memory.runs import RunStore
+from tests.agent.page.conftest import faults
+from tests.support import pages
 from tests.support.bank_cli import Server
-from tests.support.pages import (
-    PHONE,
-    QUESTION,
-    Site,
-    ask,
-    begun,
-    finished,
-    grave_faults,
-    has_heading,
-    is_told,
-    opened,
-    reply,
-    run_address,
-    website,
-)
 from tests.support.scripted_server import Fault, Hang, Json, Scripted
 from tests.support.waiting import PATIENCE
-
-
-@pytest.fixture
-def page(browser: Browser, site: Site) -> Iterator[Page]:
-    with opened(browser, site) as found:
-        yield found
 
 
 def plan_panel(page: Page) -> Page:
@@ -44,8 +25,8 @@ def plan_panel(page: Page) -> Page:
 
 def test_a_question_is_watched_from_its_plan_to_its_report(page: Page):
     expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
-    ask(page)
-    has_heading(page, QUESTION)
+    pages.ask(page)
+    pages.has_heading(page, pages.QUESTION)
     rubric = page.get_by_role("complementary", name="Rubric and limits")
     expect(rubric.get_by_text("Gives a measured figure for the hits")).to_be_visible()
     expect(page.get_by_text("lru_cache maxsize None bound")).to_be_visible()
@@ -59,32 +40,38 @@ def test_a_question_is_watched_from_its_plan_to_its_report(page: Page):
 
 
 def test_a_reload_in_the_middle_shows_everything_again(page: Page):
-    ask(page, f"{QUESTION} slowly")
+    pages.ask(page, f"{pages.QUESTION} slowly")
     research = page.get_by_role("region", name="Research")
     expect(research.get_by_text("lru_cache maxsize None bound")).to_be_visible()
     page.reload()
-    has_heading(page, f"{QUESTION} slowly")
+    pages.has_heading(page, f"{pages.QUESTION} slowly")
     expect(page.get_by_role("region", name="Plan")).to_contain_text("Two facts are asked for")
     expect(research.get_by_text("lru_cache maxsize None bound")).to_have_count(1)
     expect(page.get_by_text("Gives a measured figure for the hits").first).to_be_visible()
     expect(page.get_by_role("article")).to_contain_text("can grow without bound")
 
 
-def test_stopping_gives_a_report_of_what_there_is(page: Page):
-    ask(page, f"{QUESTION} forever")
+def test_a_stopped_run_reports_what_there_is_and_goes_on_without_a_larger_budget(page: Page):
+    pages.ask(page, f"{pages.QUESTION} forever")
     expect(page.get_by_text("4 passages", exact=False)).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_role("button", name="Go on")).to_be_visible()
     expect(page.get_by_text("Partial", exact=True).first).to_be_visible()
+    report = page.url
     page.get_by_role("link", name="How it was found").click()
     expect(page.get_by_text("lru_cache maxsize None bound")).to_be_visible()
+    page.goto(report)
+    page.get_by_role("button", name="Go on").click()
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    expect(page.get_by_role("form", name="A larger budget")).to_have_count(0)
+    page.get_by_role("button", name="Stop").click()
 
 
-def test_a_plan_is_approved_once_and_the_other_window_is_told(browser: Browser, site: Site):
-    run = begun(site, approve_plan=True)["run"]
+def test_a_plan_is_approved_once_and_the_other_window_is_told(browser: Browser, site: pages.Site):
+    run = pages.begun(site, approve_plan=True)["run"]
     with (
-        opened(browser, site, run_address(run)) as slow,
-        opened(browser, site, run_address(run)) as fast,
+        pages.opened(browser, site, pages.run_address(run)) as slow,
+        pages.opened(browser, site, pages.run_address(run)) as fast,
     ):
         held: list[Route] = []
         slow.route("**/answer", lambda route: held.append(route))
@@ -100,29 +87,25 @@ def test_a_plan_is_approved_once_and_the_other_window_is_told(browser: Browser, 
         expect(said).to_be_visible()
 
 
-def test_a_changed_plan_is_the_one_that_is_followed(page: Page, site: Site):
+def test_a_rejected_plan_is_written_anew_and_a_changed_one_is_followed(
+    page: Page, site: pages.Site
+):
+    expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
     page.get_by_text("Show me the plan before it is followed").click()
-    ask(page)
-    plan_panel(page).get_by_role("button", name="Change it").click()
-    page.get_by_label("Rubric, one item in each line").fill("Names the author\nNames the year")
-    page.get_by_label("First search").fill("measured hits")
-    page.get_by_role("button", name="Follow the changed plan").click()
-    expect(page.get_by_text("The plan was changed")).to_be_visible()
-    expect(page.get_by_role("region", name="Research").locator("q").first).to_have_text(
-        "measured hits"
-    )
-    is_told(site, "Names the author")
-
-
-def test_a_rejected_plan_is_written_anew_and_asked_for_again(page: Page, site: Site):
-    page.get_by_text("Show me the plan before it is followed").click()
-    ask(page)
+    pages.ask(page)
     plan_panel(page).get_by_role("button", name="Another plan").click()
     page.get_by_label("Reason").fill("Look at the release notes too")
     page.get_by_role("button", name="Write another plan").click()
     expect(page.get_by_text("The plan was rejected")).to_be_visible()
-    plan_panel(page)
-    is_told(site, "Look at the release notes too")
+    plan_panel(page).get_by_role("button", name="Change it").click()
+    pages.is_told(site, "Look at the release notes too")
+    page.get_by_label("Rubric, one item in each line").fill("Names the author\nNames the year")
+    page.get_by_label("First search").fill("measured hits")
+    page.get_by_role("button", name="Follow the changed plan").click()
+    expect(page.get_by_text("The plan was changed")).to_be_visible()
+    first = page.get_by_role("region", name="Research").locator("q").first
+    expect(first).to_have_text("measured hits")
+    pages.is_told(site, "Names the author")
 
 
 def test_what_the_server_refuses_is_said_and_the_question_stays(page: Page):
@@ -134,14 +117,14 @@ def test_what_the_server_refuses_is_said_and_the_question_stays(page: Page):
     expect(page.get_by_role("textbox", name="Question")).to_have_value("Half a question")
 
 
-def test_a_run_that_is_not_there_is_said_to_be_so(browser: Browser, site: Site):
-    with opened(browser, site, run_address("never-asked")) as page:
-        has_heading(page, "This run cannot be shown")
-        expect(page.get_by_role("alert")).to_contain_text("run")
+def test_a_run_that_is_not_there_is_said_to_be_so(page: Page, site: pages.Site):
+    page.goto(f"{site.url}{pages.run_address('never-asked')}")
+    pages.has_heading(page, "This run cannot be shown")
+    expect(page.get_by_role("alert")).to_contain_text("run")
 
 
-def test_a_stream_that_breaks_off_is_taken_up_where_it_was(browser: Browser, site: Site):
-    run = finished(site)["run"]
+def test_a_stream_that_breaks_off_is_taken_up_where_it_was(page: Page, site: pages.Site):
+    run = pages.finished(site)["run"]
     whole = httpx.get(f"{site.url}api/runs/{run}/events", timeout=PATIENCE).text.split("\n\n")
     asked: list[str] = []
 
@@ -150,136 +133,108 @@ def test_a_stream_that_breaks_off_is_taken_up_where_it_was(browser: Browser, sit
         if len(asked) > 1:
             route.continue_()
             return
-        begun = "retry: 50\n" + "\n\n".join(whole[:8]) + "\n\n"
-        route.fulfill(body=begun, content_type="text/event-stream")
+        first = "retry: 50\n" + "\n\n".join(whole[:8]) + "\n\n"
+        route.fulfill(body=first, content_type="text/event-stream")
 
-    with opened(browser, site) as page:
-        page.route("**/events*", break_off)
-        page.goto(f"{site.url}{run_address(run, '/steps')}")
-        answer = page.get_by_role("region", name="Answer")
-        expect(answer).to_contain_text("can grow without bound")
-        expect(page.get_by_role("region", name="Plan").locator("h3")).to_have_text(
-            ["Thinking", "Analysis", "Rubric", "Research plan"]
-        )
-        expect(answer.locator(".written-answer")).to_have_count(1)
+    page.route("**/events*", break_off)
+    page.goto(f"{site.url}{pages.run_address(run, '/steps')}")
+    answer = page.get_by_role("region", name="Answer")
+    expect(answer).to_contain_text("can grow without bound")
+    expect(page.get_by_role("region", name="Plan").locator("h3")).to_have_text(
+        ["Thinking", "Analysis", "Rubric", "Research plan"]
+    )
+    expect(answer.locator(".written-answer")).to_have_count(1)
     assert len(asked) == 2
 
 
 MOON = {"name": "moon.md", "mimeType": "text/markdown", "buffer": b"# Moon\n\nlru_cache there."}
 
 
-@pytest.fixture
-def chosen(browser: Browser, site: Site) -> Iterator[Page]:
-    with opened(browser, site, reduced_motion="reduce") as found:
-        yield found
-
-
-def sound(page: Page) -> None:
-    """See that the page as it stands has no serious fault and fits a phone."""
-    assert grave_faults(page) == []
-    size = page.viewport_size
-    page.set_viewport_size(PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-    assert size is not None
-    page.set_viewport_size(size)
-
-
-def kept(site: Site, run: str) -> dict[str, object]:
+def kept(site: pages.Site, run: str) -> dict[str, object]:
     choices: dict[str, object] = RunStore(site.settings.data_dir).request(run)["choices"]
     return choices
 
 
-def test_the_checking_of_the_citations_is_chosen_by_key(chosen: Page, site: Site):
-    checking = chosen.get_by_role("radiogroup", name="Checking of the citations")
+def test_the_checking_of_the_citations_is_chosen_by_key(page: Page, site: pages.Site):
+    checking = page.get_by_role("radiogroup", name="Checking of the citations")
     expect(checking.get_by_label("Mark doubts")).to_be_checked()
     checking.get_by_label("Mark doubts").press("ArrowLeft")
     expect(checking.get_by_label("Do not check")).to_be_checked()
-    sound(chosen)
-    run = ask(chosen)
+    assert faults(page) == []
+    run = pages.ask(page)
     assert kept(site, run)["verify"] == "off"
-    expect(chosen.get_by_role("article")).to_contain_text("can grow without bound")
-    chosen.goto(f"{site.url}#/")
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
+    page.goto(f"{site.url}#/")
     checking.get_by_text("Repair").click()
-    assert kept(site, ask(chosen))["verify"] == "repair"
+    assert kept(site, pages.ask(page))["verify"] == "repair"
 
 
-def test_uploaded_documents_are_listed_and_deleted(chosen: Page, site: Site):
-    chosen.get_by_label("Documents to search").set_input_files([MOON])  # type: ignore[list-item]
-    chip = chosen.locator(".chip").filter(has_text="documents-")
+def test_uploaded_documents_are_listed_and_deleted(page: Page, site: pages.Site):
+    page.get_by_label("Documents to search").set_input_files([MOON])  # type: ignore[list-item]
+    chip = page.locator(".chip").filter(has_text="documents-")
     expect(chip).to_have_count(1)
     expect(chip.locator("input")).to_be_checked()
-    chosen.get_by_text("Uploaded documents").press("Enter")
-    expect(chosen.get_by_role("listitem").filter(has_text="moon.md").last).to_be_visible()
-    sound(chosen)
-    delete = chosen.get_by_role("button", name="Delete documents-")
+    page.get_by_text("Uploaded documents").press("Enter")
+    expect(page.get_by_role("listitem").filter(has_text="moon.md").last).to_be_visible()
+    assert faults(page) == []
+    delete = page.get_by_role("button", name="Delete documents-")
     delete.press("Enter")
-    chosen.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
     expect(delete).to_be_visible()
     delete.press("Enter")
-    dialog = chosen.get_by_role("dialog")
+    dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("1 document of documents-")
     dialog.get_by_role("button", name="Delete").press("Enter")
     expect(chip).to_have_count(0)
-    expect(chosen.get_by_role("button", name="Add documents")).to_be_focused()
+    expect(page.get_by_role("button", name="Add documents")).to_be_focused()
     assert not list((Path(site.settings.data_dir) / "uploads").glob("documents-*"))
-    chosen.reload()
-    expect(chosen.get_by_role("checkbox", name="notes")).to_be_checked()
-    expect(chosen.get_by_text("Uploaded documents")).to_be_hidden()
+    page.reload()
+    expect(page.get_by_role("checkbox", name="notes")).to_be_checked()
+    expect(page.get_by_text("Uploaded documents")).to_be_hidden()
 
 
-def test_a_run_that_met_a_budget_goes_on_with_a_larger_one(chosen: Page, site: Site):
-    run = finished(site, max_total_tokens=20)["run"]
-    chosen.goto(f"{site.url}{run_address(run)}")
-    expect(chosen.get_by_text("Partial", exact=True).first).to_be_visible()
-    chosen.get_by_role("button", name="Go on").click()
-    form = chosen.get_by_role("form", name="A larger budget")
+def test_a_run_that_met_a_budget_goes_on_with_a_larger_one(page: Page, site: pages.Site):
+    run = pages.finished(site, max_total_tokens=20)["run"]
+    page.goto(f"{site.url}{pages.run_address(run)}")
+    expect(page.get_by_text("Partial", exact=True).first).to_be_visible()
+    page.get_by_role("button", name="Go on").click()
+    form = page.get_by_role("form", name="A larger budget")
     tokens = form.get_by_label("Tokens in all")
     expect(tokens).to_be_focused()
     # Twice what it took, which is more than what it might take.
-    taken = chosen.locator("[data-count=tokens]").inner_text()
+    taken = page.locator("[data-count=tokens]").inner_text()
     expect(tokens).to_have_value(str(2 * int(taken)))
     expect(form).to_contain_text("Its budget was 20.")
-    sound(chosen)
+    assert faults(page) == []
     form.get_by_role("button", name="Cancel").click()
     expect(form).to_have_count(0)
-    expect(chosen.get_by_role("button", name="Go on")).to_be_focused()
-    chosen.keyboard.press("Enter")
-    chosen.get_by_role("button", name="Go on", exact=True).click()
+    expect(page.get_by_role("button", name="Go on")).to_be_focused()
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Go on", exact=True).click()
     expect(form).to_have_count(1)
     tokens.fill("100000")
     tokens.press("Enter")
-    expect(chosen.get_by_text("Finished", exact=True).first).to_be_visible()
-    expect(chosen.get_by_role("article")).to_contain_text("can grow without bound")
+    expect(page.get_by_text("Finished", exact=True).first).to_be_visible()
+    expect(page.get_by_role("article")).to_contain_text("can grow without bound")
     request = RunStore(site.settings.data_dir).request(run)
     assert request["budgets"]["tokens"] == 100_000
 
 
-def test_a_run_that_was_stopped_goes_on_without_being_asked_for_a_budget(
-    browser: Browser, site: Site
+def test_a_run_of_the_command_line_gets_a_thread_with_its_first_follow_up(
+    page: Page, site: pages.Site
 ):
-    with opened(browser, site) as page:
-        ask(page, f"{QUESTION} forever")
-        expect(page.get_by_text("4 passages", exact=False)).to_be_visible()
-        page.get_by_role("button", name="Stop").click()
-        page.get_by_role("button", name="Go on").click()
-        expect(page.get_by_role("button", name="Stop")).to_be_visible()
-        expect(page.get_by_role("form", name="A larger budget")).to_have_count(0)
-        page.get_by_role("button", name="Stop").click()
-
-
-def test_a_run_of_the_command_line_gets_a_thread_with_its_first_follow_up(chosen: Page, site: Site):
-    asked = finished(site)
+    asked = pages.finished(site)
     (site.settings.data_dir / "threads" / f"{asked['thread']}.json").unlink()
-    chosen.goto(f"{site.url}{run_address(asked['run'])}")
-    has_heading(chosen, QUESTION)
-    expect(chosen.get_by_role("link", name="Thread", exact=True)).to_have_count(0)
-    chosen.get_by_role("textbox", name="Follow-up question").fill("What does maxsize 0 do?")
-    chosen.get_by_role("button", name="Ask in this thread").click()
-    has_heading(chosen, "What does maxsize 0 do?")
-    chosen.get_by_role("link", name="Thread", exact=True).click()
-    turns = chosen.locator("main .turns").get_by_role("listitem")
+    page.goto(f"{site.url}{pages.run_address(asked['run'])}")
+    pages.has_heading(page, pages.QUESTION)
+    expect(page.get_by_role("link", name="Thread", exact=True)).to_have_count(0)
+    page.get_by_role("textbox", name="Follow-up question").fill("What does maxsize 0 do?")
+    page.get_by_role("button", name="Ask in this thread").click()
+    pages.has_heading(page, "What does maxsize 0 do?")
+    page.get_by_role("link", name="Thread", exact=True).click()
+    turns = page.locator("main .turns").get_by_role("listitem")
     expect(turns).to_have_count(2)
-    expect(turns.first).to_contain_text(QUESTION)
+    expect(turns.first).to_contain_text(pages.QUESTION)
 
 
 LONG = 120_000
@@ -297,7 +252,7 @@ class Model:
         system = str(body["messages"][0]["content"])
         if system.startswith(("You review finished", "You judge reviews")):
             return self._learning(body, number)
-        usual = reply(body, number)
+        usual = pages.reply(body, number)
         judging = "You are a research agent" not in system and not system.startswith("You check")
         return self.judge if judging and self.judge is not None else usual
 
@@ -308,12 +263,12 @@ def model() -> Model:
 
 
 @pytest.fixture
-def taught(tmp_path: Path, model: Model) -> Iterator[Site]:
-    with website(tmp_path, model_says=model, memory="on") as found:
+def taught(tmp_path: Path, model: Model) -> Iterator[pages.Site]:
+    with pages.website(tmp_path, model_says=model, memory="on") as found:
         yield found
 
 
-def waiting(site: Site) -> int:
+def waiting(site: pages.Site) -> int:
     """How many runs wait and are not learnt from just now."""
     state = httpx.get(f"{site.url}api/learning").json()
     return 0 if state["now"] else int(state["waiting"])
@@ -324,20 +279,24 @@ def panel(page: Page) -> "Page":
 
 
 def test_what_waits_is_learnt_from_stopped_and_learnt_from_again(
-    browser: Browser, taught: Site, model: Model
+    browser: Browser, taught: pages.Site, model: Model
 ):
     model.judge = Fault(401)
-    finished(taught)
-    with opened(browser, taught, "#/memory") as page:
+    with pages.opened(browser, taught, "#/memory", reduced_motion="reduce") as page:
+        expect(page.get_by_role("heading", name="Nothing learnt yet")).to_be_visible()
+        expect(panel(page)).to_have_count(0)
+        pages.finished(taught)
+        page.reload()
         said = panel(page).get_by_role("status")
         learn = panel(page).get_by_role("button", name="Learn from them now")
         expect(said).to_have_text("1 run waits to be learnt from.", timeout=LONG)
         panel(page).get_by_text("What the latest runs taught").click()
         expect(panel(page).get_by_text("Failed; it waits")).to_be_visible()
+        assert faults(page) == []
         expect(panel(page)).to_contain_text("API key")
         model.judge = Hang()
         learn.click()
-        expect(said).to_contain_text(f"Judging this run: “{QUESTION}”", timeout=LONG)
+        expect(said).to_contain_text(f"Judging this run: “{pages.QUESTION}”", timeout=LONG)
         stop = panel(page).get_by_role("button", name="Stop")
         expect(stop).to_be_focused()
         stop.click()
@@ -351,22 +310,4 @@ def test_what_waits_is_learnt_from_stopped_and_learnt_from_again(
         items = page.locator("main .list").get_by_role("listitem")
         expect(items).to_have_count(1)
         panel(page).get_by_role("link", name="what it taught").click()
-        expect(page.get_by_role("heading", level=1, name=QUESTION)).to_be_visible()
-
-
-def test_the_panel_has_no_serious_fault_and_fits_a_phone(
-    browser: Browser, taught: Site, model: Model
-):
-    model.judge = Fault(401)
-    finished(taught)
-    with opened(browser, taught, "#/memory", viewport=PHONE, reduced_motion="reduce") as page:
-        expect(panel(page).get_by_role("status")).to_contain_text("1 run waits", timeout=LONG)
-        panel(page).get_by_text("What the latest runs taught").press("Enter")
-        assert grave_faults(page) == []
-        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
-
-
-def test_nothing_is_said_of_learning_where_nothing_ever_waited(browser: Browser, taught: Site):
-    with opened(browser, taught, "#/memory") as page:
-        expect(page.get_by_role("heading", name="Nothing learnt yet")).to_be_visible()
-        expect(panel(page)).to_have_count(0)
+        expect(page.get_by_role("heading", level=1, name=pages.QUESTION)).to_be_visible()

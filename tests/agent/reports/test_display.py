@@ -14,7 +14,7 @@ from rubricem.agent.reports.display import (
     print_report,
 )
 from rubricem.agent.reports.report import facts
-from rubricem.agent.research.events import (
+from rubricem.agent.transcript.events import (
     Event,
     LessonsRecalled,
     RunFinished,
@@ -27,7 +27,7 @@ from rubricem.agent.research.events import (
     UsageCounted,
     ignore,
 )
-from rubricem.memory.schema import AnswerFormat, Stage, Status, Usage
+from rubricem.memory.schema import AnswerFormat, Stage, Status, Trajectory, Usage
 from tests.support.values import BOUND, PLAN, source, trajectory
 
 FOUND = (source(1, BOUND), source(2, BOUND))
@@ -83,14 +83,11 @@ def test_progress_is_folded_from_events():
     ]
 
 
-def test_the_rubric_shows_item_by_item_as_lines_end():
+def test_the_rubric_shows_item_by_item_as_lines_end_and_a_retried_plan_is_read_afresh():
     texts = ("<structured_plan><rubric>\n", "- one", " two\n", "- th")
     pieces = [TextWritten(Stage.PLAN, text) for text in texts]
     assert after(*pieces).rubric == ("one two",)
     assert after(*pieces[:2]).rubric == ()
-
-
-def test_a_retried_plan_is_read_afresh():
     again = after(TextWritten(Stage.PLAN, PLAN), TurnRetried("x"))
     assert again.plan == "" and again.message == "asked again: x"
 
@@ -105,7 +102,7 @@ def test_tokens_are_estimated_until_they_are_counted():
     assert advance(progress, UsageCounted(Usage(completion_tokens=13, calls=2))).tokens == 13
 
 
-def test_the_drawing_by_hand():
+def test_the_drawing_by_hand_that_never_wraps():
     assert drawn(after(*RUN[:6])) == [
         "How?",
         " \u2713 Plan",
@@ -117,9 +114,6 @@ def test_the_drawing_by_hand():
         " \u25cb Answer",
         "   1 tokens written, 1 min 5 s",
     ]
-
-
-def test_the_drawing_never_wraps():
     long = after(StageStarted(Stage.RESEARCH), ToolCalled("s", "word " * 500, 1))
     lines = drawn(long, width=40)
     assert len(lines) == 7 and all(len(line) <= 40 for line in lines)
@@ -157,37 +151,33 @@ def test_plain_lines_are_one_for_each_stage_rubric_item_and_search():
     ]
 
 
-def test_a_pipe_gets_plain_lines_and_a_terminal_a_drawing():
-    piped, tty = pipe(), terminal()
+def test_a_pipe_gets_plain_lines_a_terminal_a_drawing_and_the_quiet_nothing():
+    piped, tty, quiet = pipe(), terminal(), terminal()
     for console in (piped, tty):
         with live_view("How?", console=console) as listener:
             for event in RUN:
                 listener(event)
     assert "\x1b" not in written(piped)
     assert "\u2713 Plan" in written(tty) and "\x1b[31mnow" not in written(tty)
-
-
-def test_quiet_shows_nothing():
-    console = terminal()
-    with live_view("How?", quiet=True, console=console) as listener:
+    with live_view("How?", quiet=True, console=quiet) as listener:
         assert listener is ignore
         listener(StageStarted(Stage.PLAN))
-    assert written(console) == ""
+    assert written(quiet) == ""
 
 
-def test_the_view_keeps_standard_output_clean(capsys: pytest.CaptureFixture[str]):
+def test_the_report_goes_to_standard_output_and_the_view_beside_it(
+    capsys: pytest.CaptureFixture[str],
+):
     with live_view("How?") as listener:
         listener(StageStarted(Stage.PLAN))
-        print("report")
+        print_report(trajectory("Plain."))
     captured = capsys.readouterr()
-    assert captured.out == "report\n"
+    assert "\n\nPlain.\n\n" in captured.out and "plan" not in captured.out
     assert captured.err == "plan\n"
 
 
 def test_the_printed_report_by_hand():
-    console = pipe()
-    print_report(trajectory('<cite id="S1">The cache grows.</cite>'), console)
-    assert written(console) == (
+    assert printed(trajectory('<cite id="S1">The cache grows.</cite>')) == (
         "How does lru_cache evict?\n\n"
         "The cache grows [1].\n\n"
         "Sources\n\n"
@@ -197,24 +187,24 @@ def test_the_printed_report_by_hand():
     )
 
 
-def test_the_printed_report_goes_to_standard_output(capsys: pytest.CaptureFixture[str]):
-    print_report(trajectory("Plain."))
-    assert "\n\nPlain.\n\n" in capsys.readouterr().out
+def printed(run: Trajectory, console: Console | None = None) -> str:
+    console = console or pipe()
+    print_report(run, console)
+    return written(console)
 
 
-def test_a_bare_answer_is_printed_last():
-    console = pipe()
-    print_report(trajectory("So.\nAnswer: 128", answer_format=AnswerFormat.EXACT), console)
-    assert written(console).endswith("\n\n128\n")
+def test_a_bare_answer_is_printed_last_and_a_missing_one_is_said():
+    exact = trajectory("So.\nAnswer: 128", answer_format=AnswerFormat.EXACT)
+    assert printed(exact).endswith("\n\n128\n")
+    without = trajectory(status=Status.PARTIAL, reason="out of tokens")
+    assert "Ended early: out of tokens\n\nNo answer was written.\n" in printed(without)
 
 
 def test_a_terminal_gets_wrapped_text_and_a_pipe_does_not():
     words = "word " * 60
-    tty, piped = terminal(width=40), pipe()
-    for console in (tty, piped):
-        print_report(trajectory(words), console)
-    assert all(len(line) <= 60 for line in written(tty).splitlines())
-    assert words.strip() in written(piped)
+    tty = printed(trajectory(words), terminal(width=40))
+    assert all(len(line) <= 60 for line in tty.splitlines())
+    assert words.strip() in printed(trajectory(words))
 
 
 def test_hostile_text_is_printed_as_text():
@@ -226,17 +216,9 @@ def test_hostile_text_is_printed_as_text():
         status=Status.PARTIAL,
         reason=hostile,
     )
-    console = pipe()
-    print_report(told, console)
-    shown = written(console)
+    shown = printed(told)
     assert "\x1b" not in shown and "title" not in shown
     assert shown.count("[red]x[/red]") == 7 and shown.count(":smile:") == 7
-
-
-def test_a_run_without_an_answer_says_so():
-    console = pipe()
-    print_report(trajectory(status=Status.PARTIAL, reason="out of tokens"), console)
-    assert "Ended early: out of tokens\n\nNo answer was written.\n" in written(console)
 
 
 @pytest.mark.parametrize(
@@ -252,12 +234,10 @@ def test_a_run_without_an_answer_says_so():
     ],
 )
 def test_what_was_recalled_is_one_line(event: LessonsRecalled, line: str):
-    plain = Console(file=io.StringIO(), width=120)
+    plain = pipe()
     PlainLines(plain)(event)
-    assert isinstance(plain.file, io.StringIO) and plain.file.getvalue().strip() == line
-    drawn = Console(file=io.StringIO(), width=120)
-    drawn.print(drawing("How?", advance(StageProgress(), event), 0.0))
-    assert isinstance(drawn.file, io.StringIO) and line in drawn.file.getvalue()
+    assert written(plain).strip() == line
+    assert line in "\n".join(drawn(after(event), width=120))
     run = trajectory("It is.").model_copy(update={"recalled": ("a",)})
     assert "1 reflection recalled" in facts(run)
 

@@ -15,8 +15,16 @@ from pathlib import Path
 import pypdf
 import pytest
 
-from rubricem.agent.reports.page import _refusing, check_report_path, page, pdf, write_report
-from rubricem.agent.reports.report import TITLE, markdown
+from rubricem.agent.reports.page import (
+    _refusing,
+    check_report_path,
+    figure,
+    page,
+    pdf,
+    write_report,
+)
+from rubricem.agent.reports.report import markdown
+from rubricem.judge.evaluation.report import share
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Repair, Status, Trajectory
 from tests.agent.reports.runs import (
@@ -66,10 +74,20 @@ def test_every_mark_of_the_page_opens_the_passage_it_stands_on():
     assert "<mark>functools.lru_cache(maxsize=128)</mark>" in popovers[2]
 
 
-def test_the_page_shows_rubric_stages_and_numbers():
-    read = Page(page(trajectory(CITED)))
-    for shown in ("Names the rule", "Research", "1 search", "Both met.", "1,200", "$0.0021"):
-        assert shown in read.text
+@pytest.mark.parametrize(
+    ("run", "shown"),
+    [
+        (trajectory(CITED),
+         ("Names the rule", "Research", "1 search", "Both met.", "1,200", "$0.0021")),
+        (trajectory(status=Status.FAILED, reason="the server is down"),
+         ("No answer was written.", "the server is down")),
+    ],
+)  # fmt: skip
+def test_the_page_shows_rubric_stages_and_numbers_or_why_there_is_no_answer(
+    run: Trajectory, shown: tuple[str, ...]
+):
+    text = Page(page(run)).text
+    assert [each for each in shown if each not in text] == []
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -102,18 +120,6 @@ def test_a_long_passage_is_shown_around_what_it_supports():
     assert len(text) < 40_000
 
 
-def test_a_page_without_an_answer_says_so():
-    read = Page(page(trajectory(status=Status.FAILED, reason="the server is down")))
-    assert "No answer was written." in read.text and "the server is down" in read.text
-
-
-def test_the_page_has_a_section_of_them_escaped():
-    text = page(RECALLING)
-    assert f'<h2 id="recalled-title">{TITLE}</h2>' in text
-    assert "What &lt;b&gt;is&lt;/b&gt; *kept*? Now" in text and "\x1b" not in text
-    assert TITLE not in page(trajectory("It is."))
-
-
 def test_the_page_marks_them_and_says_why_where_the_passage_opens():
     html = page(DOUBTED)
     assert '<button type="button" class="unsupported" popovertarget="c2"' in html
@@ -138,32 +144,30 @@ def test_the_page_lists_what_was_removed_escaped():
     assert "1 claim was not supported by any cited source, and removed." in markdown(run)
 
 
-@pytest.mark.parametrize("suffix", [".md", ".html", ".json", ".HTML"])
-def test_reports_are_written_by_suffix(tmp_path: Path, suffix: str):
+@pytest.mark.parametrize(
+    ("suffix", "begins"),
+    [(".md", b"# How"), (".html", b"<!doctype html>"), (".json", b"{"), (".HTML", b"<!doctype"),
+     (".PDF", b"%PDF-")],
+)  # fmt: skip
+def test_reports_are_written_by_suffix_in_the_place_of_what_was_there(
+    tmp_path: Path, suffix: str, begins: bytes
+):
     path = tmp_path / f"report{suffix}"
+    path.write_text("old " * 10_000)
     write_report(trajectory(CITED), path)
-    begins = {".md": "# How", ".html": "<!doctype html>", ".json": "{"}[suffix.lower()]
-    assert path.read_text(encoding="utf-8").startswith(begins)
+    assert path.read_bytes().startswith(begins) and b"old old" not in path.read_bytes()
     assert os.listdir(tmp_path) == [path.name]
 
 
-def test_a_json_file_is_the_trajectory_itself(tmp_path: Path):
-    write_report(trajectory(CITED), tmp_path / "run.json")
-    text = (tmp_path / "run.json").read_text(encoding="utf-8")
-    assert Trajectory.model_validate_json(text) == trajectory(CITED)
-
-
-def test_a_report_replaces_what_was_there(tmp_path: Path):
-    path = tmp_path / "report.md"
-    path.write_text("old " * 10_000)
-    write_report(trajectory(CITED), path)
-    assert path.read_text(encoding="utf-8") == markdown(trajectory(CITED))
-
-
-def test_a_symbolic_link_stays_one(tmp_path: Path):
-    (tmp_path / "link.md").symlink_to(tmp_path / "real.md")
-    write_report(trajectory(CITED), tmp_path / "link.md")
-    assert (tmp_path / "link.md").is_symlink() and (tmp_path / "real.md").exists()
+@pytest.mark.parametrize("run", [trajectory(CITED), DOUBTED, RECALLING])
+def test_a_json_file_is_the_trajectory_itself_and_a_symbolic_link_stays_one(
+    tmp_path: Path, run: Trajectory
+):
+    (tmp_path / "run.json").symlink_to(tmp_path / "real.json")
+    write_report(run, tmp_path / "run.json")
+    text = (tmp_path / "real.json").read_text(encoding="utf-8")
+    assert Trajectory.model_validate_json(text) == run
+    assert (tmp_path / "run.json").is_symlink()
 
 
 @pytest.mark.parametrize("name", ["report", "report.docx", "report.txt"])
@@ -193,22 +197,12 @@ def test_a_folder_without_rights_is_refused(tmp_path: Path):
         check_report_path(tmp_path / "a.md")
 
 
-def words_of(content: bytes) -> str:
-    reader = pypdf.PdfReader(io.BytesIO(content))
-    return " ".join(" ".join(page.extract_text() for page in reader.pages).split())
-
-
-def test_it_holds_the_question_the_answer_and_the_numbers():
-    words = words_of(pdf(run_of()))
+def test_on_paper_stand_the_question_the_answer_and_the_numbers():
+    reader = pypdf.PdfReader(io.BytesIO(pdf(run_of())))
+    words = " ".join(" ".join(page.extract_text() for page in reader.pages).split())
     assert "How does lru_cache evict?" in words
     assert "The least recently used entry goes first." in words
     assert "Passages found" in words and "Look up lru_cache." not in words
-
-
-def test_it_is_written_like_the_other_forms(tmp_path: Path):
-    write_report(run_of(), tmp_path / "report.PDF")
-    assert (tmp_path / "report.PDF").read_bytes().startswith(b"%PDF-")
-    assert [path.name for path in tmp_path.iterdir()] == ["report.PDF"]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +238,7 @@ def test_nothing_is_read_and_nobody_is_asked_while_it_is_made(
     assert opened == [] and forbidden_attempts == []
 
 
-def test_without_weasyprint_the_extra_is_named_before_any_work(
+def test_without_weasyprint_or_pango_it_is_said_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setitem(sys.modules, "weasyprint", None)
@@ -252,12 +246,16 @@ def test_without_weasyprint_the_extra_is_named_before_any_work(
         check_report_path(tmp_path / "report.pdf")
     assert refused.value.remedy == "Install it: pip install 'rubricem[pdf]'"
     check_report_path(tmp_path / "report.html")
-
-
-def test_without_pango_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "weasyprint.py").write_text("raise OSError('cannot load library libpango')")
     monkeypatch.delitem(sys.modules, "weasyprint", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(SettingsError, match="Pango") as refused:
         check_report_path(tmp_path / "report.pdf")
     assert "libpango" in refused.value.remedy
+
+
+def test_a_figure_holds_names_without_markup_and_bars_of_the_shares():
+    drawn = figure("a < b", [("x & y", share(1, 2)), ("none", share(0, 0))])
+    assert "a &lt; b" in drawn and "x &amp; y" in drawn
+    assert '<rect x="230" y="50" width="200.0"' in drawn, "half of 400 pixels"
+    assert drawn == figure("a < b", [("x & y", share(1, 2)), ("none", share(0, 0))])

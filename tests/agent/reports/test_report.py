@@ -5,7 +5,6 @@ With the verdicts, the figures on which sources differ, and what was recalled.
 
 import json
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
@@ -13,7 +12,7 @@ from rich.console import Console
 
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.display import print_report
-from rubricem.agent.reports.page import page, write_report
+from rubricem.agent.reports.page import page
 from rubricem.agent.reports.report import (
     TITLE,
     as_json,
@@ -34,7 +33,6 @@ from tests.agent.reports.runs import (
     MARKED,
     OWN,
     RECALLING,
-    SIMILAR,
     hostile,
 )
 from tests.support.values import BOUND, source, trajectory
@@ -52,26 +50,28 @@ def test_markdown_says_question_answer_sources_and_numbers():
     )
 
 
-def test_markdown_says_why_a_run_ended_early():
-    text = markdown(trajectory("Some.", status=Status.PARTIAL, reason="out of tokens"))
-    assert "\n\nEnded early: out of tokens\n\nSome.\n" in text
-    failed = markdown(trajectory(status=Status.FAILED, reason="the server is down"))
-    assert "\n\nFailed: the server is down\n\nNo answer was written.\n" in failed
-
-
-def test_markdown_says_how_many_marks_were_dropped():
-    assert "1 citation mark named no retrieved source and was removed." in markdown(
-        trajectory('<cite id="S8">x</cite>')
-    )
-    assert "2 citation marks named no retrieved source and were removed." in markdown(
-        trajectory('<cite id="S8, S9">x</cite>')
-    )
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        (trajectory("Some.", status=Status.PARTIAL, reason="out of tokens"),
+         "\n\nEnded early: out of tokens\n\nSome.\n"),
+        (trajectory(status=Status.FAILED, reason="the server is down"),
+         "\n\nFailed: the server is down\n\nNo answer was written.\n"),
+        (trajectory('<cite id="S8">x</cite>'),
+         "1 citation mark named no retrieved source and was removed."),
+        (trajectory('<cite id="S8, S9">x</cite>'),
+         "2 citation marks named no retrieved source and were removed."),
+    ],
+    ids=["ended early", "failed", "a mark was dropped", "marks were dropped"],
+)  # fmt: skip
+def test_markdown_says_first_what_a_reader_has_to_know(run: Trajectory, said: str):
+    assert said in markdown(run)
 
 
 def test_the_last_line_of_an_exact_report_is_the_bare_answer():
     exact = trajectory(f"{CITED}\nAnswer: None", answer_format=AnswerFormat.EXACT)
-    assert markdown(exact).splitlines()[-1] == "None"
-    assert as_json(exact)["answer"].splitlines()[-1] == "None"
+    for text in (markdown(exact), as_json(exact)["answer"]):
+        assert text.splitlines()[-1] == "None"
 
 
 def test_a_web_source_is_linked_and_a_path_is_not():
@@ -105,13 +105,10 @@ def test_hostile_text_stays_text_in_markdown(text: str):
     assert "\x1b" not in written
 
 
-def test_code_and_structure_of_an_answer_survive():
+def test_code_and_structure_of_an_answer_survive_and_of_literal_text_nothing():
     kept = "## Head\n\n- *a* `x[0]`\n\n```python\nif a < b:\n    x[0] = '<b>'\n```"
     assert prose(kept) == kept
     assert prose("```\nopen") == "```\nopen\n```"
-
-
-def test_literal_text_begins_no_list_heading_or_emphasis():
     assert literal("# a") == "\\# a"
     assert literal("1. a") == "1\\. a"
     assert literal("- lru_cache _x_") == "\\- lru_cache \\_x\\_"
@@ -119,23 +116,11 @@ def test_literal_text_begins_no_list_heading_or_emphasis():
 
 def test_json_holds_exactly_what_programs_are_promised():
     report = as_json(trajectory(f'{CITED} <cite id="S9">No.</cite>'))
-    assert list(report) == [
-        "question",
-        "answer",
-        "citations",
-        "dropped_citations",
-        "verification",
-        "conflicts",
-        "stages",
-        "usage",
-        "status",
-        "reason",
-        "ended_by",
-        "trajectory_id",
-        "thread",
-        "recalled",
-        "recollections",
-    ]
+    names = (
+        "question answer citations dropped_citations verification conflicts stages usage status "
+        "reason ended_by trajectory_id thread recalled recollections"
+    )
+    assert list(report) == names.split()
     assert report["answer"] == "With maxsize None the cache grows [1]. No [no source]."
     assert report["dropped_citations"] == 1
     assert report["citations"] == [
@@ -166,53 +151,42 @@ def test_durations():
     ]  # fmt: skip
 
 
-def test_each_line_says_what_it_was_and_how_near_and_good():
+def printed(run: Trajectory, terminal: bool) -> str:
+    written = StringIO()
+    print_report(run, Console(file=written, force_terminal=terminal, width=120, color_system=None))
+    return written.getvalue()
+
+
+def test_a_line_for_each_recollection_says_what_it_was_and_how_near_and_good():
     assert recalled_lines(RECALLING) == [
         "this very question: How does it evict? \u00b7 scored 0.80 \u00b7 0a1b",
         "a similar question (0.88): What <b>is</b> *kept*? Now \u00b7 scored 0.50 \u00b7 2c3d",
     ]
     assert recalled_lines(trajectory("It is.")) == []
+    ids_alone = RECALLING.model_copy(update={"recollections": ()})
+    assert recalled_lines(ids_alone) == ["0a1b", "2c3d"]
 
 
-def test_a_run_that_kept_ids_alone_shows_them():
-    assert recalled_lines(RECALLING.model_copy(update={"recollections": ()})) == ["0a1b", "2c3d"]
-
-
-def test_markdown_lists_them_after_the_sources_with_nothing_left_to_render():
-    text = markdown(RECALLING)
+def test_every_form_shows_what_was_recalled_with_nothing_left_to_render():
+    text, html = markdown(RECALLING), page(RECALLING)
     assert f"## {TITLE}\n\n- this very question: How does it evict?" in text
     assert "<b>" not in text and "*kept*" not in text.replace("\\*", "")
-    assert TITLE not in markdown(trajectory("It is."))
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_the_terminal_shows_them_below_the_sources(terminal: bool):
-    written = StringIO()
-    print_report(
-        RECALLING, Console(file=written, force_terminal=terminal, width=120, color_system=None)
-    )
-    shown = written.getvalue()
-    assert f"{TITLE}\n  - this very question: How does it evict?" in shown
-    assert "(0.88): What <b>is</b> *kept*? Now" in shown
-
-
-def test_json_holds_all_that_is_known_of_them(tmp_path: Path):
+    assert f'<h2 id="recalled-title">{TITLE}</h2>' in html
+    assert "What &lt;b&gt;is&lt;/b&gt; *kept*? Now" in html and "\x1b" not in html
+    for shown in (printed(RECALLING, terminal=True), printed(RECALLING, terminal=False)):
+        assert f"{TITLE}\n  - this very question: How does it evict?" in shown
+        assert "(0.88): What <b>is</b> *kept*? Now" in shown
     report = as_json(RECALLING)
     assert report["recalled"] == ["0a1b", "2c3d"]
-    assert report["recollections"][0] == {
-        "id": "0a1b",
-        "question": "How does it evict?",
-        "own": True,
-        "similarity": None,
-        "score": 0.8,
-    }
-    write_report(RECALLING, tmp_path / "run.json")
-    kept = Trajectory.model_validate_json((tmp_path / "run.json").read_text())
-    assert kept.recollections == (OWN, SIMILAR)
+    assert report["recollections"][0] == OWN.model_dump()
+    assert OWN.model_dump().keys() == {"id", "question", "own", "similarity", "score"}
+    nothing = trajectory("It is.")
+    assert TITLE not in markdown(nothing) and TITLE not in page(nothing)
 
 
-def test_markdown_and_json_mark_what_is_not_supported():
+def test_every_form_marks_what_is_not_supported():
     assert cited_answer(DOUBTED).text() == MARKED
+    assert MARKED in printed(DOUBTED, terminal=False)
     text = markdown(DOUBTED)
     assert f"\n\n{MARKED}\n\n" in text
     assert "\n\nMarked below: 1 claim was not supported by a cited source.\n\n" in text
@@ -225,19 +199,6 @@ def test_markdown_and_json_mark_what_is_not_supported():
     assert report["verification"]["checker"] == "lexical rules"
 
 
-def test_the_terminal_marks_them():
-    console = Console(file=StringIO(), width=100)
-    print_report(DOUBTED, console)
-    assert isinstance(console.file, StringIO)
-    assert MARKED in console.file.getvalue()
-
-
-def test_the_written_json_holds_every_verdict(tmp_path: Path):
-    write_report(DOUBTED, tmp_path / "run.json")
-    kept = json.loads((tmp_path / "run.json").read_text())["verification"]
-    assert [c["verdict"] for c in kept["checks"]] == ["supported", "unsupported", "partial"]
-
-
 def test_what_nobody_checked_is_not_said_to_be_checked():
     run = trajectory('<cite id="S1">It grows.</cite>')
     assert "checked by" not in markdown(run)
@@ -248,7 +209,7 @@ def test_what_nobody_checked_is_not_said_to_be_checked():
 SAYS = "The revenue of Acme in 2023 was 12.5 million dollars."
 
 
-def run(says: str, but: str, where: str = "https://b.test/") -> Trajectory:
+def differing(says: str, but: str, where: str = "https://b.test/") -> Trajectory:
     """An answer that cites the first of two sources."""
     return trajectory(
         f'<cite id="S1">{says}</cite>',
@@ -260,7 +221,7 @@ def run(says: str, but: str, where: str = "https://b.test/") -> Trajectory:
 
 
 def found(says: str, but: str, where: str = "https://b.test/") -> list[tuple[str, str]]:
-    made = run(says, but, where)
+    made = differing(says, but, where)
     return [(c.says, c.but) for c in conflicts(made, cited_answer(made))]
 
 
@@ -294,28 +255,19 @@ def test_different_figures_for_the_same_thing_are_a_conflict(says: str, but: str
         "In 2023   revenue   Acme   11.9 million   dollars",
     ],
     ids=[
-        "another year",
-        "no year",
-        "the same",
-        "rounded",
-        "another unit",
-        "another thing",
-        "something else",
-        "two numbers of one unit",
-        "a table",
+        "another year", "no year", "the same", "rounded", "another unit", "another thing",
+        "something else", "two numbers of one unit", "a table",
     ],
-)
+)  # fmt: skip
 def test_what_may_be_about_something_else_is_no_conflict(but: str):
     assert found(SAYS, but) == []
-
-
-def test_a_source_does_not_differ_from_itself():
-    assert found(SAYS, SAYS.replace("12.5", "11.9"), "https://a.test/") == []
+    itself = found(SAYS, SAYS.replace("12.5", "11.9"), "https://a.test/")
+    assert itself == [], "a source does not differ from itself"
 
 
 def test_every_form_of_the_report_says_it_and_lets_nothing_in():
     but = "In 2023 the revenue of Acme was <b>11.9 million</b> dollars."
-    made = run(SAYS, but)
+    made = differing(SAYS, but)
     said = f'Figures differ: [1] says "{SAYS}", https://b.test/ says "{but}"'
     assert as_json(made)["conflicts"] == [said]
     assert json.dumps(as_json(made))
@@ -328,6 +280,6 @@ def test_copies_are_told_where_the_source_is_listed():
         update={"copies": ("https://b.test/x", "https://c.test/")}
     )
     made = trajectory(f'<cite id="S1">{SAYS}</cite>', sources=(first,))
-    assert "also at https://b.test/x, https://c.test/" in markdown(made).replace("\\", "")
-    assert "also at https://b.test/x, https://c.test/" in page(made)
+    for text in (markdown(made).replace("\\", ""), page(made)):
+        assert "also at https://b.test/x, https://c.test/" in text
     assert as_json(made)["citations"][0]["source"]["copies"] == list(first.copies)

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.act import nearest
 from rubricem.agent.research.free import system_prompt
-from rubricem.agent.research.question import action_of, page_of
-from rubricem.agent.research.scaffold import ToolCall
+from rubricem.agent.transcript.words import nearest
 from rubricem.memory.errors import SourceError
-from rubricem.memory.interfaces import Passage
-from rubricem.memory.schema import Status
+from rubricem.memory.schema import Passage, Status
 from tests.support.policies import BROWSED, browsed, opening, result, tool_texts, turns
 from tests.support.sites import PageSite, article, names, page_reader
 
@@ -31,15 +28,6 @@ class Pages:
             raise SourceError("acme.test answered 404 for that page.")
         parts = self.pages[address].split("|")
         return [Passage("Acme", address, f"part {i}", text) for i, text in enumerate(parts, 1)]
-
-
-def test_a_call_is_one_line_and_a_line_one_call():
-    opened = action_of(ToolCall("open_page", "S3 price", {}))
-    assert (opened, page_of(opened)) == ("open_page S3 price", "S3 price")
-    searched = action_of(ToolCall("search", "acme", {"year": "2023"}))
-    assert (searched, page_of(searched)) == ("acme year:2023", None)
-    assert page_of(action_of(ToolCall("browser", "acme", {}))) is None
-    assert page_of("open_pages of a book") is None
 
 
 def test_the_prompt_names_the_tool_only_where_it_is_there():
@@ -88,59 +76,61 @@ def test_words_given_with_the_call_are_looked_for():
 
 
 @pytest.mark.parametrize(
-    "wanted", ["S1", "[s1]", "https://acme.test/", "HTTPS://ACME.test#top", "S1 revenue"]
+    ("wanted", "rows", "question"),
+    [
+        *(
+            (wanted, [result("https://acme.test/")], BROWSED)
+            for wanted in (
+                "S1",
+                "[s1]",
+                "https://acme.test/",
+                "HTTPS://ACME.test#top",
+                "S1 revenue",
+            )
+        ),
+        ("https://acme.test/", [], f"{BROWSED} See (https://acme.test)."),
+    ],
 )
-async def test_an_id_and_its_address_name_the_same_page(wanted: str, tmp_path: Path):
+async def test_a_page_is_opened_by_its_id_its_address_or_the_one_the_user_wrote(
+    wanted: str, rows: list[Passage], question: str, tmp_path: Path
+):
     pages = Pages(acme=FACT)
-    run = await browsed(tmp_path, turns(opening(wanted)), [result("https://acme.test/")], pages)
+    run = await browsed(tmp_path, turns(opening(wanted)), rows, pages, question=question)
     assert pages.read_so_far == ["https://acme.test/"]
-    assert len(run.sources) == 2
+    assert (run.status, len(run.sources)) == (Status.FINISHED, len(rows) + 1)
+
+
+NOT_RETURNED = 'error="Only a page that a search returned'
+ACME = result("https://acme.test/", "More stands at https://other.test/ and elsewhere.")
+LOCAL = Passage("functools", "python:functools", "cache", "A simple cache.")
+GONE = (
+    '<tool_output error="acme.test answered 404 for that page.">\n'
+    "The page was not opened.\n</tool_output>"
+)
 
 
 @pytest.mark.parametrize(
-    "wanted",
-    ["https://other.test/", "S9", "http://127.0.0.1/", "file:///etc/passwd", "https://acme.test/x"],
+    ("wanted", "found", "reads", "said"),
+    [
+        ("https://other.test/", ACME, True, NOT_RETURNED),
+        ("S9", ACME, True, NOT_RETURNED),
+        ("http://127.0.0.1/", ACME, True, NOT_RETURNED),
+        ("file:///etc/passwd", ACME, True, NOT_RETURNED),
+        ("https://acme.test/x", ACME, True, NOT_RETURNED),
+        ("S1", LOCAL, True, 'error="S1 is no page of the web'),
+        ("S1", ACME, False, 'error="There is no tool open_page in this run."'),
+        ("S1", result("https://gone.test/"), True, GONE),
+    ],
 )
-async def test_what_no_search_returned_is_not_opened(wanted: str, tmp_path: Path):
+async def test_what_may_not_or_cannot_be_opened_is_a_result(
+    wanted: str, found: Passage, reads: bool, said: str, tmp_path: Path
+):
     pages = Pages(acme=FACT, other=FACT)
-    results = [result("https://acme.test/", "More stands at https://other.test/ and elsewhere.")]
-    run = await browsed(tmp_path, turns(opening(wanted)), results, pages)
-    assert pages.read_so_far == []
-    assert 'error="Only a page that a search returned' in tool_texts(run)[1]
+    reader = pages if reads else None
+    run = await browsed(tmp_path, turns(opening(wanted)), [found], reader)
+    assert pages.read_so_far == (["https://gone.test/"] if said == GONE else [])
+    assert tool_texts(run)[1].startswith("<tool_output " + said.removeprefix("<tool_output "))
     assert (run.status, run.tool_calls) == (Status.FINISHED, 2)
-
-
-async def test_an_address_that_the_user_wrote_may_be_opened(tmp_path: Path):
-    pages = Pages(acme=FACT)
-    question = f"{BROWSED} See (https://acme.test)."
-    run = await browsed(
-        tmp_path, turns(opening("https://acme.test/")), [], pages, question=question
-    )
-    assert pages.read_so_far == ["https://acme.test/"]
-    assert run.status is Status.FINISHED
-
-
-async def test_a_local_source_is_no_page(tmp_path: Path):
-    pages = Pages()
-    results = [Passage("functools", "python:functools", "cache", "A simple cache.")]
-    run = await browsed(tmp_path, turns(opening("S1")), results, pages)
-    assert pages.read_so_far == []
-    assert 'error="S1 is no page of the web' in tool_texts(run)[1]
-
-
-async def test_without_a_reader_there_is_no_such_tool(tmp_path: Path):
-    run = await browsed(tmp_path, turns(opening("S1")), [result("https://acme.test/")], None)
-    assert 'error="There is no tool open_page in this run."' in tool_texts(run)[1]
-    assert run.status is Status.FINISHED
-
-
-async def test_a_page_that_cannot_be_read_is_a_result(tmp_path: Path):
-    run = await browsed(tmp_path, turns(opening("S1")), [result("https://gone.test/")], Pages())
-    assert tool_texts(run)[1] == (
-        '<tool_output error="acme.test answered 404 for that page.">\n'
-        "The page was not opened.\n</tool_output>"
-    )
-    assert run.status is Status.FINISHED
 
 
 async def test_a_repeated_call_is_answered_from_the_transcript(tmp_path: Path):

@@ -4,6 +4,7 @@ Forced runs under budgets: whole claims stand, slots in progress do not.
 """
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,20 +12,38 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import ForcedDecoder, trim
-from rubricem.agent.research.question import UNLIMITED, Ask, Budgets
+from rubricem.agent.research.forced import ForcedDecoder, adds, claim_grammar, holds, touches, trim
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
-from rubricem.agent.research.scaffold import parse, tool_call, turn_faults
+from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets
+from rubricem.agent.transcript.scaffold import parse, tool_call, turn_faults
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.interfaces import Sampling
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Status, Trajectory
+from rubricem.memory.schema import (
+    AnswerFormat,
+    Author,
+    Decoding,
+    Sampling,
+    Source,
+    Stage,
+    Status,
+    Trajectory,
+)
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, new_run
 
+MISSING = "How do functools.lru_cache and os.scandir differ?"
 
-async def answered(run: Run, decoder: ForcedDecoder) -> Run:
-    """The walk of the graph, without the graph."""
+
+async def forced(
+    folder: Path,
+    policy: ScriptedPolicy,
+    search: FixedSearch | None = None,
+    question: str = QUESTION,
+    **limits: object,
+) -> Run:
+    """A run of the walk of the graph, without the graph."""
+    run, decoder = new_run(folder, policy, search, Decoding.FORCED, **limits), ForcedDecoder()
+    run.ask = replace(run.ask, question=question)
     await run.open(decoder.system(run), decoder.message(run))
     run.turn = 1
     query: str | None = await decoder.plan(run)
@@ -52,12 +71,7 @@ def writer(slot: str, claims: list[str]) -> ScriptedPolicy:
 
 
 async def test_a_run_is_valid_by_construction(tmp_path: Path):
-    run = new_run(
-        tmp_path,
-        writer("Some words.", ["The cache can grow without bound."]),
-        decoding=Decoding.FORCED,
-    )
-    await answered(run, ForcedDecoder())
+    run = await forced(tmp_path, writer("Some words.", ["The cache can grow without bound."]))
     first, later = (
         "".join(s.text for s in run.segments if s.turn == turn and s.author is not Author.TOOL)
         for turn in (1, 2)
@@ -73,8 +87,7 @@ async def test_a_run_is_valid_by_construction(tmp_path: Path):
 )
 async def test_no_slot_can_break_the_tags(tmp_path_factory: pytest.TempPathFactory, slot: str):
     claim = re.sub(r"[<\n]", "", slot) or "x"
-    run = new_run(tmp_path_factory.mktemp("run"), writer(slot, [claim]), decoding=Decoding.FORCED)
-    await answered(run, ForcedDecoder())
+    run = await forced(tmp_path_factory.mktemp("run"), writer(slot, [claim]))
     document = parse(run.text)
     assert all(block.closed for block in document.root.walk())
     assert document.orphans == ()
@@ -86,8 +99,7 @@ async def test_no_slot_can_break_the_tags(tmp_path_factory: pytest.TempPathFacto
 
 async def test_the_first_query_includes_the_question(tmp_path: Path):
     search = FixedSearch()
-    run = new_run(tmp_path, writer("extra words", ["c"]), search, Decoding.FORCED)
-    await answered(run, ForcedDecoder())
+    run = await forced(tmp_path, writer("extra words", ["c"]), search)
     assert search.queries[0].startswith(QUESTION)
     call = tool_call("".join(s.text for s in run.segments if s.turn == 1))
     assert call is not None and call.query == search.queries[0]
@@ -95,17 +107,14 @@ async def test_the_first_query_includes_the_question(tmp_path: Path):
 
 async def test_a_name_that_no_passage_holds_is_searched_again(tmp_path: Path):
     search = FixedSearch()
-    run = new_run(tmp_path, writer("words", ["c"]), search, Decoding.FORCED)
-    run.ask = type(run.ask)("How do functools.lru_cache and os.scandir differ?")
-    await answered(run, ForcedDecoder(searches=2))
+    await forced(tmp_path, writer("words", ["c"]), search, question=MISSING)
     assert len(search.queries) == 2
     assert search.queries[1].startswith("os.scandir")
 
 
 async def test_only_ids_that_were_returned_are_offered(tmp_path: Path):
     policy = writer("words", ["the cache can grow", "least recently used cache"])
-    run = new_run(tmp_path, policy, decoding=Decoding.FORCED, passages=2)
-    await answered(run, ForcedDecoder())
+    await forced(tmp_path, policy, passages=2)
     grammars = [sampling.grammar for _, sampling in policy.calls if sampling.grammar]
     assert all('id ::= "S1" | "S2"\n' in grammar for grammar in grammars)
     assert "</answer>" not in grammars[0].partition("id ::=")[0]
@@ -113,60 +122,36 @@ async def test_only_ids_that_were_returned_are_offered(tmp_path: Path):
 
 async def test_a_claim_that_adds_nothing_ends_the_answer(tmp_path: Path):
     policy = writer("words", ["The cache can grow.", "the cache can grow", "never reached"])
-    run = await answered(new_run(tmp_path, policy, decoding=Decoding.FORCED), ForcedDecoder())
+    run = await forced(tmp_path, policy)
     cites = parse(run.text).find("cite")
     assert len(cites) == 1
 
 
 async def test_what_its_source_does_not_say_is_not_shown(tmp_path: Path):
     claims = ["The cache can grow without bound.", "maxsize defaults to 4096.", "It is least used."]
-    run = await answered(
-        new_run(tmp_path, writer("words", claims), decoding=Decoding.FORCED), ForcedDecoder()
-    )
+    run = await forced(tmp_path, writer("words", claims))
     assert "4096" not in run.text
     assert "grow without bound" in run.text.partition("<answer>")[2]
 
 
 async def test_an_answer_that_no_source_holds_is_said_to_be_none(tmp_path: Path):
     claims = ["Zebras gallop across grassland."] * 9
-    run = await answered(
-        new_run(tmp_path, writer("words", claims), decoding=Decoding.FORCED), ForcedDecoder()
-    )
+    run = await forced(tmp_path, writer("words", claims))
     assert "Zebras" not in run.text
     assert "do not settle this question" in run.text
     assert run.status is Status.NO_EVIDENCE
 
 
-async def test_a_failed_search_is_not_told_as_an_empty_one(tmp_path: Path):
-    search = FixedSearch(error="the index is gone")
-    run = new_run(tmp_path, writer("words", ["x"]), search, Decoding.FORCED)
-    await answered(run, ForcedDecoder())
-    assert "hold nothing" not in run.text
-    assert "The search failed." in run.text
-
-
-async def test_without_any_passage_the_answer_says_so(tmp_path: Path):
-    policy = writer("words", ["invented"])
-    run = new_run(tmp_path, policy, FixedSearch([]), Decoding.FORCED)
-    await answered(run, ForcedDecoder())
-    assert "hold nothing" in run.text
-    assert parse(run.text).find("cite") == []
-
-
 async def test_an_exact_answer_ends_with_its_bare_line(tmp_path: Path):
     policy = writer("128", ["The default is 128."])
-    run = new_run(tmp_path, policy, decoding=Decoding.FORCED, answer_format=AnswerFormat.EXACT)
-    await answered(run, ForcedDecoder())
+    run = await forced(tmp_path, policy, answer_format=AnswerFormat.EXACT)
     inner = parse(run.text)
     answer = inner.inner(inner.find("answer")[0]).strip()
     assert answer.splitlines()[-1] == "Answer: 128"
 
 
 async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
-    run = new_run(
-        tmp_path, writer("Some words.", ["The cache can grow."]), decoding=Decoding.FORCED
-    )
-    await answered(run, ForcedDecoder())
+    run = await forced(tmp_path, writer("Some words.", ["The cache can grow."]))
     written = [s.text for s in run.segments if s.author is Author.POLICY]
     assert {text.strip() for text in written} <= {
         "Some words.",
@@ -196,9 +181,7 @@ async def test_no_further_search_is_made_where_little_room_is_left(tmp_path: Pat
     policy = writer("words", ["the cache can grow"])
     policy.context_tokens = 5000
     search = FixedSearch()
-    run = new_run(tmp_path, policy, search, Decoding.FORCED)
-    run.ask = type(run.ask)("How do functools.lru_cache and os.scandir differ?")
-    await answered(run, ForcedDecoder())
+    await forced(tmp_path, policy, search, question=MISSING)
     assert len(search.queries) == 1
 
 
@@ -217,9 +200,8 @@ def two_parts(before: str, sampling: Sampling) -> str:
 async def test_the_part_of_a_question_that_no_reading_speaks_of_is_read_and_answered(
     tmp_path: Path,
 ):
-    run = new_run(tmp_path, ScriptedPolicy(two_parts), decoding=Decoding.FORCED)
-    run.ask = type(run.ask)("How large can the cache grow, and in which order does it evict?")
-    await answered(run, ForcedDecoder())
+    asked = "How large can the cache grow, and in which order does it evict?"
+    run = await forced(tmp_path, ScriptedPolicy(two_parts), question=asked)
     assert run.text.count(" on what the eviction order is: least recently used.") == 1
     document = parse(run.text)
     assert [document.inner(cite) for cite in document.find("cite")] == [
@@ -229,31 +211,20 @@ async def test_the_part_of_a_question_that_no_reading_speaks_of_is_read_and_answ
 
 
 CLAIMS = ("The cache can grow without bound.", "The smallest element is always first.")
-MISSING = "How do functools.lru_cache and os.scandir differ?"
-
-
-def policy() -> ScriptedPolicy:
-    """Fills every slot with a word, and makes the claims, each of the first id it is offered."""
-    left = iter(CLAIMS)
-
-    def write(before: str, sampling: Sampling) -> str:
-        if sampling.grammar is None:
-            return "words"
-        claim = next(left, None)
-        offered = re.findall(r'"(S\d+)"', sampling.grammar)
-        return "\n</answer>" if claim is None else f'\n<cite id="{offered[0]}">{claim}</cite>'
-
-    return ScriptedPolicy(write)
 
 
 async def asked(
-    tmp_path: Path, budgets: Budgets = UNLIMITED, question: str = QUESTION, searches: int = 10
+    tmp_path: Path,
+    budgets: Budgets = UNLIMITED,
+    question: str = QUESTION,
+    searches: int = 10,
+    source: FixedSearch | None = None,
 ) -> tuple[Trajectory, ScriptedPolicy]:
-    writer = policy()
-    researcher = Researcher(
-        writer, ForcedDecoder(), Decoding.FORCED, FixedSearch(), RunStore(tmp_path), Ask("")
-    )
-    return await researcher.ask(Ask(question, tool_calls=searches, budgets=budgets)), writer
+    policy = writer("words", list(CLAIMS))
+    source = source or FixedSearch()
+    store = RunStore(tmp_path)
+    researcher = Researcher(policy, ForcedDecoder(), Decoding.FORCED, source, store, Ask(""))
+    return await researcher.ask(Ask(question, tool_calls=searches, budgets=budgets)), policy
 
 
 async def test_a_budget_cut_at_every_call_leaves_a_report_and_closed_tags(tmp_path: Path):
@@ -293,10 +264,50 @@ async def test_a_forced_run_says_that_its_searches_were_spent(
     assert (run.status, run.ended_by) == (Status.FINISHED, ended_by)
 
 
-async def test_a_forced_run_without_a_passage_found_no_evidence(tmp_path: Path):
-    researcher = Researcher(
-        policy(), ForcedDecoder(), Decoding.FORCED, FixedSearch([]), RunStore(tmp_path), Ask("")
-    )
-    run = await researcher.ask(Ask(QUESTION))
-    assert (run.status, run.reason) == (Status.NO_EVIDENCE, "nothing was found")
-    assert "hold nothing on this question" in cited_answer(run).text()
+@pytest.mark.parametrize(
+    ("source", "said", "reason"),
+    [
+        (FixedSearch([]), "The sources hold nothing on this question.", "nothing was found"),
+        (FixedSearch(error="gone"), "The search failed.", "the search failed: gone"),
+    ],
+    ids=["empty", "failing"],
+)
+async def test_a_forced_run_without_a_passage_says_why_and_cites_nothing(
+    source: FixedSearch, said: str, reason: str, tmp_path: Path
+):
+    run, _ = await asked(tmp_path, source=source)
+    assert (run.status, run.reason) == (Status.NO_EVIDENCE, reason)
+    assert cited_answer(run).text() == said
+    assert parse(run.transcript()).find("cite") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "claim", "held"),
+    [
+        ("It returns 128 items at most.", "It returns 128 items.", True),
+        ("It returns 128 items at most.", "It returns 12 items.", False),
+        ("Use my_cache_all for the cache.", "Use my_cache_all for the cache.", True),
+        ("Use my_cache_all for the cache.", "Use cache_a for the cache.", False),
+        ("The cache can grow without bound.", "The cache grows.", True),
+        ("The cache can grow without bound.", "Zebras gallop across grassland.", False),
+    ],
+)
+def test_a_source_holds_a_claim_by_half_its_words_and_names_and_numbers_whole(
+    text: str, claim: str, held: bool
+):
+    source = Source(id="S1", title="m.f", location="m.py", text=text, tool="python", query="q")
+    assert holds(source, claim) is held
+
+
+def test_a_claim_adds_a_new_word_and_touches_the_question():
+    assert adds("It is sorted.", [])
+    assert not adds("the cache is growing", ["The cache can grow."])
+    assert touches("The cache grows.", "How does the cache grow?")
+    assert not touches("ttl is a time.", "How does the cache grow?")
+
+
+def test_a_claim_s_grammar_offers_the_end_where_it_may_and_quotes_its_opening():
+    assert "</answer>" in claim_grammar(["S1"], may_end=True)
+    grammar = claim_grammar(["S1"], 'What "x" is: ', may_end=False)
+    assert "</answer>" not in grammar
+    assert r'id "\">What \"x\" is: " [^<\n]+' in grammar

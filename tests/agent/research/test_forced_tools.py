@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.mcp.client import Equipped
-from rubricem.agent.mcp.offers import Offer
-from rubricem.agent.mcp.tool_server import ToolServer
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.forced import ForcedDecoder, fitting
-from rubricem.agent.research.question import UNLIMITED, Ask, Budgets
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.scaffold import parse, turn_faults
-from rubricem.agent.research.setup import open_sources
 from rubricem.agent.settings import Settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.memory.interfaces import Passage, Sampling
+from rubricem.agent.sources.mcp_client import Equipped
+from rubricem.agent.sources.offers import Offer
+from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets
+from rubricem.agent.transcript.scaffold import parse, turn_faults
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Author, Decoding, Status, Trajectory
+from rubricem.memory.schema import Author, Decoding, Passage, Sampling, Status, Trajectory
 from tests.agent.research.gbnf import accepts
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, new_run
@@ -267,5 +265,5 @@ async def test_an_embedded_model_gets_the_tools_of_the_settings(tmp_path: Path, 
         mcp_servers=servers,
     )
     setup = setup_of(settings)
-    async with open_sources(setup.sources, setup.stores) as tools:
+    async with setup.open_sources() as tools:
         assert isinstance(tools, Equipped) and tools.allowed == {"shop.unit_price"}

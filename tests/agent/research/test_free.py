@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from rubricem.agent.research.free import FreeDecoder, TurnEnd, system_prompt
+from rubricem.agent.research.graph import act
 from rubricem.agent.sources.web import Scholar
-from rubricem.memory.interfaces import Sampling
-from rubricem.memory.schema import AnswerFormat, Author, Stage, Status
+from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status
 from tests.agent.sources.test_web import PAPER, paper
 from tests.support.policies import (
     RUN,
     FixedSearch,
+    Opening,
     ScriptedPolicy,
     answer,
     asked,
@@ -23,7 +24,7 @@ from tests.support.policies import (
     search,
 )
 from tests.support.scripted_server import ScriptedServer
-from tests.support.sites import json_site
+from tests.support.sites import JsonSite
 
 
 @pytest.mark.parametrize(
@@ -52,15 +53,13 @@ def test_a_try_that_begins_anew_is_looked_at_from_its_beginning():
     assert end("</answer>" + "y" * 600) == len("</answer>")
 
 
-async def test_an_updated_plan_is_research(tmp_path: Path):
+async def test_an_updated_plan_is_research(run_of: Opening):
     updated = search("next").replace(
         "<call_tool",
         "<structured_plan><research_plan>New.</research_plan></structured_plan><call_tool",
     )
-    run = new_run(tmp_path, ScriptedPolicy([plan(), updated]))
+    run = await run_of(ScriptedPolicy([plan(), updated]))
     decoder = FreeDecoder()
-    await run.open("system", "question")
-    run.turn = 1
     assert await decoder.plan(run) == "lru_cache maxsize None"
     run.turn = 2
     assert await decoder.research(run) == "next"
@@ -68,10 +67,8 @@ async def test_an_updated_plan_is_research(tmp_path: Path):
     assert stages == [(1, Stage.PLAN), (1, Stage.RESEARCH), (2, Stage.RESEARCH)]
 
 
-async def test_what_the_policy_wrote_is_kept_token_by_token(tmp_path: Path):
-    run = new_run(tmp_path, ScriptedPolicy([plan()]))
-    await run.open("system", "question")
-    run.turn = 1
+async def test_what_the_policy_wrote_is_kept_token_by_token(run_of: Opening):
+    run = await run_of(ScriptedPolicy([plan()]))
     await FreeDecoder().plan(run)
     kept = [s for s in run.segments if s.author is Author.POLICY]
     assert "".join(s.text for s in kept) == plan()
@@ -79,12 +76,10 @@ async def test_what_the_policy_wrote_is_kept_token_by_token(tmp_path: Path):
     assert not any(s.retokenised for s in kept)
 
 
-async def test_a_full_context_ends_the_search(tmp_path: Path):
+async def test_a_full_context_ends_the_search(run_of: Opening):
     turns = [plan(), answer()]
-    run = new_run(tmp_path, ScriptedPolicy(turns, context_tokens=2500))
+    run = await run_of(ScriptedPolicy(turns, context_tokens=2500))
     decoder = FreeDecoder()
-    await run.open("system", "question")
-    run.turn = 1
     await decoder.plan(run)
     await run.prompt(Stage.RESEARCH, "x" * 800, Author.TOOL)
     run.turn = 2
@@ -112,6 +107,29 @@ async def test_an_answer_asked_for_alone_need_hold_nothing_else(tmp_path: Path):
     assert run.segments[-1].stage is Stage.ANSWER
 
 
+@pytest.mark.parametrize(
+    ("call", "line"),
+    [
+        ('<call_tool name="Open_Page">S3 price</call_tool>', "open_page S3 price"),
+        ('<call_tool name="search" year="2023">acme</call_tool>', "acme year:2023"),
+        ('<call_tool name="browser">acme</call_tool>', "acme"),
+    ],
+)
+async def test_a_call_is_one_line_and_an_unknown_tool_the_search(
+    call: str, line: str, run_of: Opening
+):
+    turn = plan()
+    run = await run_of(ScriptedPolicy([turn[: turn.index("<call_tool")] + call]))
+    assert await FreeDecoder().plan(run) == line
+
+
+async def test_a_query_that_begins_like_a_tool_is_a_query(tmp_path: Path):
+    source = FixedSearch()
+    for query in ("open_pages of a book", "open_page"):
+        await act(new_run(tmp_path / query, ScriptedPolicy([]), source), query)
+    assert source.queries == ["open_pages of a book", "open_page"]
+
+
 @pytest.mark.parametrize("answer_format", list(AnswerFormat))
 async def test_the_message_ends_with_the_shape_of_the_answer(
     answer_format: AnswerFormat, tmp_path: Path
@@ -133,7 +151,7 @@ def narrowing() -> list[str]:
 
 
 async def test_year_and_field_of_a_call_reach_the_service(tmp_path: Path) -> None:
-    with json_site(paper(PAPER)) as site, ScriptedServer(narrowing()) as server:
+    with JsonSite(paper(PAPER)) as site, ScriptedServer(narrowing()) as server:
         run = await asked(server.base_url, tmp_path, source=Scholar(url=site.url))
         system = server.requests[0].body["messages"][0]["content"]
     params = site.asked[0].params

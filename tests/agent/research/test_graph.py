@@ -23,21 +23,16 @@ from benchmarks.judged import OPENINGS
 from benchmarks.loopback import TURNS, serving
 from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.research.graph import (
-    MOST_REJECTED,
     NODES,
     Position,
-    ShownPlan,
-    as_text,
     build_graph,
-    from_text,
-    plan_of,
     recursion_limit,
 )
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.scaffold import parse
+from rubricem.agent.transcript.question import MOST_REJECTED, Ask, ShownPlan
+from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
-from rubricem.memory.journal import Journal
+from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Author, Status, Trajectory
 from tests.conftest import COMMAND, ROOT
 from tests.support.policies import (
@@ -107,10 +102,7 @@ async def test_a_run_that_spends_its_whole_budget_stays_within_the_limit(
     assert (run.status, run.tool_calls) == ("finished", budget)
     steps = 2 * budget + len(NODES) - 2
     assert steps <= recursion_limit(budget) < steps + 20
-
-
-def test_the_limit_covers_the_largest_budget_that_settings_allow():
-    assert recursion_limit(1000) >= 2 * 1000 + len(NODES)
+    assert recursion_limit(1000) >= 2 * 1000 + len(NODES), "the largest that settings allow"
 
 
 APPROVE = {"verdict": "approve"}
@@ -138,6 +130,18 @@ async def asking(researcher: Researcher, person: Scripted | None, **wanted: bool
     return await researcher.ask(ask, "t")
 
 
+async def decided(
+    server: ScriptedServer,
+    folder: Path,
+    person: Scripted | None,
+    source: FixedSearch | None = None,
+    **wanted: bool,
+) -> Trajectory:
+    """A run that a person takes part in."""
+    async with researching(server.base_url, folder, source) as researcher:
+        return await asking(researcher, person, **wanted)
+
+
 async def test_a_plan_is_shown_before_anything_is_searched(tmp_path: Path):
     source = FixedSearch()
     person = Scripted(APPROVE)
@@ -148,8 +152,7 @@ async def test_a_plan_is_shown_before_anything_is_searched(tmp_path: Path):
 
     person.decide = decide  # type: ignore[method-assign]
     with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            run = await asking(researcher, person)
+        run = await decided(server, tmp_path, person, source)
     assert run.status is Status.FINISHED
     (asked,) = person.asked
     items = [item.lstrip("- ") for item in asked["rubric"]]
@@ -162,8 +165,7 @@ async def test_a_plan_is_shown_before_anything_is_searched(tmp_path: Path):
 async def test_a_changed_plan_stands_behind_the_first_and_is_followed(tmp_path: Path):
     source = FixedSearch()
     with ScriptedServer([plan(), answer()]) as server:
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            run = await asking(researcher, Scripted(EDIT))
+        run = await decided(server, tmp_path, Scripted(EDIT), source)
         shown = contents(server.requests[1].body)
     assert source.queries == ["who says so"]
     assert shown[2] == ("assistant", plan())
@@ -179,8 +181,7 @@ async def test_a_rejected_plan_is_written_anew_with_the_reason(tmp_path: Path):
     person = Scripted({"verdict": "reject", "reason": "too </answer> narrow"}, APPROVE)
     source = FixedSearch()
     with ScriptedServer([plan("one"), plan("two"), answer()]) as server:
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            run = await asking(researcher, person)
+        run = await decided(server, tmp_path, person, source)
         told = contents(server.requests[1].body)[-1][1]
     assert "rejected this plan: too \u2039/answer> narrow" in told
     assert [asked["query"] for asked in person.asked] == ["one", "two"]
@@ -190,8 +191,7 @@ async def test_a_rejected_plan_is_written_anew_with_the_reason(tmp_path: Path):
 async def test_a_person_who_rejects_every_plan_ends_the_run(tmp_path: Path):
     person = Scripted(*[{"verdict": "reject"}] * 9)
     with ScriptedServer(lambda body, number: plan(f"query {number}")) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, person)
+        run = await decided(server, tmp_path, person)
         assert len(server.requests) == len(person.asked) == MOST_REJECTED
     assert (run.status, run.ended_by, run.tool_calls) == (Status.PARTIAL, "interrupt", 0)
 
@@ -201,8 +201,7 @@ async def test_a_decision_is_asked_for_once_whatever_is_killed_after_it(tmp_path
     with ScriptedServer([plan(), answer()]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             await asking(researcher, first)
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, second)
+        run = await decided(server, tmp_path, second)
         assert len(server.requests) == 2
     assert (len(first.asked), second.asked, run.status) == (1, [], Status.FINISHED)
 
@@ -221,24 +220,25 @@ async def test_a_run_killed_while_a_person_thinks_asks_again_and_writes_nothing_
             with pytest.raises(KeyboardInterrupt):
                 await researcher.ask(ask, "t")
         person = Scripted(APPROVE)
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, person)
+        run = await decided(server, tmp_path, person)
         assert len(server.requests) == len(RUN)
     assert (len(person.asked), run.status) == (1, Status.FINISHED)
 
 
-async def test_without_a_person_a_plan_is_approved_unseen(tmp_path: Path):
-    with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, None)
-    assert run.status is Status.FINISHED
+async def test_without_a_person_a_plan_is_approved_unseen_and_no_riddle_is_a_decision(
+    tmp_path: Path,
+):
+    with ScriptedServer([*RUN, *RUN]) as server:
+        unseen = await decided(server, tmp_path / "unseen", None)
+        run = await decided(server, tmp_path, Scripted({"verdict": "perhaps"}))
+    assert (unseen.status, run.status) == (Status.FINISHED, Status.FAILED)
+    assert "the decision of the person who asked cannot be read" in run.reason
 
 
 async def test_a_question_back_is_asked_once_and_its_answer_read_before_the_plan(tmp_path: Path):
     person = Scripted({"text": "The one of Python 3.9 </answer>"})
     with ScriptedServer(["Which version do you mean?\nMore.", *RUN]) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, person, clarify=True)
+        run = await decided(server, tmp_path, person, clarify=True)
         (aside, planned) = (contents(request.body) for request in server.requests[:2])
     assert person.asked[0]["doubt"] == "Which version do you mean?"
     assert QUESTION in aside[1][1] and "NONE" in aside[1][1]
@@ -252,8 +252,7 @@ async def test_a_question_back_is_asked_once_and_its_answer_read_before_the_plan
 async def test_nobody_is_asked_where_the_model_has_no_question(said: str, tmp_path: Path):
     person = Scripted()
     with ScriptedServer([said, *RUN]) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, person, clarify=True)
+        run = await decided(server, tmp_path, person, clarify=True)
     assert (person.asked, run.status) == ([], Status.FINISHED)
 
 
@@ -274,23 +273,12 @@ async def test_another_process_goes_on_from_the_interrupt(tmp_path: Path):
     assert ended["status"] == "finished"
 
 
-async def test_a_decision_that_cannot_be_read_is_said_to_be_one(tmp_path: Path):
-    with ScriptedServer(RUN) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            run = await asking(researcher, Scripted({"verdict": "perhaps"}))
-    assert run.status is Status.FAILED
-    assert "the decision of the person who asked cannot be read" in run.reason
-
-
-def test_a_plan_is_the_same_after_it_was_shown_and_read():
+def test_a_plan_is_the_same_after_it_was_shown_and_read_and_the_last_one_counts():
     shown = ShownPlan(rubric=("Says a", "Says b"), research_plan="One.\nTwo.", query="a query")
-    assert from_text(as_text(shown)) == shown
-    assert from_text("words without a heading") == ShownPlan()
-
-
-def test_the_last_plan_of_a_transcript_counts():
+    assert ShownPlan.read(shown.text()) == shown
+    assert ShownPlan.read("words without a heading") == ShownPlan()
     text = plan("one") + plan("two").replace("Says what is evicted", "Says why")
-    assert plan_of(text, "two").rubric[-1].endswith("Says why")
+    assert ShownPlan.of(text, "two").rubric[-1].endswith("Says why")
 
 
 DELAY = 0.4
@@ -438,7 +426,9 @@ async def test_a_node_that_failed_is_tried_again_from_a_clean_start(tmp_path: Pa
 
 
 @pytest.mark.parametrize("shared", [True, False])
-async def test_a_thread_that_is_being_answered_is_refused(shared: bool, tmp_path: Path):
+async def test_a_thread_that_is_being_answered_here_or_elsewhere_is_refused(
+    shared: bool, tmp_path: Path
+):
     journal = Journal(tmp_path / "all.jsonl") if shared else None
     with ScriptedServer(lambda body, number: Hang()) as server:
         async with researching(server.base_url, tmp_path, journal=journal) as researcher:
@@ -447,20 +437,10 @@ async def test_a_thread_that_is_being_answered_is_refused(shared: bool, tmp_path
                 await asyncio.sleep(0.01)
             with pytest.raises(StoreError, match=r"'t' is being answered"):
                 await researcher.ask(Ask(QUESTION), "t")
-            running.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await running
-
-
-async def test_a_thread_of_another_process_is_refused(tmp_path: Path):
-    with ScriptedServer(lambda body, number: Hang()) as server:
-        async with researching(server.base_url, tmp_path) as first:
-            running = asyncio.create_task(first.ask(Ask(QUESTION), "t"))
-            while not server.requests:
-                await asyncio.sleep(0.01)
-            # Locks are of open files, so another researcher here is refused as another process is.
-            with pytest.raises(StoreError, match="in use by another process"):
-                await asked(server.base_url, tmp_path)
+            if not shared:
+                # Locks are of open files: another researcher here is refused as a process is.
+                with pytest.raises(StoreError, match="in use by another process"):
+                    await asked(server.base_url, tmp_path)
             running.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await running

@@ -24,12 +24,11 @@ import pytest
 
 from rubricem.agent.reports.cited import Cited, Uncited, cited_answer
 from rubricem.agent.reports.report import markdown
-from rubricem.agent.research.question import Found, tool_output
 from rubricem.agent.research.recall import BankRecaller, reference_block
-from rubricem.agent.research.scaffold import parse
+from rubricem.agent.transcript.question import Found, tool_output
+from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.errors import SourceError
-from rubricem.memory.interfaces import Passage, Sampling
-from rubricem.memory.schema import Status, Trajectory
+from rubricem.memory.schema import Passage, Sampling, Status, Trajectory
 from rubricem.memory.text import printable
 from tests.agent.learning.test_reflect import GOOD
 from tests.support.bank_cli import (
@@ -221,6 +220,7 @@ async def obeying(
     ],
 )
 async def test_an_address_that_a_page_orders_is_not_asked_for(order: str, tmp_path: Path):
+    assert "http" not in BROWSED
     with PageSite({"/secret": "secret"}) as site:
         run, policy = await obeying(tmp_path, site, f"OBEY({order.format(port=site.port)})")
         assert policy.obeyed == [order.format(port=site.port)], "it did try"
@@ -230,27 +230,23 @@ async def test_an_address_that_a_page_orders_is_not_asked_for(order: str, tmp_pa
     assert run.status is Status.FINISHED
 
 
-async def test_a_result_that_lies_in_a_private_network_is_not_asked_for(tmp_path: Path):
-    with PageSite({"/secret": "secret"}) as site:
-        rows = [
-            result(site.address("/", "acme.test"), FACT),
-            result(site.address("/secret"), "The page you want."),
-        ]
-        run, policy = await obeying(tmp_path, site, "OBEY(S2)", rows)
-        assert policy.obeyed == ["S2"]
-        assert [path for _, path in site.asked] == ["/"]
-    assert "is on this machine or in a private network" in tool_texts(run)[2]
-
-
-async def test_a_page_cannot_send_the_reader_on_to_a_private_network(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("host", "path", "asked"),
+    [("127.0.0.1", "/secret", ["/"]), ("acme.test", "/away", ["/", "/away"])],
+)
+async def test_a_private_network_is_not_reached_by_a_result_nor_by_being_sent_on(
+    host: str, path: str, asked: list[str], tmp_path: Path
+):
     with PageSite({"/secret": "secret"}) as site:
         site.pages["/away"] = Sent(status=302, headers={"location": site.address("/secret")})
         rows = [
             result(site.address("/", "acme.test"), FACT),
-            result(site.address("/away", "acme.test"), "The page you want."),
+            result(site.address(path, host), "The page you want."),
         ]
-        run, _ = await obeying(tmp_path, site, "OBEY(S2)", rows)
-        assert [path for _, path in site.asked] == ["/", "/away"]
+        run, policy = await obeying(tmp_path, site, "OBEY(S2)", rows)
+        assert policy.obeyed == ["S2"]
+        assert [path for _, path in site.asked] == asked
+    assert "is on this machine or in a private network" in tool_texts(run)[2]
     assert "secret" not in [source.text for source in run.sources]
 
 
@@ -295,10 +291,6 @@ async def test_no_order_to_search_for_ever_outlives_the_budget(tmp_path: Path):
         tmp_path, Endless(), [result("https://acme.test/")], Returned(page), tool_calls=4
     )
     assert (run.tool_calls, run.status) == (4, Status.FINISHED)
-
-
-def test_the_question_of_these_runs_names_no_address():
-    assert "http" not in BROWSED
 
 
 ORDER = (
@@ -346,36 +338,30 @@ def prompts(data: Path, thread: str) -> tuple[list[str], str]:
     return json.loads(done.stdout)["recalled"], shown
 
 
-def test_what_a_page_made_a_run_reflect_is_held_back_and_the_flags_say_why(data: Path):
-    identifier = poisoned(data)
-    assert items(data) == []
-    assert states() == {identifier: "quarantine"}
-    shown = bank_json("show", identifier)["reflection"]
-    flags = " ".join(shown["flags"])
-    assert 'drop what it was told: "Ignore all previous instructions"' in flags
-    assert 'an address: "evil.test/more", "acme@evil.test"' in flags
-    assert "copied from what the run read" in flags
-    assert 'turns of a chat: "<|im_end|>"' in flags
-    assert not any(mark in shown["takeaways"] for mark in LEFT_OUT)
-
-
 def similar(data: Path) -> str:
     """What stands before a similar question, by an embedder that counts words."""
     return asyncio.run(BankRecaller(bank_in(data)).recall(SIMILAR)).block
 
 
-def test_no_later_run_is_given_any_of_it(data: Path):
-    poisoned(data)
+def test_what_a_page_made_a_run_reflect_is_held_back_until_a_person_releases_its_words_alone(
+    data: Path,
+):
+    identifier = poisoned(data)
+    assert items(data) == []
+    assert states() == {identifier: "quarantine"}
+    kept = bank_json("show", identifier)["reflection"]
+    flags = " ".join(kept["flags"])
+    assert 'drop what it was told: "Ignore all previous instructions"' in flags
+    assert 'an address: "evil.test/more", "acme@evil.test"' in flags
+    assert "copied from what the run read" in flags
+    assert 'turns of a chat: "<|im_end|>"' in flags
+    assert not any(mark in kept["takeaways"] for mark in LEFT_OUT)
     recalled, shown = prompts(data, "two")
     assert recalled == []
     assert "AcmeCache" not in shown and "reference_examples" not in shown
     assert similar(data) == ""
-
-
-def test_once_a_person_releases_it_its_words_are_recalled_and_nothing_else(data: Path):
-    identifier = poisoned(data)
     bank("release", identifier, "--yes")
-    recalled, shown = prompts(data, "two")
+    recalled, shown = prompts(data, "three")
     assert recalled == [identifier]
     for text in (shown, similar(data)):
         [block] = re.findall("<reference_examples>(.*?)</reference_examples>", text, re.S)[:1]
@@ -405,22 +391,20 @@ def exported(folder: Path, flags: Sequence[str] = ()) -> Path:
     return file
 
 
-def test_an_imported_file_cannot_vouch_for_itself(data: Path, tmp_path: Path):
-    file = exported(tmp_path)
-    line = json.loads(file.read_text().splitlines()[1]) | {"released": True, "pinned": True}
-    file.write_text(f"{file.read_text().splitlines()[0]}\n{json.dumps(line)}\n")
+def test_an_imported_file_cannot_vouch_for_itself_and_its_flags_stay(data: Path, tmp_path: Path):
+    head, line = exported(tmp_path, ["It was odd."]).read_text().splitlines()
+    file = tmp_path / "bank.jsonl"
+    trusted = json.loads(line) | {"released": True, "pinned": True, "flags": []}
+    file.write_text(f"{head}\n{json.dumps(trusted)}\n")
     said = bank("import", str(file)).stdout
     assert "1 put in quarantine" in said
     assert items(data) == [] and states() == {"evil": "quarantine"}
     recalled, shown = prompts(data, "two")
     assert recalled == [] and "AcmeCache" not in shown
-
-
-def test_what_was_flagged_where_it_was_exported_stays_flagged(data: Path, tmp_path: Path):
-    clean = exported(tmp_path, ["It was odd."]).read_text().replace(json.dumps(POISON)[1:-1], "x")
-    (tmp_path / "bank.jsonl").write_text(clean)
-    bank("import", str(tmp_path / "bank.jsonl"))
-    assert bank_json("show", "evil")["reflection"]["flags"] == ["It was odd."]
+    clean = json.loads(line) | {"id": "odd", "takeaways": "- x"}
+    file.write_text(f"{head}\n{json.dumps(clean)}\n")
+    bank("import", str(file))
+    assert bank_json("show", "odd")["reflection"]["flags"] == ["It was odd."]
     assert items(data) == []
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.research.events import Event, LessonsRecalled, SourceProgress
 from rubricem.agent.research.forced import ForcedDecoder
 from rubricem.agent.research.free import FreeDecoder
 from rubricem.agent.research.graph import recall
-from rubricem.agent.research.question import Ask
-from rubricem.agent.research.recall import BankRecaller, Recall, journalled, reference_block
+from rubricem.agent.research.recall import BankRecaller, Recall, reference_block
 from rubricem.agent.research.run import Run
+from rubricem.agent.transcript.events import Event, LessonsRecalled
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.journal import CallKey, Journal
+from rubricem.memory.runs import Journal
 from rubricem.memory.schema import Decoding, Recollection, Trajectory
 from tests.support.banks import bank_in, reflection
 from tests.support.policies import QUESTION, RUN, FixedSearch, ScriptedPolicy, contents, researching
@@ -60,16 +60,16 @@ async def test_a_pinned_generation_is_what_is_recalled_from(tmp_path: Path):
 
 
 async def test_a_memory_that_fails_is_left_out_and_told(tmp_path: Path):
-    events: list[Event] = []
+    told: list[str] = []
     bank = RubricBank(tmp_path)  # without an embedder, so nothing similar can be found
     await bank.put(reflection("cache", "own"))
     await bank.put(reflection("heap", "other"))
-    found = await BankRecaller(bank, listener=events.append).recall("cache")
+    found = await BankRecaller(bank, tell=told.append).recall("cache")
     assert found.ids == ("own",)
-    assert [type(event) for event in events] == [SourceProgress]
+    assert len(told) == 1
     (tmp_path / "bank" / "journal.jsonl").write_text("no json\n")
-    assert await BankRecaller(bank_in(tmp_path), listener=events.append).recall("cache") == Recall()
-    assert isinstance(events[-1], SourceProgress) and "line 1" in events[-1].message
+    assert await BankRecaller(bank_in(tmp_path), tell=told.append).recall("cache") == Recall()
+    assert "line 1" in told[-1]
 
 
 def test_a_recalled_text_opens_no_tag_and_keeps_to_its_length():
@@ -105,11 +105,8 @@ async def test_what_was_recalled_is_kept_with_its_similarity_and_score(tmp_path:
     assert (await above.recall("cache")).ids == ("own",)
 
 
-async def test_a_journal_of_an_earlier_version_names_what_was_recalled(tmp_path: Path):
-    journal, key = Journal(tmp_path / "journal.jsonl"), CallKey("t", 0, 0, "d")
-    await journal.append(key, {"ids": ["a", "b"], "own": True, "block": "BLOCK"})
-    found = await journalled(FixedRecaller(), QUESTION, journal, key)
-    journal.close()
+def test_a_journal_of_an_earlier_version_names_what_was_recalled():
+    found = Recall.of({"ids": ["a", "b"], "own": True, "block": "BLOCK"})
     assert (found.ids, found.own, found.block) == (("a", "b"), True, "BLOCK")
 
 
@@ -159,28 +156,20 @@ async def test_a_resumed_run_reads_what_it_read_before(tmp_path: Path):
     assert len(messages) == 4 and all(text.startswith("FIRST") for text in messages)
 
 
-async def test_another_run_recalls_anew(tmp_path: Path):
-    recaller = FixedRecaller("FIRST\n\n", "SECOND\n\n")
-    with ScriptedServer([*RUN, *RUN]) as server:
-        async with researching(server.base_url, tmp_path) as researcher:
-            researcher.recaller = recaller
-            runs = [await researcher.ask(Ask(QUESTION), name) for name in ("a", "b")]
-    assert [run.segments[0].text.split()[0] for run in runs] == ["FIRST", "SECOND"]
-
-
-async def test_a_run_repeated_word_for_word_is_the_same_run(tmp_path: Path):
+async def test_another_run_recalls_anew_and_one_repeated_word_for_word_is_the_same(tmp_path: Path):
     recaller = FixedRecaller("FIRST\n\n", "SECOND\n\n")
     with ScriptedServer([*RUN, *RUN]) as server:
         async with researching(server.base_url, tmp_path) as researcher:
             researcher.recaller = recaller
             first, again, other = [await researcher.ask(Ask(QUESTION), t) for t in ("a", "a", "b")]
+    assert [run.segments[0].text.split()[0] for run in (first, other)] == ["FIRST", "SECOND"]
     assert first.id == again.id != other.id
     assert recaller.told == [first.id, first.id, other.id]
 
 
 async def test_a_bank_that_cannot_count_a_use_costs_no_answer(tmp_path: Path):
-    events: list[Event] = []
+    told: list[str] = []
     bank = bank_in(tmp_path)
     (tmp_path / "bank" / "uses.jsonl").mkdir(parents=True)
-    await BankRecaller(bank, listener=events.append).used(trajectory("It is."))
-    assert isinstance(events[0], SourceProgress) and "not counted" in events[0].message
+    await BankRecaller(bank, tell=told.append).used(trajectory("It is."))
+    assert "not counted" in told[0]

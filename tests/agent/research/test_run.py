@@ -1,23 +1,13 @@
 """The run: append-only, token exact, journal first, every source numbered once."""
 
-from pathlib import Path
-
-from rubricem.agent.research.run import Run
-from rubricem.memory.interfaces import Sampling
-from rubricem.memory.schema import Author, Stage, Status
-from tests.support.policies import PASSAGES, FixedSearch, ScriptedPolicy, new_run
+from rubricem.memory.schema import Author, Sampling, Stage, Status
+from tests.support.policies import PASSAGES, FixedSearch, Opening, ScriptedPolicy
 
 SAMPLING = Sampling(max_tokens=100)
 
 
-async def opened(run: Run) -> Run:
-    await run.open("system", "question")
-    run.turn = 1
-    return run
-
-
-async def test_ids_of_all_segments_are_the_ids_of_the_whole_text(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy(["plan text"])))
+async def test_ids_of_all_segments_are_the_ids_of_the_whole_text(run_of: Opening):
+    run = await run_of(ScriptedPolicy(["plan text"]))
     await run.prompt(Stage.PLAN, "<think>")
     run.keep([(Stage.PLAN, "plan text")], await run.write(Stage.PLAN, SAMPLING))
     ids = [i for s in run.segments for i in s.token_ids or ()]
@@ -25,8 +15,8 @@ async def test_ids_of_all_segments_are_the_ids_of_the_whole_text(tmp_path: Path)
     assert run.text == "<think>plan text"
 
 
-async def test_a_completion_is_cut_into_stages_by_tokens(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy(["plancall"])))
+async def test_a_completion_is_cut_into_stages_by_tokens(run_of: Opening):
+    run = await run_of(ScriptedPolicy(["plancall"]))
     written = await run.write(Stage.PLAN, SAMPLING)
     run.keep([(Stage.PLAN, "plan"), (Stage.RESEARCH, "call")], written)
     plan, call = run.segments[1:]
@@ -34,30 +24,30 @@ async def test_a_completion_is_cut_into_stages_by_tokens(tmp_path: Path):
     assert (call.stage, call.text, call.logprobs) == (Stage.RESEARCH, "call", (-0.5,) * 4)
 
 
-async def test_the_next_process_gets_finished_calls_from_the_journal(tmp_path: Path):
+async def test_the_next_process_gets_finished_calls_from_the_journal(run_of: Opening):
     first, second = ScriptedPolicy(["plan"]), ScriptedPolicy(["never asked"])
-    run = await opened(new_run(tmp_path, first))
+    run = await run_of(first)
     written = await run.write(Stage.PLAN, SAMPLING)
     run.journal.close()
-    again = await opened(new_run(tmp_path, second))
+    again = await run_of(second)
     assert await again.write(Stage.PLAN, SAMPLING) == written
     assert second.calls == []
     assert again.usage == run.usage
 
 
-async def test_a_call_under_another_transcript_is_a_new_call(tmp_path: Path):
+async def test_a_call_under_another_transcript_is_a_new_call(run_of: Opening):
     policy = ScriptedPolicy(["one", "two"])
-    run = await opened(new_run(tmp_path, policy))
+    run = await run_of(policy)
     await run.write(Stage.PLAN, SAMPLING)
     await run.prompt(Stage.PLAN, "x")
     assert (await run.write(Stage.PLAN, SAMPLING)).text == "two"
 
 
-async def test_each_call_has_its_own_seed_and_a_rerun_the_same(tmp_path: Path):
+async def test_each_call_has_its_own_seed_and_a_rerun_the_same(run_of: Opening):
     seeds = []
     for folder in ("a", "b"):
         policy = ScriptedPolicy(["one", "two"])
-        run = await opened(new_run(tmp_path / folder, policy))
+        run = await run_of(policy, folder=folder)
         await run.write(Stage.PLAN, SAMPLING)
         await run.prompt(Stage.PLAN, "x")
         await run.write(Stage.PLAN, SAMPLING)
@@ -66,44 +56,22 @@ async def test_each_call_has_its_own_seed_and_a_rerun_the_same(tmp_path: Path):
     assert seeds[0][0] != seeds[0][1]
 
 
-async def test_sources_are_numbered_in_order_and_keep_their_number(tmp_path: Path):
+async def test_sources_are_numbered_in_order_keep_their_number_and_are_named_again(run_of: Opening):
     search = FixedSearch(PASSAGES[:2])
-    run = await opened(new_run(tmp_path, ScriptedPolicy([]), search, passages=2))
+    run = await run_of(ScriptedPolicy([]), search, passages=2)
     first = await run.search("lru cache")
+    again = await run.search("others")
     search.passages = [PASSAGES[1], PASSAGES[2]]
     second = await run.search("other words")
-    assert [s.id for s in first.sources] == ["S1", "S2"]
+    assert [s.id for s in first.sources] == [s.id for s in again.sources] == ["S1", "S2"]
+    assert again.new == frozenset()
     assert [s.id for s in second.sources] == ["S3"]
     assert run.sources["S3"].query == "other words"
 
 
-async def test_a_search_that_brings_nothing_new_names_what_was_shown(tmp_path: Path):
-    search = FixedSearch(PASSAGES[:2])
-    run = await opened(new_run(tmp_path, ScriptedPolicy([]), search, passages=2))
-    await run.search("lru cache")
-    again = await run.search("other words")
-    assert [s.id for s in again.sources] == ["S1", "S2"]
-    assert again.new == frozenset()
-
-
-async def test_a_repeated_query_is_answered_from_the_transcript(tmp_path: Path):
-    search = FixedSearch()
-    run = await opened(new_run(tmp_path, ScriptedPolicy([]), search))
-    first = await run.search("LRU  cache")
-    again = await run.search("lru cache ")
-    assert again.repeated and again.sources == first.sources
-    assert (len(search.queries), run.tool_calls) == (1, 1)
-
-
-async def test_a_failing_search_is_a_result_with_its_reason(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy([]), FixedSearch(error="index is gone")))
-    found = await run.search("lru")
-    assert (found.sources, found.error) == ((), "index is gone")
-
-
-async def test_a_discarded_attempt_is_kept_outside_the_transcript(tmp_path: Path):
+async def test_a_discarded_attempt_is_kept_outside_the_transcript(run_of: Opening):
     policy = ScriptedPolicy(["bad", "good"])
-    run = await opened(new_run(tmp_path, policy))
+    run = await run_of(policy)
     run.discard(Stage.PLAN, await run.write(Stage.PLAN, SAMPLING))
     run.attempt = 1
     await run.write(Stage.PLAN, SAMPLING)
@@ -111,38 +79,34 @@ async def test_a_discarded_attempt_is_kept_outside_the_transcript(tmp_path: Path
     assert [(s.text, s.kept) for s in run.segments[1:]] == [("bad", False)]
 
 
-async def test_the_first_reason_to_end_early_stands(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy([])))
+async def test_the_first_reason_to_end_early_stands_but_for_a_failure(run_of: Opening):
+    run = await run_of(ScriptedPolicy([]))
     run.end_early("first")
     run.end_early("second")
     trajectory = run.trajectory("id")
     assert (trajectory.status, trajectory.reason) == (Status.PARTIAL, "first")
     assert trajectory.segments[0].author is Author.PROMPT
-
-
-async def test_room_counts_every_kept_token(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy([], context_tokens=100)))
-    assert run.room() == 100 - len("systemquestion")
-
-
-async def test_a_failure_replaces_an_earlier_complaint(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy([])))
-    run.end_early("a turn broke the scaffold")
     run.end_early("the server is down", Status.FAILED)
     assert (run.status, run.reason) == (Status.FAILED, "the server is down")
 
 
-async def test_a_failed_search_is_not_remembered_as_an_empty_one(tmp_path: Path):
+async def test_room_counts_every_kept_token(run_of: Opening):
+    run = await run_of(ScriptedPolicy([], context_tokens=100))
+    assert run.room() == 100 - len("systemquestion")
+
+
+async def test_a_failed_search_says_why_and_is_not_remembered_as_an_empty_one(run_of: Opening):
     search = FixedSearch(error="index is gone")
-    run = await opened(new_run(tmp_path, ScriptedPolicy([]), search))
-    await run.search("lru")
+    run = await run_of(ScriptedPolicy([]), search)
+    found = await run.search("lru")
+    assert (found.sources, found.error) == ((), "index is gone")
     await run.prompt(Stage.RESEARCH, "failed", Author.TOOL)
     search.error = ""
     assert len((await run.search("lru")).sources) == 3
 
 
-async def test_half_an_emoji_neither_hangs_nor_shifts_the_text(tmp_path: Path):
-    run = await opened(new_run(tmp_path, ScriptedPolicy(["a\ud83d b"])))
+async def test_half_an_emoji_neither_hangs_nor_shifts_the_text(run_of: Opening):
+    run = await run_of(ScriptedPolicy(["a\ud83d b"]))
     written = await run.write(Stage.PLAN, SAMPLING)
     assert written.text == "a\ufffd b"
     assert len(written.text) == len(written.token_ids or ())

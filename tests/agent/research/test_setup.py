@@ -18,20 +18,21 @@ from typing import Any
 import httpx
 import pytest
 
-from rubricem.agent.research.events import Event, SourceProgress
 from rubricem.agent.research.graph import NODES, build_graph
-from rubricem.agent.research.question import Ask
-from rubricem.agent.research.setup import Setup, open_saver, reserve, settle, web_answers
+from rubricem.agent.research.researcher import open_saver
+from rubricem.agent.research.setup import Answers, Setup, reserve, settle
 from rubricem.agent.serve.langgraph_server import ServedRuns, graph
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of, with_default_source
+from rubricem.agent.sources.choice import web_answers
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import AnswerFormat
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, RUN, SUPPORTED, FixedSearch, answer, plan, researching
 from tests.support.scripted_server import Fault, ScriptedServer
-from tests.support.sites import Answer, json_site
+from tests.support.sites import JsonSite, Sent
 from tests.support.waiting import PATIENCE, Process
 
 SERVER = "http://127.0.0.1:9/v1"
@@ -70,25 +71,29 @@ def test_auto_is_the_default_where_a_server_answers(
     assert with_default_source(load_settings(flags)).source == source
 
 
-async def test_the_web_is_taken_where_it_answers_and_that_is_said(tmp_path: Path) -> None:
-    told: list[Event] = []
-    setup = await settle(auto(tmp_path, "auto"), None, told.append, online)
-    assert setup.sources.names == ("web",)
-    assert told == [SourceProgress("source: the web, which answered in 0.0 s")]
-
-
-async def test_the_libraries_are_taken_where_it_does_not_and_that_is_said(tmp_path: Path) -> None:
-    told: list[Event] = []
-    setup = await settle(auto(tmp_path, "auto"), None, told.append, offline)
-    assert setup.sources.names == ("python",)
-    (event,) = told
-    assert isinstance(event, SourceProgress)
-    assert "the web did not answer" in event.message and "--source" in event.message
-
-
-async def test_what_auto_takes_joins_the_other_sources_once(tmp_path: Path) -> None:
-    setup = await settle(auto(tmp_path, "papers", "auto", "web"), None, answers=online)
-    assert setup.sources.names == ("papers", "web")
+@pytest.mark.parametrize(
+    ("names", "answers", "taken", "said"),
+    [
+        (("auto",), online, ("web",), "source: the web, which answered in 0.0 s"),
+        (
+            ("auto",),
+            offline,
+            ("python",),
+            "source: the Python libraries installed here, since the web did not answer in 0.0 s; "
+            "name another with --source",
+        ),
+        (("papers", "auto", "web"), online, ("papers", "web"), "source: the web, which answered"),
+    ],
+    ids=["web", "libraries", "joins the others once"],
+)
+async def test_auto_takes_the_web_where_it_answers_else_the_libraries_and_says_so(
+    names: tuple[str, ...], answers: Answers, taken: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    told: list[str] = []
+    setup = await settle(auto(tmp_path, *names), None, told.append, answers)
+    assert setup.sources.names == taken
+    (line,) = told
+    assert line.startswith(said)
 
 
 async def test_nothing_is_probed_where_sources_are_named(tmp_path: Path) -> None:
@@ -107,20 +112,18 @@ async def test_a_thread_goes_on_with_what_it_took_whatever_the_web_does_now(
         await settle(auto(tmp_path, "auto"), "a/b", answers=never)
 
 
-async def test_one_address_that_answers_is_enough() -> None:
-    with json_site(Answer({}, 503)) as bad, json_site(Answer(b"", 200)) as good:
+async def test_one_address_that_answers_or_sends_elsewhere_is_enough() -> None:
+    away = Sent(b"", 301, {"location": "https://elsewhere.example/"})
+    with JsonSite(Sent({}, 503)) as bad, JsonSite(Sent(b"", 200)) as good:
         assert await web_answers([bad.url, good.url])
         assert not await web_answers([bad.url])
     assert not await web_answers([good.url])
-
-
-async def test_a_page_that_sends_elsewhere_answers() -> None:
-    with json_site(Answer(b"", 301, {"location": "https://elsewhere.example/"})) as site:
+    with JsonSite(away) as site:
         assert await web_answers([site.url])
 
 
 async def test_silence_is_waited_for_no_longer_than_allowed() -> None:
-    with json_site(Answer(b"", delay=60.0)) as site:
+    with JsonSite(Sent(b"", delay=60.0)) as site:
         began = time.monotonic()
         assert not await web_answers([site.url, site.url], seconds=0.1)
         assert time.monotonic() - began < 30
@@ -235,15 +238,12 @@ async def test_a_run_leaves_its_way_in_postgresql_and_can_be_asked_again(
     assert QUESTION not in str(state.values), "the transcript is the journal's"
 
 
-async def test_a_database_that_does_not_answer_is_one_sentence_without_its_password():
+async def test_a_database_that_is_none_or_silent_is_one_sentence_without_its_password():
     address = f"postgresql://tester:secret@127.0.0.1:{free_port()}/postgres"
     with pytest.raises(StoreError, match="database of the checkpoints") as told:
         async with open_saver(address):
             pass
     assert "secret" not in str(told.value) + told.value.remedy
-
-
-async def test_an_address_of_another_kind_is_refused():
     with pytest.raises(SettingsError, match="names no PostgreSQL database"):
         async with open_saver("sqlite:///runs.db"):
             pass
@@ -260,7 +260,7 @@ async def test_settings_are_read_at_the_first_question(monkeypatch: pytest.Monke
     monkeypatch.setenv("RUBRICEM_SOURCE", "/nowhere")
     monkeypatch.setenv("RUBRICEM_BASE_URL", "http://127.0.0.1:9/v1")
     with pytest.raises(SettingsError, match="Unknown source"):
-        await ServedRuns().begin("What?", AnswerFormat.LONG)
+        await (await ServedRuns().opened()).begin("What?", AnswerFormat.LONG)
 
 
 @contextmanager
@@ -276,9 +276,7 @@ def served(folder: Path, model_url: str) -> Iterator[httpx.Client]:
     (folder / "documents" / "cache.md").write_text(
         "# lru_cache\n\nIf maxsize is None, lru_cache is an unbounded cache that never evicts.\n"
     )
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     environment = {
         **os.environ,
         "LANGSMITH_TRACING": "false",

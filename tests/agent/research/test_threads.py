@@ -10,22 +10,20 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rubricem.agent.research.events import Event, ToolReturned
 from rubricem.agent.research.forced import ForcedDecoder
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher, ask_of
 from rubricem.agent.research.threads import ConversationStore, Parent, gathered, leans, standalone
+from rubricem.agent.transcript.events import Event, ToolReturned
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import SettingsError, StoreError
-from rubricem.memory.interfaces import Passage, Sampling
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Trajectory
+from rubricem.memory.schema import Decoding, Passage, Sampling, Trajectory
 from tests.conftest import ROOT
 from tests.support.policies import (
     PASSAGES,
@@ -55,17 +53,14 @@ def store(tmp_path: Path) -> ConversationStore:
     return ConversationStore(tmp_path)
 
 
-def test_runs_stay_in_the_order_in_which_they_were_asked(store: ConversationStore):
-    begun = store.create()
-    for run in ("b", "a", "b"):
-        store.add_run(begun.id, run)
-    assert store.get(begun.id).runs == ("b", "a")
-
-
-def test_the_one_changed_last_is_listed_first(store: ConversationStore):
+def test_runs_stay_in_the_order_in_which_they_were_asked_and_the_one_changed_last_is_listed_first(
+    store: ConversationStore,
+):
     first, second = store.create("first"), store.create("second")
     assert [each.id for each in store.listed().conversations] == [second.id, first.id]
-    store.add_run(first.id, "r")
+    for run in ("b", "a", "b"):
+        store.add_run(first.id, run)
+    assert store.get(first.id).runs == ("b", "a")
     assert [each.id for each in store.listed().conversations] == [first.id, second.id]
 
 
@@ -81,32 +76,31 @@ def test_a_branch_goes_on_by_itself(store: ConversationStore):
     assert kept.parent == Parent(conversation=begun.id, run="two")
 
 
-def test_a_run_belongs_to_where_it_was_asked(store: ConversationStore):
+def test_a_run_belongs_to_where_it_was_asked_and_those_of_a_branch_outlive_its_parent(
+    store: ConversationStore,
+):
     begun = store.create()
     store.add_run(begun.id, "one")
     branch = store.branch(begun.id, "one")
-    store.add_run(branch.id, "two")
-    found = {run: store.of_run(run) for run in ("one", "two", "alone")}
-    assert found["one"] and found["one"].id == begun.id
-    assert found["two"] and found["two"].id == branch.id
-    assert found["alone"] is None
-
-
-def test_the_runs_of_a_branch_outlive_its_parent(store: ConversationStore):
-    begun = store.create()
-    store.add_run(begun.id, "one")
-    branch = store.branch(begun.id, "one")
+    whole = store.add_run(branch.id, "two")
+    assert [store.of_run(run) for run in ("one", "two", "alone")] == [
+        store.get(begun.id), whole, None,
+    ]  # fmt: skip
     store.delete(begun.id)
-    assert store.get(branch.id).runs == ("one",)
-    assert store.of_run("one") == store.get(branch.id)
+    assert store.get(branch.id).runs == ("one", "two")
+    assert store.of_run("one") == whole
     with pytest.raises(SettingsError, match="no conversation"):
         store.get(begun.id)
 
 
-def test_a_title_is_one_printable_line_of_bounded_length(store: ConversationStore):
+def test_a_title_is_one_printable_line_and_the_file_json_that_a_later_version_may_add_to(
+    store: ConversationStore,
+):
     begun = store.create()
     renamed = store.rename(begun.id, "two\nlines \x1b[31mred " + "x" * 500)
     assert renamed.title.startswith("two lines red xxx") and len(renamed.title) <= 120
+    path = store.folder / f"{begun.id}.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
     assert store.get(begun.id) == renamed
 
 
@@ -150,74 +144,60 @@ def test_two_processes_that_add_at_once_lose_nothing(store: ConversationStore, t
     assert [run for run in runs if run[0] == "a"] == [f"a{i}" for i in range(20)]
 
 
-def test_what_is_kept_is_json_that_a_later_version_may_add_to(store: ConversationStore):
-    begun = store.create("x")
-    path = store.folder / f"{begun.id}.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "colour": "red"}))
-    assert store.get(begun.id) == begun
-
-
-FIRST = "What does functools.lru_cache do with maxsize=None?"
+SECOND = "And in Python 3.12?"
 
 
 @pytest.mark.parametrize(
-    "question",
+    ("question", "leaning"),
     [
-        "And in Python 3.12?",
-        "and what about thread safety?",
-        "Is it faster than a plain dictionary lookup?",
-        "Why?",
-        "How do they differ in memory use?",
-        "An example?",
-        "Und in Python 3.12?",
-        "What about the GIL?",
+        ("And in Python 3.12?", True),
+        ("and what about thread safety?", True),
+        ("Is it faster than a plain dictionary lookup?", True),
+        ("Why?", True),
+        ("How do they differ in memory use?", True),
+        ("An example?", True),
+        ("Und in Python 3.12?", True),
+        ("What about the GIL?", True),
+        (QUESTION, False),
+        ("How does asyncio.gather treat exceptions?", False),
+        ("Which sorting algorithm does CPython use for lists?", False),
+        ("How do vaccines train the immune system?", False),
     ],
 )
-def test_it_leans(question: str):
-    assert leans(question)
+def test_a_question_leans_that_points_back_or_names_too_little(question: str, leaning: bool):
+    assert leans(question) is leaning
+
+
+ALONE = "How does  asyncio.gather\ntreat exceptions?"
 
 
 @pytest.mark.parametrize(
-    "question",
+    ("question", "thread", "searched"),
     [
-        FIRST,
-        "How does asyncio.gather treat exceptions?",
-        "Which sorting algorithm does CPython use for lists?",
-        "How do vaccines train the immune system?",
+        (SECOND, [QUESTION], f"functools.lru_cache maxsize=None {SECOND}"),
+        (
+            "Is it slower?",
+            ["How does the moon raise the tides?", QUESTION, "And in 3.12?"],
+            "functools.lru_cache maxsize=None Is it slower?",
+        ),
+        (
+            "And lru_cache with typed?",
+            ["Does lru_cache evict old entries?"],
+            "evict old entries And lru_cache with typed?",
+        ),
+        (ALONE, [QUESTION], ALONE),
+        ("And then?", [], "And then?"),
+        ("And more?", ["Why tides?", "And then?"], "tides And more?"),
     ],
+    ids=["names first", "the last that stands", "no word twice", "alone", "first", "all lean"],
 )
-def test_it_stands_by_itself(question: str):
-    assert not leans(question)
-
-
-def test_a_leaning_question_is_searched_for_with_the_names_of_the_thread():
-    assert standalone("And in Python 3.12?", [FIRST]) == (
-        "functools.lru_cache maxsize=None And in Python 3.12?"
-    )
-
-
-def test_the_subject_is_that_of_the_last_question_that_stands_by_itself():
-    thread = ["How does the moon raise the tides?", FIRST, "And in 3.12?"]
-    assert standalone("Is it slower?", thread) == "functools.lru_cache maxsize=None Is it slower?"
-
-
-def test_a_word_that_the_question_has_is_not_put_before_it_again():
-    said = standalone("And lru_cache with typed?", ["Does lru_cache evict old entries?"])
-    assert said == "evict old entries And lru_cache with typed?"
-
-
-def test_a_question_that_stands_by_itself_or_is_the_first_stays_as_it_is():
-    asked = "How does  asyncio.gather\ntreat exceptions?"
-    assert standalone(asked, [FIRST]) == asked
-    assert standalone("And then?", []) == "And then?"
-
-
-def test_a_thread_of_leaning_questions_alone_takes_its_first():
-    assert standalone("And more?", ["Why tides?", "And then?"]) == "tides And more?"
+def test_a_leaning_question_is_searched_for_with_the_subject_of_its_thread(
+    question: str, thread: list[str], searched: str
+):
+    assert standalone(question, thread) == searched
 
 
 NEW = Passage("3.12", "python:news", "3.12", "In Python 3.12 the cache is a little faster.")
-SECOND = "And in Python 3.12?"
 SECOND_RUN = (
     plan("lru_cache 3.12"),
     answer('It is <cite id="S1">without bound</cite> and <cite id="S4">faster</cite>.'),
@@ -250,7 +230,9 @@ def message_of(server: ScriptedServer, number: int) -> str:
     return contents(server.requests[number].body)[1][1]
 
 
-async def test_a_follow_up_is_shown_the_report_and_the_passages_that_it_cites(tmp_path: Path):
+async def test_a_follow_up_is_shown_the_report_and_cites_its_passages_without_finding_them_again(
+    tmp_path: Path,
+):
     with ScriptedServer([*RUN, *SECOND_RUN]) as server:
         first, second = await in_thread(server, tmp_path, ByQuery(), QUESTION, SECOND)
         message = message_of(server, len(RUN))
@@ -260,13 +242,6 @@ async def test_a_follow_up_is_shown_the_report_and_the_passages_that_it_cites(tm
     assert PASSAGES[0].text in before
     assert asked.strip().startswith(SECOND)
     assert second.earlier == ("0",) and first.earlier == ()
-
-
-async def test_what_was_found_before_is_cited_under_its_id_without_being_found_again(
-    tmp_path: Path,
-):
-    with ScriptedServer([*RUN, *SECOND_RUN]) as server:
-        first, second = await in_thread(server, tmp_path, ByQuery(), QUESTION, SECOND)
     assert [source.id for source in first.sources] == ["S1", "S2", "S3"]
     # S2 and S3 stand in no report, and the new passage is numbered after them.
     assert [(source.id, source.text) for source in second.sources] == [
@@ -392,8 +367,11 @@ def test_runs_asked_side_by_side_are_numbered_apart():
     assert found.answered == {("search", "one"): ("S1",), ("search", "two"): ("S3",)}
 
 
-def slots(claims: list[str]) -> Callable[[str, Sampling], str]:
-    left = iter(claims)
+async def forced(
+    folder: Path, source: FixedSearch, context: int, template: Ask
+) -> tuple[Trajectory, Trajectory]:
+    """A question and its follow-up on a small model, which claims one thing again and again."""
+    left = iter(["The cache can grow without bound."] * 4)
 
     def write(before: str, sampling: Sampling) -> str:
         if sampling.grammar is None:
@@ -401,20 +379,15 @@ def slots(claims: list[str]) -> Callable[[str, Sampling], str]:
         claim = next(left, None)
         return "\n</answer>" if claim is None else f'\n<cite id="S1">{claim}</cite>'
 
-    return write
+    policy, store = ScriptedPolicy(write, context_tokens=context), RunStore(folder)
+    researcher = Researcher(policy, ForcedDecoder(), Decoding.FORCED, source, store, template)
+    first = await researcher.ask(replace(template, question=QUESTION), "0")
+    second = await researcher.ask(replace(template, question=SECOND, earlier=("0",)), "1")
+    return first, second
 
 
 async def test_forced_decoding_cites_and_searches_in_the_thread(tmp_path: Path):
-    claims = ["The cache can grow without bound."]
-    source = FixedSearch()
-    policy = ScriptedPolicy(slots(claims * 4), context_tokens=40_000)
-    researcher = Researcher(
-        policy, ForcedDecoder(), Decoding.FORCED, source, RunStore(tmp_path), Ask("", passages=1)
-    )
-    first = await researcher.ask(replace(researcher.template, question=QUESTION), "0")
-    second = await researcher.ask(
-        replace(researcher.template, question=SECOND, earlier=("0",)), "1"
-    )
+    first, second = await forced(tmp_path, FixedSearch(), 40_000, Ask("", passages=1))
     assert first.status == second.status == "finished"
     query = second.searched[0].asked
     assert query.startswith("functools.lru_cache maxsize=none and in python 3.12?")
@@ -424,14 +397,7 @@ async def test_forced_decoding_cites_and_searches_in_the_thread(tmp_path: Path):
 
 
 async def test_a_small_context_gives_the_thread_an_eighth(tmp_path: Path):
-    policy = ScriptedPolicy(slots(["The cache can grow without bound."] * 4), context_tokens=8_000)
-    researcher = Researcher(
-        policy, ForcedDecoder(), Decoding.FORCED, FixedSearch(), RunStore(tmp_path), Ask("")
-    )
-    await researcher.ask(replace(researcher.template, question=QUESTION), "0")
-    second = await researcher.ask(
-        replace(researcher.template, question=SECOND, earlier=("0",)), "1"
-    )
+    _, second = await forced(tmp_path, FixedSearch(), 8_000, Ask(""))
     block = second.segments[0].text.partition("</tool_output>")[0].partition("<tool_output>")[2]
     # One token a character here.
     assert "can grow without bound" in block and len(block) <= 1_000

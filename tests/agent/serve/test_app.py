@@ -29,7 +29,7 @@ from rubricem.agent.settings import Settings
 from rubricem.memory.runs import RunStore
 from tests.conftest import COMMAND, ROOT
 from tests.support.banks import bank_in, reflection
-from tests.support.run_pages import written_run
+from tests.support.collected import written_run
 from tests.support.values import run_of
 
 OURS = {"X-Rubricem": "1"}
@@ -52,36 +52,31 @@ async def client(tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+async def test_everything_is_there_behind_the_guards_headers(client: httpx.AsyncClient):
+    for path in (
         "bank", "bank/stats", "bank/item", "runs/a/judge", "runs/a/export/md", "uploads",
         "collected", "collected/shown", "trained",
-    ],
-)  # fmt: skip
-async def test_everything_is_there_behind_the_guards_headers(client: httpx.AsyncClient, path: str):
-    reply = await client.get(f"/api/{path}")
-    assert reply.status_code == 200, reply.text
-    assert reply.headers["x-content-type-options"] == "nosniff"
-    assert "default-src 'none'" in reply.headers["content-security-policy"]
-    foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
-    assert foreign.status_code == 403
+    ):  # fmt: skip
+        reply = await client.get(f"/api/{path}")
+        assert reply.status_code == 200, reply.text
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+        foreign = await client.get(f"/api/{path}", headers={"Host": "evil.example"})
+        assert foreign.status_code == 403
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
+async def test_nothing_is_changed_without_the_header_of_our_own_page(
+    client: httpx.AsyncClient, tmp_path: Path
+):
+    foreign = OURS | {"Origin": "http://evil.example"}
+    for method, path in (
         ("PATCH", "bank/item"), ("DELETE", "bank/item"), ("POST", "bank/item/release"),
         ("POST", "runs/a/judge"), ("POST", "runs/a/rate"), ("POST", "uploads"),
-        ("DELETE", "uploads/x"),
-    ],
-)  # fmt: skip
-async def test_nothing_is_changed_without_the_header_of_our_own_page(
-    client: httpx.AsyncClient, method: str, path: str, tmp_path: Path
-):
-    assert (await client.request(method, f"/api/{path}")).status_code == 403
-    foreign = OURS | {"Origin": "http://evil.example"}
-    assert (await client.request(method, f"/api/{path}", headers=foreign)).status_code == 403
+        ("DELETE", "uploads/x"), ("POST", "learning"), ("POST", "learning/stop"),
+    ):  # fmt: skip
+        for headers in ({}, {"X-Rubricem": ""}, foreign):
+            refused = await client.request(method, f"/api/{path}", headers=headers)
+            assert refused.status_code == 403, path
     assert (await client.get("/api/bank/item")).json()["state"] == "active"
     assert not (tmp_path / "data" / "uploads").exists()
 
@@ -133,42 +128,32 @@ def test_a_server_is_told_by_what_others_can_open(host: str, machine: Machine, t
 
 
 def test_this_machine_opens_its_own_page_by_loopback():
-    assert [here(host, 80) for host in ("0.0.0.0", "::", "10.0.0.7")] == [
-        "http://127.0.0.1:80/",
-        "http://[::1]:80/",
-        "http://10.0.0.7:80/",
-    ]
+    own = {"0.0.0.0": "http://127.0.0.1:80/", "::": "http://[::1]:80/"}
+    for host, address in {**own, "10.0.0.7": "http://10.0.0.7:80/"}.items():
+        assert here(host, 80) == address
 
 
-def said(security: Security, machine: Machine = HOME, made: bool = True) -> list[str]:
-    return list(announce(security, 80, machine, Path("data/serve-token"), made))
+OPEN = Security("0.0.0.0", "s3cret")
+LINK = "This link holds it: http://192.168.1.5:80/#token=s3cret"
+MADE = "Token: s3cret (it is kept in data/serve-token)"
+KEPT = "A token is asked for; it is kept in data/serve-token"
 
 
-def test_a_server_of_this_machine_alone_says_its_address_and_no_more():
-    [line] = said(Security())
-    assert line.startswith("Serving on http://127.0.0.1:80/ (")
-
-
-def test_others_get_a_link_with_the_token_and_the_person_here_a_warning():
-    lines = said(Security("0.0.0.0", "s3cret"))
-    assert lines[0].startswith("Serving on http://192.168.1.5:80/ (")
-    assert lines[1:] == [
-        "and on http://study:80/",
-        "Token: s3cret (it is kept in data/serve-token)",
-        "This link holds it: http://192.168.1.5:80/#token=s3cret",
-        WARNING,
-    ]
-
-
-def test_a_token_of_before_is_not_printed_again():
-    lines = said(Security("0.0.0.0", "s3cret"), made=False)
-    assert not any("s3cret" in line for line in lines)
-    assert "A token is asked for; it is kept in data/serve-token" in lines
-
-
-def test_a_machine_without_a_network_says_so():
-    lines = said(Security("0.0.0.0", "s3cret"), Machine())
-    assert lines[0].startswith("Serving on http://127.0.0.1:80/") and lines[1] == NOT_FOUND
+@pytest.mark.parametrize(
+    ("security", "machine", "made", "address", "more"),
+    [
+        (Security(), HOME, True, "127.0.0.1", []),
+        (OPEN, HOME, True, "192.168.1.5", ["and on http://study:80/", MADE, LINK, WARNING]),
+        (OPEN, HOME, False, "192.168.1.5", ["and on http://study:80/", KEPT, WARNING]),
+        (OPEN, Machine(), False, "127.0.0.1", [NOT_FOUND, KEPT, WARNING]),
+    ],
+    ids=["this machine alone", "a new token is shown once", "an old one is not", "no network"],
+)
+def test_a_server_says_where_it_is_opened_and_by_what_token(
+    security: Security, machine: Machine, made: bool, address: str, more: list[str]
+):
+    first, *others = announce(security, 80, machine, Path("data/serve-token"), made)
+    assert first.startswith(f"Serving on http://{address}:80/ (") and others == more
 
 
 def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
@@ -178,14 +163,6 @@ def test_the_name_that_is_told_is_let_in_and_no_other(tmp_path: Path):
     for host in ("study.evil.example", "evil.example"):
         with pytest.raises(RequestRefused, match="is not called"):
             security.check("GET", "/api/status", {"host": host, **asked}, "1.2.3.4")
-
-
-def test_a_token_is_made_once_and_only_where_others_can_reach_the_server(tmp_path: Path):
-    alone, made = secure(tmp_path, "127.0.0.1", Machine())
-    assert (alone.token, made) == (None, False) and not (tmp_path / TOKEN_FILE_NAME).exists()
-    first, made = secure(tmp_path, "0.0.0.0", Machine())
-    assert first.token and made
-    assert secure(tmp_path, "0.0.0.0", Machine()) == (first, False)
 
 
 @contextmanager

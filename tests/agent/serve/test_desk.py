@@ -1,6 +1,7 @@
 """Runs over HTTP: asked, followed, decided on by two tabs, stopped, read, refused.
 
-They go on with the next server where one is killed, or ended by ^C, in the middle. What is deleted
+Streams of events: broken off and taken up, at their end, slow, of runs asked elsewhere. Runs
+go on with the next server where one is killed, or ended by ^C, in the middle. What is deleted
 by hand while a server works with it, or found damaged when one starts, is a sentence.
 """
 
@@ -16,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -27,8 +29,9 @@ from rubricem.agent.serve.app import sole_server
 from rubricem.agent.serve.desk import Capacity
 from rubricem.agent.serve.feed import FILE_NAME
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.journal import Journal
+from rubricem.memory.runs import Journal
 from tests.conftest import COMMAND, ROOT
+from tests.support import policies
 from tests.support.pages import (
     CHANGING,
     QUESTION,
@@ -47,18 +50,55 @@ ASKED = (plan(), search("unbounded cache"), answer())
 RUBRIC = ["Says what happens to the size", "Says what is evicted"]
 
 
-def reply(body: dict[str, Any], number: int) -> str:
-    """The next turn of `ASKED` for whichever run asks."""
-    first = body["messages"][0]["content"]
-    if "check claims" in first:
-        return SUPPORTED
-    said = sum(message["role"] == "assistant" for message in body["messages"])
-    return ASKED[min(said, len(ASKED) - 1)]
+class Turns:
+    """The turns of `ASKED` for whichever run asks, and the check of its claims."""
+
+    def __init__(self) -> None:
+        self.third = 0
+        """how often the last turn was asked for"""
+
+    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
+        if "check claims" in body["messages"][0]["content"]:
+            return SUPPORTED
+        turn = sum(message["role"] == "assistant" for message in body["messages"])
+        if turn < 2:
+            return ASKED[turn]
+        self.third += 1
+        return self.last()
+
+    def last(self) -> Scripted:
+        return ASKED[2]
+
+    async def third_turn(self) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while not self.third:
+                await asyncio.sleep(0.02)
+
+
+class Halting(Turns):
+    """The third is written once `go` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = threading.Event()
+
+    def last(self) -> Scripted:
+        self.go.wait(PATIENCE)
+        return ASKED[2]
+
+
+class Stalling(Turns):
+    """The third hangs in its middle, until `go` is set for the next one that asks."""
+
+    go = False
+
+    def last(self) -> Scripted:
+        return ASKED[2] if self.go else Reply(ASKED[2], hang_after=6)
 
 
 @pytest.fixture
 def model():
-    with ScriptedServer(reply) as server:
+    with ScriptedServer(Turns()) as server:
         yield server
 
 
@@ -68,7 +108,7 @@ async def here(tmp_path: Path, model: ScriptedServer) -> AsyncIterator[RunSite]:
         yield made
 
 
-async def test_a_question_is_followed_to_its_report(here: RunSite):
+async def test_a_question_is_followed_to_its_report_and_what_that_stands_on(here: RunSite):
     run = await here.ask()
     told = await here.ended(run)
     assert [event.id for event in told] == list(range(1, len(told) + 1))
@@ -84,11 +124,6 @@ async def test_a_question_is_followed_to_its_report(here: RunSite):
     assert [item["text"] for item in first] == RUBRIC and first[0]["state"] == "open"
     assert [item["state"] for item in last] == ["met", "met"]
     assert all(0 <= event.data["t"] < 60 for event in told)
-
-
-async def test_the_report_says_what_it_stands_on(here: RunSite):
-    run = await here.ask()
-    await here.ended(run)
     report = (await here.http.get(f"/api/runs/{run}/report")).json()
     assert (report["question"], report["status"]) == (QUESTION, "finished")
     [citation] = report["citations"]
@@ -97,12 +132,8 @@ async def test_the_report_says_what_it_stands_on(here: RunSite):
     assert source["passage"].endswith("it is unbounded.") and source["number"] == 1
     assert 'popovertarget="c1"' in report["html"] and "an unbounded " in report["html"]
     assert report["markdown"].startswith("# What does")
-    assert [stage["stage"] for stage in report["stages"]] == [
-        "plan",
-        "research",
-        "review",
-        "answer",
-    ]
+    stages = [stage["stage"] for stage in report["stages"]]
+    assert stages == ["plan", "research", "review", "answer"]
     one = await here.one(run)
     assert (one["state"], one["status"], one["tool_calls"]) == ("ended", "finished", 2)
     assert one["usage"]["completion_tokens"] > 0
@@ -145,24 +176,19 @@ async def test_an_edited_plan_is_followed(here: RunSite, model: ScriptedServer):
     assert next(e.data["query"] for e in told if e.name == "tool") == "functools cache"
 
 
-@pytest.mark.parametrize(
-    ("decision", "status"),
-    [
+async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(here: RunSite):
+    run = await here.ask(approve_plan=True)
+    asked = (await here.until(run, "ask")).data["id"]
+    for decision, status in (
         ({"decision": "edit", "text": "no heading"}, 422),
         ({"decision": "edit", "plan": {"rubric": "x"}}, 422),
         ({"decision": "answer", "text": "yes"}, 422),
         ({"decision": "perhaps"}, 422),
         ({"decision": "approve", "id": "another"}, 409),
-    ],
-)
-async def test_a_decision_that_cannot_be_is_refused_and_can_be_made_again(
-    here: RunSite, decision: dict[str, Any], status: int
-):
-    run = await here.ask(approve_plan=True)
-    asked = (await here.until(run, "ask")).data["id"]
-    refused = await here.http.post(f"/api/runs/{run}/answer", json={"id": asked, **decision})
-    assert refused.status_code == status
-    assert refused.json()["error"].endswith(".") and refused.json()["remedy"]
+    ):
+        refused = await here.http.post(f"/api/runs/{run}/answer", json={"id": asked, **decision})
+        assert refused.status_code == status
+        assert refused.json()["error"].endswith(".") and refused.json()["remedy"]
     fine = {"id": asked, "decision": "approve"}
     assert (await here.http.post(f"/api/runs/{run}/answer", json=fine)).status_code == 200
     assert (await here.ended(run))[-2].data["status"] == "finished"
@@ -249,6 +275,93 @@ async def test_runs_wait_for_a_place_and_too_many_are_refused(tmp_path: Path):
         assert await here.ask("Three?")
 
 
+@pytest.fixture
+async def slowly(tmp_path: Path) -> AsyncIterator[RunSite]:
+    """A site whose model writes piece by piece."""
+    slow = [Reply(text, piece_seconds=0.03) for text in ASKED]
+    async with scripted_site([*slow, SUPPORTED], tmp_path) as made:
+        yield made
+
+
+async def test_a_watcher_that_comes_back_misses_and_doubles_nothing(slowly: RunSite):
+    run = await slowly.ask()
+    seen: list[Said] = []
+    while not seen or seen[-1].name != "end":
+        taken = 0
+        async for event in slowly.events(run, seen[-1].id if seen else None):
+            seen.append(event)
+            taken += 1
+            if taken == 3:
+                break
+    assert [event.id for event in seen] == list(range(1, len(seen) + 1))
+    assert seen == await slowly.ended(run), "and everybody is told the same"
+
+
+async def test_closing_every_page_neither_stops_nor_loses_a_run_and_its_last_event_is_the_end(
+    slowly: RunSite,
+):
+    run = await slowly.ask()
+    async for event in slowly.events(run):
+        if event.name == "text":
+            break
+    while (await slowly.one(run))["state"] != "ended":
+        await asyncio.sleep(0.1)
+    told = await slowly.ended(run)
+    assert told[-2].data["status"] == "finished"
+    last = told[-1].id
+    reply = await slowly.http.get(f"/api/runs/{run}/events", headers={"Last-Event-ID": str(last)})
+    assert reply.status_code == 204, "whoever has it is told not to come back"
+    assert [event.id async for event in slowly.events(run, last - 2)] == [last - 1, last]
+
+
+async def test_a_client_that_reads_nothing_holds_nobody_up(slowly: RunSite):
+    run = await slowly.ask()
+    place = urlsplit(str(slowly.http.base_url))
+    with socket.create_connection((place.hostname or "", place.port or 0)) as silent:
+        head = f"GET /api/runs/{run}/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        silent.sendall(head.encode())
+        told = await slowly.ended(run)
+        assert told[-2].data["status"] == "finished"
+
+
+async def test_what_is_no_number_of_an_event_is_refused_and_one_ahead_of_it_is_told_all(
+    slowly: RunSite,
+):
+    run = await slowly.ask()
+    for number in ("x", "-1", "1e3", "9" * 40):
+        reply = await slowly.http.get(f"/api/runs/{run}/events?after={number}")
+        assert reply.status_code == 422
+        assert "is not the number of an event" in reply.json()["error"]
+    assert [event.id async for event in slowly.events(run, 5000)][:3] == [1, 2, 3]
+
+
+async def test_a_run_of_the_command_line_is_told_by_its_end(tmp_path: Path):
+    with ScriptedServer(ASKED) as model:
+        await policies.asked(model.base_url, tmp_path / "data", thread="cli")
+    async with scripted_site([Hang()], tmp_path) as here:
+        told = await here.ended("cli")
+        assert [event.name for event in told][-3:] == ["verdicts", "finished", "end"]
+        report = (await here.http.get("/api/runs/cli/report")).json()
+        assert report["question"] == policies.QUESTION and "unbounded" in report["html"]
+        resumed = await here.http.post("/api/runs/cli/resume")
+        assert resumed.status_code == 409
+
+
+async def test_a_run_asked_of_another_model_is_not_resumed_here(tmp_path: Path):
+    request = {
+        "ask": {"question": QUESTION, "answer_format": "long"},
+        "choices": {"model": "another", "base_url": None, "source": ["python"]},
+        "budgets": {},
+    }
+    async with scripted_site([Hang()], tmp_path) as here:
+        here.desk.store.create("other", request)
+        one = await here.one("other")
+        assert (one["state"], one["status"]) == ("ended", "unfinished")
+        reply = await here.http.post("/api/runs/other/resume")
+        assert reply.status_code == 409 and "another model" in reply.json()["error"]
+        assert (await here.http.get("/api/runs/other/events")).status_code == 409
+
+
 class Deleting(ConversationStore):
     """Threads that somebody deletes just when a question is put into them."""
 
@@ -257,30 +370,9 @@ class Deleting(ConversationStore):
         return super().add_run(identifier, run)
 
 
-class Halting:
-    """The usual turns; the third is written once `go` is set."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.go = threading.Event()
-
-    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
-        if "check claims" in body["messages"][0]["content"]:
-            return SUPPORTED
-        turn = sum(message["role"] == "assistant" for message in body["messages"])
-        self.asked = max(self.asked, turn + 1)
-        if turn == 2:
-            self.go.wait(PATIENCE)
-        return ASKED[turn]
-
-    async def third_turn(self) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while self.asked < 3:
-                await asyncio.sleep(0.02)
-
-
-async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("stopped", [False, True])
+async def test_a_live_run_whose_folder_is_deleted_is_shown_and_ends_with_one_sentence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, stopped: bool
 ):
     script = Halting()
     async with scripted_site(script, tmp_path) as here:
@@ -288,8 +380,13 @@ async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
         watching = asyncio.create_task(here.ended(run))
         await script.third_turn()
         shutil.rmtree(tmp_path / "data" / "runs" / run)
-        script.go.set()
+        assert (await here.one(run))["state"] == "running"
+        if stopped:
+            assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
+        else:
+            script.go.set()
         told = await asyncio.wait_for(watching, PATIENCE)
+        script.go.set()
         one, listed = await here.http.get(f"/api/runs/{run}"), await here.http.get("/api/runs")
         report = await here.http.get(f"/api/runs/{run}/report")
     last = told[-2]
@@ -299,19 +396,6 @@ async def test_a_live_run_whose_folder_is_deleted_ends_with_one_sentence(
     assert listed.json()["runs"] == []
     assert not (tmp_path / "data" / "runs" / run).exists(), "nothing is left that nobody finds"
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-async def test_a_live_run_without_its_folder_is_shown_and_can_be_stopped(tmp_path: Path):
-    script = Halting()
-    async with scripted_site(script, tmp_path) as here:
-        run = await here.ask()
-        await script.third_turn()
-        shutil.rmtree(tmp_path / "data" / "runs" / run)
-        assert (await here.one(run))["state"] == "running"
-        assert (await here.http.post(f"/api/runs/{run}/stop")).status_code == 200
-        told = await here.ended(run)
-        script.go.set()
-    assert "was deleted while it went on" in told[-2].data["reason"]
 
 
 async def test_events_whose_file_is_gone_are_told_as_gone(tmp_path: Path):
@@ -343,40 +427,21 @@ async def test_a_thread_deleted_while_its_question_is_taken_up_leaves_no_request
 async def test_a_run_of_the_command_line_gets_a_thread_and_a_branch_where_it_has_one(
     tmp_path: Path,
 ):
-    with ScriptedServer([*ASKED, SUPPORTED, *ASKED, SUPPORTED]) as model:
-        chosen = run_settings(tmp_path, model)
-        async with site(chosen) as here:
-            run = await here.ask()
-            await here.ended(run)
-            own = (await here.one(run))["thread"]
-            begun = (await here.http.post("/api/threads", json={"run": run})).json()
-            assert (begun["id"], begun["runs"]) == (own, [run])
-            here.desk.conversations.delete(own)
-            new = (await here.http.post("/api/threads", json={"run": run})).json()
-            assert new["id"] != own and new["runs"] == [run] and new["title"] == QUESTION
-            second = await here.ask("And then?", thread=new["id"])
-            await here.ended(second)
-            branch = (await here.http.post("/api/threads", json={"run": run})).json()
-            assert branch["parent"] == {"conversation": new["id"], "run": run}
-            gone = await here.http.post("/api/threads", json={"run": "never-asked"})
+    async with scripted_site([*ASKED, SUPPORTED] * 2, tmp_path) as here:
+        run = await here.ask()
+        await here.ended(run)
+        own = (await here.one(run))["thread"]
+        begun = (await here.http.post("/api/threads", json={"run": run})).json()
+        assert (begun["id"], begun["runs"]) == (own, [run])
+        here.desk.conversations.delete(own)
+        new = (await here.http.post("/api/threads", json={"run": run})).json()
+        assert new["id"] != own and new["runs"] == [run] and new["title"] == QUESTION
+        second = await here.ask("And then?", thread=new["id"])
+        await here.ended(second)
+        branch = (await here.http.post("/api/threads", json={"run": run})).json()
+        assert branch["parent"] == {"conversation": new["id"], "run": run}
+        gone = await here.http.post("/api/threads", json={"run": "never-asked"})
     assert gone.status_code == 404
-
-
-class Stalling:
-    """The turns of `ASKED`; the third hangs until `go` is set."""
-
-    def __init__(self) -> None:
-        self.go = False
-        self.third = 0
-
-    def __call__(self, body: dict[str, Any], number: int) -> Scripted:
-        if "check claims" in body["messages"][0]["content"]:
-            return SUPPORTED
-        turn = sum(message["role"] == "assistant" for message in body["messages"])
-        if turn < 2:
-            return ASKED[turn]
-        self.third += 1
-        return ASKED[2] if self.go else Reply(ASKED[2], hang_after=6)
 
 
 @contextmanager
@@ -419,11 +484,6 @@ async def asked(address: str) -> str:
         return str(reply.json()["run"])
 
 
-async def third_turn(script: Stalling) -> None:
-    while not script.third:
-        await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
 async def test_a_run_goes_on_when_the_server_starts_again(tmp_path: Path, by: signal.Signals):
     script = Stalling()
@@ -431,7 +491,7 @@ async def test_a_run_goes_on_when_the_server_starts_again(tmp_path: Path, by: si
         with server(model, tmp_path) as (address, process):
             run = await asked(address)
             watching = asyncio.create_task(told_until(address, run, "end"))
-            await asyncio.wait_for(third_turn(script), 60)
+            await script.third_turn()
             seen = (await told_until(address, run, "results"))[-1].id
             process.send_signal(by)
             assert await asyncio.to_thread(process.wait, 15) == (-by if by == signal.SIGKILL else 0)

@@ -7,7 +7,7 @@ import asyncio
 import json
 import resource
 import time
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
 from pathlib import Path
@@ -15,42 +15,25 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.research.events import (
-    Event,
-    LessonsRecalled,
-    StageStarted,
-    TextWritten,
-    ToolCalled,
-    ToolReturned,
-    TurnRetried,
-    UsageCounted,
-)
-from rubricem.agent.serve.feed import (
-    EVERY,
-    FILE_NAME,
-    MOST,
-    MOST_EVENTS,
-    MOST_RESTARTS,
-    TAIL,
-    EventLog,
-    Logs,
-    Pacer,
-    Telling,
-    checklist,
-    state_of,
-)
+from rubricem.agent.serve import feed
+from rubricem.agent.transcript import events
 from rubricem.memory.schema import Source, Stage, Usage
 from tests.support.policies import answer, plan
 from tests.support.waiting import PATIENCE
 
 
 @pytest.fixture
-async def log(tmp_path: Path) -> AsyncIterator[EventLog]:
-    with ThreadPoolExecutor(1) as executor:
-        yield await EventLog(tmp_path / FILE_NAME, executor).load()
+def executor() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as made:
+        yield made
 
 
-async def whole(log: EventLog, after: int = 0) -> list[int]:
+@pytest.fixture
+async def log(tmp_path: Path, executor: ThreadPoolExecutor) -> feed.EventLog:
+    return await feed.EventLog(tmp_path / feed.FILE_NAME, executor).load()
+
+
+async def whole(log: feed.EventLog, after: int = 0) -> list[int]:
     numbers = []
     while told := await log.read(after):
         numbers += [event.id for event in told]
@@ -58,7 +41,7 @@ async def whole(log: EventLog, after: int = 0) -> list[int]:
     return numbers
 
 
-async def test_an_event_is_told_once_it_is_in_the_file(log: EventLog):
+async def test_an_event_is_told_once_it_is_in_the_file(log: feed.EventLog):
     log.append("stage", {"stage": "plan", "odd": "\ud800 \u2028 é"})
     assert await log.read(0) == [], "it is not written yet"
     await log.changed(0)
@@ -69,31 +52,32 @@ async def test_an_event_is_told_once_it_is_in_the_file(log: EventLog):
     assert rest[0].startswith('data: {"stage":"plan"') and rest[0].endswith("\n\n")
 
 
-async def test_numbers_go_on_where_the_process_before_left_off(log: EventLog, tmp_path: Path):
+async def test_numbers_go_on_where_the_process_before_left_off(
+    log: feed.EventLog, executor: ThreadPoolExecutor
+):
     for number in range(3):
         log.append("note", {"n": number})
     await log.written()
     with log.path.open("ab") as file:
         file.write(b'{"id": 4, "event": "no')
-    with ThreadPoolExecutor(1) as executor:
-        later = await EventLog(log.path, executor).load()
-        assert (later.last, later.told) == (3, 3)
-        later.append("end", {})
-        await later.written()
-        assert await whole(later) == [1, 2, 3, 4] and later.ended
+    later = await feed.EventLog(log.path, executor).load()
+    assert (later.last, later.told) == (3, 3)
+    later.append("end", {})
+    await later.written()
+    assert await whole(later) == [1, 2, 3, 4] and later.ended
     assert [json.loads(line)["id"] for line in log.path.read_text().splitlines()] == [1, 2, 3, 4]
 
 
-async def test_a_reader_far_behind_gets_every_event_and_memory_holds_few(log: EventLog):
-    for number in range(20 * TAIL):
+async def test_a_reader_far_behind_gets_every_event_and_memory_holds_few(log: feed.EventLog):
+    for number in range(20 * feed.TAIL):
         log.append("text", {"text": str(number)})
     await log.written()
-    assert await whole(log) == list(range(1, 20 * TAIL + 1))
-    assert await whole(log, 20 * TAIL - 2) == [20 * TAIL - 1, 20 * TAIL]
-    assert len(log._tail) == TAIL
+    assert await whole(log) == list(range(1, 20 * feed.TAIL + 1))
+    assert await whole(log, 20 * feed.TAIL - 2) == [20 * feed.TAIL - 1, 20 * feed.TAIL]
+    assert len(log._tail) == feed.TAIL
 
 
-async def test_readers_that_come_and_go_miss_and_double_nothing(log: EventLog):
+async def test_readers_that_come_and_go_miss_and_double_nothing(log: feed.EventLog):
     async def reader(stays: int) -> list[int]:
         numbers: list[int] = []
         while not log.ended or len(numbers) < log.last:
@@ -115,7 +99,7 @@ async def test_readers_that_come_and_go_miss_and_double_nothing(log: EventLog):
         assert numbers == list(range(1, 302))
 
 
-async def test_after_a_restart_what_was_told_before_is_history(log: EventLog):
+async def test_after_a_restart_what_was_told_before_is_history(log: feed.EventLog):
     for name in ("stage", "text", "end", "restart", "stage"):
         log.append(name, {})
     await log.written()
@@ -125,33 +109,33 @@ async def test_after_a_restart_what_was_told_before_is_history(log: EventLog):
 
 
 async def test_a_file_that_cannot_be_written_delays_events_and_loses_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, executor: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("rubricem.agent.serve.feed.AGAIN", 0.01)
-    blocked = tmp_path / FILE_NAME
+    blocked = tmp_path / feed.FILE_NAME
     blocked.mkdir()
-    with ThreadPoolExecutor(1) as executor:
-        log = EventLog(blocked, executor)
-        log.append("note", {"n": 1})
-        await asyncio.sleep(0.05)
-        assert await log.read(0) == [] and not log.lost
-        blocked.rmdir()
-        await asyncio.wait_for(log.changed(0), PATIENCE)
-        assert await whole(log) == [1]
+    log = feed.EventLog(blocked, executor)
+    log.append("note", {"n": 1})
+    await asyncio.sleep(0.05)
+    assert await log.read(0) == [] and not log.lost
+    blocked.rmdir()
+    await asyncio.wait_for(log.changed(0), PATIENCE)
+    assert await whole(log) == [1]
 
 
-async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(tmp_path: Path):
-    with ThreadPoolExecutor(1) as executor:
-        log = EventLog(tmp_path / "gone" / FILE_NAME, executor)
-        log.append("note", {"n": 1})
-        await asyncio.wait_for(log.written(), PATIENCE)
+async def test_where_the_runs_folder_is_gone_events_are_told_and_not_written(
+    tmp_path: Path, executor: ThreadPoolExecutor
+):
+    log = feed.EventLog(tmp_path / "gone" / feed.FILE_NAME, executor)
+    log.append("note", {"n": 1})
+    await asyncio.wait_for(log.written(), PATIENCE)
     assert log.lost and [event.data for event in await log.read(0)] == [{"n": 1}]
     assert not (tmp_path / "gone").exists()
 
 
 @pytest.mark.parametrize("characters", [3000, 9000, 20_000])
 async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_it(
-    log: EventLog, monkeypatch: pytest.MonkeyPatch, characters: int
+    log: feed.EventLog, monkeypatch: pytest.MonkeyPatch, characters: int
 ):
     monkeypatch.setattr("rubricem.agent.serve.feed.AGAIN", 0.01)
     log.append("note", {"n": 1})
@@ -170,11 +154,12 @@ async def test_a_disk_that_is_full_in_the_middle_of_an_event_leaves_nothing_of_i
     assert ids == [1, 2, 3]
 
 
-async def test_a_damaged_line_is_a_note_and_leaves_no_gap(log: EventLog):
+async def test_a_damaged_line_is_a_note_and_leaves_no_gap(
+    log: feed.EventLog, executor: ThreadPoolExecutor
+):
     log.path.write_bytes(b'{"id":1,"event":"stage","data":{}}\nnonsense\n')
-    with ThreadPoolExecutor(1) as executor:
-        damaged = await EventLog(log.path, executor).load()
-        told = await damaged.read(0)
+    damaged = await feed.EventLog(log.path, executor).load()
+    told = await damaged.read(0)
     assert [(event.id, event.name) for event in told] == [(1, "stage"), (2, "note")]
 
 
@@ -182,15 +167,15 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
     def written(run: str, *names: str) -> None:
         (tmp_path / run).mkdir()
         lines = (json.dumps({"event": name}, separators=(",", ":")) + "\n" for name in names)
-        (tmp_path / run / FILE_NAME).write_text("".join(lines))
+        (tmp_path / run / feed.FILE_NAME).write_text("".join(lines))
 
     written("going", "note", "stage")
     written("over", "note", "end")
     written("again", "note", "end", "restart", "stage")
-    written("crashing", "note", *["restart"] * MOST_RESTARTS)
-    written("resumed often", *["note", "end", "restart"] * MOST_RESTARTS, "stage")
+    written("crashing", "note", *["restart"] * feed.MOST_RESTARTS)
+    written("resumed often", *["note", "end", "restart"] * feed.MOST_RESTARTS, "stage")
     written("empty")
-    logs = Logs(tmp_path)
+    logs = feed.Logs(tmp_path)
     assert sorted(logs.unfinished()) == ["again", "going", "resumed often"]
     logs.close()
 
@@ -198,7 +183,7 @@ def test_only_runs_without_an_end_are_taken_up_and_not_for_ever(tmp_path: Path):
 async def test_no_second_holds_more_than_five_events_and_no_text_is_lost():
     loop = asyncio.get_running_loop()
     told: list[tuple[float, str, dict[str, str]]] = []
-    pacer = Pacer(lambda name, data: told.append((loop.time(), name, data)))
+    pacer = feed.Pacer(lambda name, data: told.append((loop.time(), name, data)))
     for number in range(60):
         pacer.put("text", {"stage": "plan" if number < 30 else "research", "text": f"{number} "})
         if number % 12 == 0:
@@ -210,41 +195,41 @@ async def test_no_second_holds_more_than_five_events_and_no_text_is_lost():
     )
     assert [d["query"] for _, name, d in told if name == "tool"] == ["0", "12", "24", "36", "48"]
     times = [at for at, _, _ in told]
-    assert all(b - a >= 1.0 for a, b in zip(times, times[MOST_EVENTS:], strict=False))
+    assert all(b - a >= 1.0 for a, b in zip(times, times[feed.MOST_EVENTS :], strict=False))
     texts = [at for at, name, _ in told if name == "text"]
-    assert len(texts) <= (texts[-1] - texts[0]) / EVERY["text"] + 8
+    assert len(texts) <= (texts[-1] - texts[0]) / feed.EVERY["text"] + 8
 
 
 async def test_of_counts_that_wait_the_last_is_told():
     told: list[tuple[str, dict[str, int]]] = []
-    pacer = Pacer(lambda name, data: told.append((name, data)))
+    pacer = feed.Pacer(lambda name, data: told.append((name, data)))
     for number in range(50):
         pacer.put("usage", {"n": number})
     await asyncio.wait_for(pacer.drained(), PATIENCE)
     assert told == [("usage", {"n": 0}), ("usage", {"n": 49})]
 
 
-def pieces(stage: Stage, text: str, size: int) -> list[Event]:
-    return [TextWritten(stage, text[at : at + size]) for at in range(0, len(text), size)]
+def pieces(stage: Stage, text: str, size: int) -> list[events.Event]:
+    return [events.TextWritten(stage, text[at : at + size]) for at in range(0, len(text), size)]
 
 
-def told(events: list[Event]) -> list[tuple[str, dict[str, Any]]]:
-    telling = Telling()
-    return [said for event in events for said in telling.of(event)]
+def told(heard: list[events.Event]) -> list[tuple[str, dict[str, Any]]]:
+    telling = feed.Telling()
+    return [said for event in heard for said in telling.of(event)]
 
 
 @pytest.mark.parametrize("size", [1, 7, 10_000])
 def test_review_and_answer_are_told_as_the_text_of_a_turn_begins_them(size: int):
     said = told(
         [
-            StageStarted(Stage.PLAN),
+            events.StageStarted(Stage.PLAN),
             *pieces(Stage.PLAN, plan(), size),
-            ToolCalled("search", "one", 1),
-            ToolReturned((), 0.1),
-            StageStarted(Stage.RESEARCH),
+            events.ToolCalled("search", "one", 1),
+            events.ToolReturned((), 0.1),
+            events.StageStarted(Stage.RESEARCH),
             *pieces(Stage.RESEARCH, answer(), size),
-            StageStarted(Stage.REVIEW),
-            StageStarted(Stage.ANSWER),
+            events.StageStarted(Stage.REVIEW),
+            events.StageStarted(Stage.ANSWER),
         ]
     )
     rest = [data.get("stage", name) for name, data in said if name != "text"]
@@ -259,16 +244,16 @@ def test_review_and_answer_are_told_as_the_text_of_a_turn_begins_them(size: int)
 
 
 def test_a_less_than_sign_at_the_end_of_a_turn_is_told_when_the_turn_ends():
-    said = told([*pieces(Stage.RESEARCH, "a <b", 10), UsageCounted(Usage())])
+    said = told([*pieces(Stage.RESEARCH, "a <b", 10), events.UsageCounted(Usage())])
     assert [data["text"] for name, data in said if name == "text"] == ["a ", "<b"]
 
 
 def test_a_turn_that_is_asked_again_is_told_from_its_beginning():
     said = told(
         [
-            StageStarted(Stage.RESEARCH),
+            events.StageStarted(Stage.RESEARCH),
             *pieces(Stage.RESEARCH, "<review>no", 3),
-            TurnRetried("no answer"),
+            events.TurnRetried("no answer"),
             *pieces(Stage.RESEARCH, "<think>", 7),
         ]
     )
@@ -280,7 +265,11 @@ def test_a_turn_that_is_asked_again_is_told_from_its_beginning():
 def test_what_a_search_found_is_told_by_title_and_address():
     source = Source(id="S1", title="A\nb", location="x.md", text="t", tool="search", query="q")
     said = told(
-        [ToolCalled("search", "q", 3), ToolReturned((source,), 0.25), LessonsRecalled(2, True)]
+        [
+            events.ToolCalled("search", "q", 3),
+            events.ToolReturned((source,), 0.25),
+            events.LessonsRecalled(2, True),
+        ]
     )
     assert said[1:] == [
         (
@@ -296,40 +285,42 @@ def test_what_a_search_found_is_told_by_title_and_address():
     ]
 
 
-@pytest.mark.parametrize(
-    ("note", "state"),
-    [
-        ("The size: S1.", "met"),
-        ("The size is confirmed by the documentation.", "met"),
-        ("The size: partly, S1 says only when it grows.", "partly"),
-        ("The size is missing.", "unmet"),
-        ("No source says anything on the size.", "unmet"),
-        ("The size of it.", "unknown"),
-    ],
-)
-def test_the_state_of_an_item_is_read_off_the_sentence_about_it(note: str, state: str):
-    assert state_of(note) == state
+def reviewed(items: list[str], review: list[str]) -> list[dict[str, Any]]:
+    """The checklist of a rubric of these items once a review has said these sentences."""
+    said = ["\n".join(f"- {line}" for line in lines) for lines in (items, review)]
+    return feed.checklist(
+        f"<structured_plan><rubric>\n{said[0]}\n</rubric></structured_plan>"
+        f"<review><rubric_review>\n{said[1]}\n</rubric_review></review>"
+    )
+
+
+def test_the_state_of_an_item_is_read_off_the_sentence_about_it():
+    states = {
+        "The size: S1.": "met",
+        "The size is confirmed by the documentation.": "met",
+        "The size: partly, S1 says only when it grows.": "partly",
+        "The size is missing.": "unmet",
+        "No source says anything on the size.": "unmet",
+        "The size of it.": "unknown",
+    }
+    assert {note: reviewed(["The size"], [note])[0]["state"] for note in states} == states
 
 
 def test_each_item_gets_the_sentence_that_shares_most_words_with_it():
-    text = (
-        "<structured_plan><rubric>\n- Names the default size\n- Says what is evicted first\n"
-        "- Compares threads\n</rubric></structured_plan>"
-        "<review><rubric_review>\n- What is evicted first: nothing found.\n"
-        "- The default size is named: S2.\n</rubric_review></review>"
+    found = reviewed(
+        ["Names the default size", "Says what is evicted first", "Compares threads"],
+        ["What is evicted first: nothing found.", "The default size is named: S2."],
     )
-    items = [(item["n"], item["state"]) for item in checklist(text)]
-    assert items == [(1, "met"), (2, "unmet"), (3, "unknown")]
+    assert [(item["n"], item["state"]) for item in found] == [
+        (1, "met"), (2, "unmet"), (3, "unknown"),
+    ]  # fmt: skip
 
 
 def test_a_checklist_of_hundreds_holds_nobody_up():
-    items = "\n".join(f"- item number {at} is alpha" for at in range(600))
-    review = "\n".join(f"- Item {at} alpha is met by S1." for at in range(800))
+    items = [f"item number {at} is alpha" for at in range(600)]
+    review = [f"Item {at} alpha is met by S1." for at in range(800)]
     began = time.process_time()
-    found = checklist(
-        f"<structured_plan><rubric>{items}</rubric></structured_plan>"
-        f"<review><rubric_review>{review}</rubric_review></review>"
-    )
+    found = reviewed(items, review)
     assert time.process_time() - began < 6
-    assert len(found) == MOST and found[7]["note"].startswith("Item 7 ")
+    assert len(found) == feed.MOST and found[7]["note"].startswith("Item 7 ")
     assert {item["state"] for item in found} == {"met"}

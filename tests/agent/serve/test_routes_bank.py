@@ -82,11 +82,23 @@ async def test_a_search_finds_by_meaning_and_in_other_states_by_words(
     assert await listed(client, "query=heap&state=quarantine") == []
 
 
-async def test_without_an_embedder_words_are_looked_for_and_it_is_said(tmp_path: Path):
-    bank = RubricBank(tmp_path)
+async def test_one_embedder_serves_all_searches_and_without_one_words_are_looked_for(
+    tmp_path: Path,
+):
+    opened: list[WordEmbedder] = []
+
+    async def open_embedder() -> WordEmbedder:
+        opened.append(WordEmbedder())
+        return opened[-1]
+
+    bank = RubricBank(tmp_path, open_embedder)
     await bank.put(reflection("cache", "a"))
-    await bank.put(reflection("heap", "b"))
     async with served(router(bank)) as client:
+        for _ in range(3):
+            assert await listed(client, "query=cache") == ["a"]
+    assert len(opened) == 1
+    await bank.put(reflection("heap", "b"))
+    async with served(router(RubricBank(tmp_path))) as client:
         found = await got(client, "/api/bank?query=Cache")
     assert [item["id"] for item in found["items"]] == ["a"]
     assert "by its words alone" in found["note"] and "embedding model" in found["note"]
@@ -119,21 +131,6 @@ async def test_an_unknown_id_is_a_404_with_a_sentence(
 @pytest.mark.parametrize("query", ["limit=0", "limit=9999", "before=x", "state=odd"])
 async def test_odd_parameters_are_refused(client: httpx.AsyncClient, query: str):
     assert (await client.get(f"/api/bank?{query}")).status_code == 422
-
-
-async def test_one_embedder_serves_all_searches(tmp_path: Path):
-    opened: list[WordEmbedder] = []
-
-    async def open_embedder() -> WordEmbedder:
-        opened.append(WordEmbedder())
-        return opened[-1]
-
-    bank = RubricBank(tmp_path, open_embedder)
-    await bank.put(reflection("cache", "a"))
-    async with served(router(bank)) as client:
-        for _ in range(3):
-            assert await listed(client, "query=cache") == ["a"]
-    assert len(opened) == 1
 
 
 @pytest.fixture
@@ -187,11 +184,6 @@ async def test_a_change_that_makes_no_sense_changes_nothing(
     assert await bank.generation() == 1
 
 
-async def test_words_as_they_are_make_no_version(bank: RubricBank, owner: httpx.AsyncClient):
-    same = await patched(owner, "a", takeaways="- read the source", rubrics="Pitfalls: guessing")
-    assert (same.json()["id"], await bank.generation()) == ("a", 1)
-
-
 async def test_an_item_is_pinned_and_disabled_and_both_undone(
     bank: RubricBank, owner: httpx.AsyncClient
 ):
@@ -226,12 +218,19 @@ async def test_of_two_edits_at_once_one_is_kept_and_one_refused(
     assert ids(await bank.items()) == [kept["id"]]
 
 
-async def test_what_was_replaced_is_not_changed(bank: RubricBank, owner: httpx.AsyncClient):
+async def test_what_was_replaced_or_is_in_quarantine_is_not_changed_and_the_same_words_do_nothing(
+    bank: RubricBank, owner: httpx.AsyncClient
+):
+    same = await patched(owner, "a", takeaways="- read the source", rubrics="Pitfalls: guessing")
+    assert (same.json()["id"], await bank.generation()) == ("a", 1)
     await bank.put(reflection("cache", "b"))
+    await bank.put(reflection("heap", "bad", flags=(FLAG,)))
     for change in ({"takeaways": "- x"}, {"pinned": True}):
         late = await patched(owner, "a", **change)
         assert late.status_code == 409 and "replaced" in late.json()["error"]
-    assert await bank.generation() == 2
+    reply = await patched(owner, "bad", pinned=True)
+    assert (reply.status_code, reply.json()["remedy"]) == (409, "Release it first.")
+    assert await bank.generation() == 3
 
 
 async def test_a_release_says_what_it_came_to(bank: RubricBank, owner: httpx.AsyncClient):
@@ -246,12 +245,6 @@ async def test_a_release_says_what_it_came_to(bank: RubricBank, owner: httpx.Asy
     assert (late["state"], late["instead"]["id"]) == ("replaced", "a")
     again = await owner.post("/api/bank/alone/release")
     assert again.status_code == 409 and "not in quarantine" in again.json()["error"]
-
-
-async def test_what_is_in_quarantine_is_not_pinned(bank: RubricBank, owner: httpx.AsyncClient):
-    await bank.put(reflection("heap", "bad", flags=(FLAG,)))
-    reply = await patched(owner, "bad", pinned=True)
-    assert (reply.status_code, reply.json()["remedy"]) == (409, "Release it first.")
 
 
 async def test_what_is_deleted_is_gone_and_a_second_tab_is_told(

@@ -9,19 +9,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from rubricem.agent.serve.app import TOKEN_FILE_NAME, keep_token
+from rubricem.agent.serve.app import TOKEN_FILE_NAME, Machine, keep_token, secure
 from rubricem.agent.serve.desk import RunDesk
 from rubricem.agent.serve.refusals import RequestRefused
-from rubricem.agent.serve.security import (
-    COOKIE,
-    MOST_ADDRESSES,
-    Rate,
-    Rates,
-    Security,
-    is_loopback,
-)
+from rubricem.agent.serve.security import COOKIE, MOST_ADDRESSES, Rate, Rates, Security
 from rubricem.memory.errors import StoreError
-from tests.support.pages import CHANGING, QUESTION, RunSite, app_at, calling, run_settings
+from tests.support.pages import CHANGING, QUESTION, RunSite, app_at, calling, run_settings, site
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE
 
@@ -62,6 +55,11 @@ def refused(security: Security, method: str, path: str, headers: dict[str, str])
         ("OPTIONS", "/api/runs", HERE, 403),
         ("POST", "/v1/chat/completions", {**HERE, "content-type": "application/json"}, None),
         ("POST", "/v1/chat/completions", {**HERE, "content-type": "text/plain"}, 415),
+        ("POST", "/mcp", {**HERE, "content-type": "application/json"}, None),
+        ("POST", "/mcp", {**HERE, "origin": "https://evil.example"}, 403),
+        ("POST", "/mcp", {"host": "evil.example"}, 403),
+        ("POST", "/mcp", {**HERE, "sec-fetch-site": "cross-site"}, 403),
+        ("POST", "/mcp", {**HERE, "content-type": "text/plain"}, 415),
         ("POST", "/api/runs", {**ASKED, "content-length": "1048577"}, 413),
         ("POST", "/api/runs", {**ASKED, "content-length": "many"}, 413),
     ],
@@ -88,6 +86,8 @@ def test_a_server_of_this_machine_alone(
         ("/v1/models", {}, 401),
         ("/v1/models", {"authorization": f"Bearer {TOKEN}"}, None),
         ("/mcp", {}, 401),
+        ("/mcp", {"authorization": "Bearer wrong"}, 401),
+        ("/mcp", {"authorization": f"Bearer {TOKEN}"}, None),
     ],
 )
 def test_a_server_that_others_can_reach_asks_for_its_token(
@@ -124,8 +124,13 @@ def test_requests_beyond_the_rate_are_refused_until_time_has_passed():
     ("host", "alone"),
     [("localhost", True), ("127.0.0.9", True), ("::1", True), ("0.0.0.0", False), ("x.y", False)],
 )
-def test_only_loopback_needs_no_token(host: str, alone: bool):
-    assert is_loopback(host) is alone
+def test_a_token_is_made_only_where_others_can_reach_the_server(
+    tmp_path: Path, host: str, alone: bool
+):
+    security, made = secure(tmp_path, host, Machine())
+    assert ((security.token is None), made) == (alone, not alone)
+    assert (tmp_path / TOKEN_FILE_NAME).exists() is not alone
+    assert secure(tmp_path, host, Machine()) == (security, False)
 
 
 def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
@@ -143,56 +148,42 @@ def test_a_token_is_made_once_for_its_owner_alone(tmp_path: Path):
         keep_token(tmp_path / "new")
 
 
-Server = tuple[str, RunDesk]
-
-
 @pytest.fixture(scope="module")
-def open_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, RunDesk]]:
     """A server that carries out nothing of what these tests ask of it."""
     folder = tmp_path_factory.mktemp("open")
     with ScriptedServer([]) as model, app_at(run_settings(folder, model)) as made:
         yield made
 
 
-@pytest.fixture(scope="module")
-def guarded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture
+async def open_here(server: tuple[str, RunDesk]) -> AsyncIterator[RunSite]:
+    async with calling(*server) as made:
+        yield made
+
+
+async def test_a_login_lets_a_browser_in_and_every_reply_forbids_what_its_page_does_not_need(
+    tmp_path: Path,
+):
     with ScriptedServer([]) as model:
-        chosen = run_settings(tmp_path_factory.mktemp("guarded"), model)
-        with app_at(chosen, Security(token=TOKEN)) as made:
-            yield made
-
-
-@pytest.fixture
-async def here(guarded_server: Server) -> AsyncIterator[RunSite]:
-    async with calling(*guarded_server) as made:
-        yield made
-
-
-@pytest.fixture
-async def open_here(open_server: Server) -> AsyncIterator[RunSite]:
-    async with calling(*open_server) as made:
-        yield made
-
-
-async def test_a_login_lets_a_browser_in(here: RunSite):
-    assert (await here.http.get("/api/status")).status_code == 401
-    wrong = await here.http.post("/api/login", json={"token": "wrong"})
-    assert wrong.status_code == 401 and "set-cookie" not in wrong.headers
-    reply = await here.http.post("/api/login", json={"token": TOKEN})
-    cookie = reply.headers["set-cookie"].lower()
-    assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
-    assert (await here.http.get("/api/status")).json()["login"] is True
-
-
-@pytest.mark.parametrize("path", ["/", "/api/status", "/static/nothing.js", "/api/nothing"])
-async def test_every_reply_forbids_what_the_page_does_not_need(here: RunSite, path: str):
-    reply = await here.http.get(path)
-    policy = reply.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy
-    assert reply.headers["x-content-type-options"] == "nosniff"
-    assert reply.headers["referrer-policy"] == "no-referrer"
-    assert "access-control-allow-origin" not in reply.headers
-    assert "server" not in reply.headers or "uvicorn" in reply.headers["server"]
+        async with site(run_settings(tmp_path, model), Security(token=TOKEN)) as here:
+            for path in ("/", "/api/status", "/static/nothing.js", "/api/nothing"):
+                reply = await here.http.get(path)
+                policy = reply.headers["content-security-policy"]
+                assert (
+                    "default-src 'none'" in policy and "unsafe" not in policy and "*" not in policy
+                )
+                assert reply.headers["x-content-type-options"] == "nosniff"
+                assert reply.headers["referrer-policy"] == "no-referrer"
+                assert "access-control-allow-origin" not in reply.headers
+                assert "server" not in reply.headers or "uvicorn" in reply.headers["server"]
+            assert (await here.http.get("/api/status")).status_code == 401
+            wrong = await here.http.post("/api/login", json={"token": "wrong"})
+            assert wrong.status_code == 401 and "set-cookie" not in wrong.headers
+            reply = await here.http.post("/api/login", json={"token": TOKEN})
+            cookie = reply.headers["set-cookie"].lower()
+            assert "httponly" in cookie and "samesite=strict" in cookie and TOKEN not in cookie
+            assert (await here.http.get("/api/status")).json()["login"] is True
 
 
 @pytest.mark.parametrize(

@@ -1,63 +1,83 @@
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from rubricem.agent.sources.choice import Combined, is_beyond, is_folder, kept_name, open_source
+from rubricem.agent.sources.documents import Folder
+from rubricem.agent.sources.python import PythonDocs
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
 from rubricem.memory.errors import SettingsError, SourceError
-from rubricem.memory.interfaces import Passage
+from rubricem.memory.schema import Passage
 from tests.support.policies import FixedSearch
 
 
-def passages(*texts: str) -> list[Passage]:
-    return [Passage(text, f"https://{text}.org", "", text) for text in texts]
+def fixed(*texts: str, error: str = "") -> FixedSearch:
+    return FixedSearch([Passage(text, f"https://{text}.org", "", text) for text in texts], error)
 
 
-def fixed(found: Sequence[Passage], error: str = "") -> FixedSearch:
-    return FixedSearch(found, error)
+@pytest.mark.parametrize(
+    ("sources", "limit", "found", "told"),
+    [
+        ((fixed("a1", "a2", "a3"), fixed("b1", "b2")), 4, ["a1", "b1", "a2", "b2"], []),
+        ((fixed("a", "b"), fixed("b", "c")), 9, ["a", "b", "c"], []),
+        ((fixed(error="the web is down"), fixed("a")), 3, ["a"],
+         ["left out of this search: the web is down"]),
+        ((fixed(), fixed()), 3, [], []),
+    ],
+    ids=[
+        "the best of each comes before the second best of any", "what two found is there once",
+        "one that fails is told and the others are heard", "nothing is no failure",
+    ],
+)  # fmt: skip
+async def test_several_sources_are_asked_as_one(
+    sources: tuple[FixedSearch, ...], limit: int, found: list[str], told: list[str]
+) -> None:
+    said: list[str] = []
+    both = Combined(sources, said.append)
+    assert [p.text for p in await both.search("q", limit)] == found
+    assert (said, both.name) == (told, "search+search")
 
 
-async def test_the_best_of_each_comes_before_the_second_best_of_any() -> None:
-    both = Combined([fixed(passages("a1", "a2", "a3")), fixed(passages("b1", "b2"))])
-    assert [p.text for p in await both.search("q", 4)] == ["a1", "b1", "a2", "b2"]
-    assert both.name == "search+search"
+async def test_nothing_found_beside_failures_is_a_failure_that_names_them_all() -> None:
+    down = fixed(error="One is down.")
+    for other, named in (
+        (fixed(), "One is down."),
+        (fixed(error="Two is."), "One is down. Two is."),
+    ):
+        with pytest.raises(SourceError) as caught:
+            await Combined([down, other]).search("q", 3)
+        assert str(caught.value) == named
 
 
-async def test_a_passage_that_two_sources_found_is_there_once() -> None:
-    both = Combined([fixed(passages("a", "b")), fixed(passages("b", "c"))])
-    assert [p.text for p in await both.search("q", 9)] == ["a", "b", "c"]
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("web", Web),
+        ("scholar", Scholar),
+        ("searxng:http://localhost:8080", SearXNG),
+        ("python", PythonDocs),
+        (".", Folder),
+    ],
+)
+def test_names_of_sources(name: str, kind: type, tmp_path: Path) -> None:
+    assert isinstance(open_source(name, tmp_path), kind)
 
 
-async def test_a_source_that_fails_is_told_and_the_others_are_heard() -> None:
-    told: list[str] = []
-    both = Combined([fixed([], "the web is down"), fixed(passages("a"))], told.append)
-    assert [p.text for p in await both.search("q", 3)] == ["a"]
-    assert told == ["left out of this search: the web is down"]
-
-
-async def test_nothing_found_beside_a_failure_is_a_failure() -> None:
-    both = Combined([fixed([], "the web is down"), fixed([])])
-    with pytest.raises(SourceError, match="the web is down"):
-        await both.search("q", 3)
-
-
-async def test_where_all_fail_all_are_named() -> None:
-    both = Combined([fixed([], "One is down."), fixed([], "Two is down.")])
-    with pytest.raises(SourceError, match=r"One is down\. Two is down\."):
-        await both.search("q", 3)
-
-
-async def test_nothing_found_anywhere_is_an_empty_list() -> None:
-    assert await Combined([fixed([]), fixed([])]).search("q", 3) == []
-
-
-def test_names_of_sources_beyond_the_machine(tmp_path: Path) -> None:
-    assert isinstance(open_source("web", tmp_path), Web)
-    assert isinstance(open_source("scholar", tmp_path), Scholar)
-    assert isinstance(open_source("searxng:http://localhost:8080", tmp_path), SearXNG)
-    with pytest.raises(SettingsError, match="not an http or https address"):
-        open_source("searxng:", tmp_path)
+@pytest.mark.parametrize(
+    ("name", "said", "remedy"),
+    [
+        ("", "Unknown source", "`python`"),
+        ("ruby", "Unknown source", "`python`"),
+        ("/no/such/folder", "Unknown source", "`python`"),
+        ("searxng:", "not an http or https address", "searxng:http://localhost:8080"),
+    ],
+)
+def test_what_is_no_source_is_answered_with_what_is_possible(
+    name: str, said: str, remedy: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=said) as caught:
+        open_source(name, tmp_path)
+    assert remedy in caught.value.remedy
 
 
 def test_which_names_lie_beyond_the_machine_and_which_are_folders() -> None:

@@ -2,10 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from rubricem.agent.sources.choice import open_source
-from rubricem.agent.sources.documents import DocumentCache, Folder, found_files
-from rubricem.agent.sources.python import PythonDocs
-from rubricem.memory.errors import SettingsError, SourceError
+from rubricem.agent.sources.documents import Folder, found_files
+from rubricem.memory.errors import SourceError
 
 
 @pytest.fixture
@@ -48,42 +46,41 @@ async def test_open_folder_sees_added_and_deleted_files(documents: Path, tmp_pat
     assert [p.location for p in await source.search("resin", 1)] == ["propolis.rst"]
 
 
-async def test_unreadable_pdf_is_a_problem_and_the_rest_works(
+async def test_what_cannot_be_read_or_had_to_be_guessed_at_is_a_problem_and_the_rest_works(
     documents: Path, tmp_path: Path
 ) -> None:
+    (documents / "alt.txt").write_bytes("Die Königin schlüpft früh.".encode("cp1252"))
+    with (documents / "big.txt").open("wb") as file:
+        file.truncate(50_000_001)
     (documents / "broken.pdf").write_bytes(b"%PDF-1.7 and then nothing")
     source = Folder(documents, tmp_path / "cache")
     assert len(await source.search("honey", 1)) == 1
-    (problem,) = source.problems
-    assert problem.startswith("broken.pdf: ")
-
-
-async def test_wrong_encoding_is_read_and_noted(documents: Path, tmp_path: Path) -> None:
-    (documents / "alt.txt").write_bytes("Die Königin schlüpft früh.".encode("cp1252"))
-    source = Folder(documents, tmp_path / "cache")
+    guessed, large, broken = source.problems
+    assert guessed == "alt.txt is not UTF-8: read as Windows-1252."
+    assert large == "big.txt is larger than 50 MB. Split it."
+    assert broken.startswith("broken.pdf: ")
     (found,) = await source.search("Königin", 1)
     assert found.text == "Die Königin schlüpft früh."
-    assert source.problems == ("alt.txt is not UTF-8: read as Windows-1252.",)
 
 
-async def test_empty_folder_says_what_to_put_there(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(SourceError, match="has no documents") as caught:
-        await Folder(tmp_path / "empty", tmp_path / "cache").search("x", 1)
-    assert "pdf" in caught.value.remedy
-
-
-async def test_folder_of_unreadable_documents_names_their_problems(tmp_path: Path) -> None:
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad" / "scan.pdf").write_bytes(b"no pdf at all")
-    with pytest.raises(SourceError, match="None of the 1 documents") as caught:
-        await Folder(tmp_path / "bad", tmp_path / "cache").search("x", 1)
-    assert "scan.pdf" in caught.value.remedy
-
-
-async def test_missing_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="There is no folder"):
-        await Folder(tmp_path / "gone", tmp_path / "cache").search("x", 1)
+@pytest.mark.parametrize(
+    ("folder", "content", "said", "remedy"),
+    [
+        ("empty", None, "has no documents", "pdf"),
+        ("bad", b"no pdf at all", "None of the 1 documents", "scan.pdf"),
+        ("gone", None, "There is no folder", "existing"),
+    ],
+)
+async def test_a_folder_without_a_document_that_can_be_read_says_what_to_do(
+    folder: str, content: bytes | None, said: str, remedy: str, tmp_path: Path
+) -> None:
+    if folder != "gone":
+        (tmp_path / folder).mkdir()
+    if content:
+        (tmp_path / folder / "scan.pdf").write_bytes(content)
+    with pytest.raises(SourceError, match=said) as caught:
+        await Folder(tmp_path / folder, tmp_path / "cache").search("x", 1)
+    assert remedy in caught.value.remedy
 
 
 def test_hidden_files_and_links_out_of_the_folder_are_left_out(
@@ -97,31 +94,3 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (documents / "inside.md").symlink_to(documents / "bees.md")
     found = [file.location for file in found_files(documents)]
     assert found == ["bees.md", "inside.md", "notes.txt"]
-
-
-def test_large_file_is_a_problem(documents: Path, tmp_path: Path) -> None:
-    with (documents / "big.txt").open("wb") as file:
-        file.truncate(50_000_001)
-    read = DocumentCache(tmp_path / "cache").read(found_files(documents), None)
-    assert [file.problem for file in read if file.problem] == [
-        "big.txt is larger than 50 MB. Split it."
-    ]
-
-
-def test_names_of_sources(documents: Path, tmp_path: Path) -> None:
-    assert isinstance(open_source("python", tmp_path), PythonDocs)
-    assert isinstance(open_source(str(documents), tmp_path), Folder)
-
-
-@pytest.mark.parametrize("name", ["", "ruby", "/no/such/folder"])
-def test_unknown_source_lists_what_is_possible(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="Unknown source") as caught:
-        open_source(name, tmp_path)
-    assert "`python`" in caught.value.remedy
-
-
-def test_hybrid_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="needs an embedding model"):
-        open_source("python", tmp_path, "hybrid")
-    with pytest.raises(SettingsError, match="Unknown retrieval"):
-        open_source("python", tmp_path, "fuzzy")

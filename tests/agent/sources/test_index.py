@@ -6,22 +6,21 @@ import pytest
 from numpy.typing import NDArray
 
 from rubricem.agent.sources.index import (
-    Query,
+    HybridIndex,
+    Indexed,
+    LexicalIndex,
     VectorStore,
     best,
     build_index,
     fuse,
-    narrowed,
     open_index,
-    read_query,
     split_passages,
-    stem,
-    with_vectors,
     without_near_duplicates,
     words,
 )
+from rubricem.agent.transcript.words import Query, narrowed, read_query, stem
 from rubricem.memory.errors import StoreError
-from rubricem.memory.interfaces import Passage
+from rubricem.memory.schema import Passage
 
 PASSAGES = [
     Passage("Cars", "a.md", "", "An automobile needs fuel."),
@@ -45,23 +44,23 @@ class TopicEmbedder:
         return np.array(rows, dtype=np.float32)
 
 
+class Given(Indexed):
+    """A source of the passages above."""
+
+    def _open(self) -> LexicalIndex | HybridIndex:
+        return self._with_vectors(build_index(PASSAGES, self._cache_dir, "t", "a"))
+
+
 def test_fusion_by_hand() -> None:
     fused = fuse([(7, 9.0), (8, 1.0)], [(8, 0.5)])
     assert fused == [(8, 1 / 62 + 1 / 61), (7, 1 / 61)]
 
 
-def test_meaning_finds_what_words_do_not(tmp_path: Path) -> None:
-    lexical = build_index(PASSAGES, tmp_path, "t", "a")
-    assert lexical.search("sparrow", 1) == []
-    hybrid = with_vectors(lexical, TopicEmbedder(), tmp_path, None)
-    assert hybrid.search("sparrow", 1) == [PASSAGES[2]]
-
-
-def test_words_still_count(tmp_path: Path) -> None:
-    hybrid = with_vectors(
-        build_index(PASSAGES, tmp_path, "t", "a"), TopicEmbedder(), tmp_path, None
-    )
-    assert hybrid.search("fuel", 1) == [PASSAGES[0]]
+async def test_meaning_finds_what_words_do_not_and_words_still_count(tmp_path: Path) -> None:
+    hybrid = Given(tmp_path, TopicEmbedder())
+    assert await Given(tmp_path).search("sparrow", 1) == []
+    assert await hybrid.search("sparrow", 1) == [PASSAGES[2]]
+    assert await hybrid.search("fuel", 1) == [PASSAGES[0]]
 
 
 def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
@@ -73,17 +72,14 @@ def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
     np.testing.assert_array_equal(vectors, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
 
 
-def test_damaged_vectors_are_made_again(tmp_path: Path) -> None:
-    embedder = TopicEmbedder()
-    VectorStore(tmp_path).vectors(["a car"], embedder)
-    next(tmp_path.glob("*.npz")).write_bytes(b"PK not an archive")
-    vectors = VectorStore(tmp_path).vectors(["a car"], embedder)
-    np.testing.assert_array_equal(vectors, [[1, 0, 0]])
-
-
-def test_embedding_tells_how_far_it_is(tmp_path: Path) -> None:
+def test_damaged_vectors_are_made_again_and_it_is_told_how_far_that_is(tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
-    VectorStore(tmp_path).vectors(["a car"], TopicEmbedder(), lambda *step: seen.append(step))
+    VectorStore(tmp_path).vectors(["a car"], TopicEmbedder())
+    next(tmp_path.glob("*.npz")).write_bytes(b"PK not an archive")
+    vectors = VectorStore(tmp_path).vectors(
+        ["a car"], TopicEmbedder(), lambda *step: seen.append(step)
+    )
+    np.testing.assert_array_equal(vectors, [[1, 0, 0]])
     assert seen == [(0, 1, "embedding passages")]
 
 
@@ -95,29 +91,17 @@ LIBRARY = [
 ]
 
 
-def test_best_match_comes_first(tmp_path: Path) -> None:
-    index = build_index(LIBRARY, tmp_path, "fruit", "a")
-    assert index.search("When are pears ripe, and when picked?", 2)[0] == LIBRARY[1]
-
-
-def test_name_written_in_full_is_preferred_to_a_mention(tmp_path: Path) -> None:
-    index = build_index(LIBRARY, tmp_path, "fruit", "a")
-    assert index.search("functools.lru_cache", 1) == [LIBRARY[3]]
-
-
-def test_no_shared_word_means_no_passages(tmp_path: Path) -> None:
-    index = build_index(LIBRARY, tmp_path, "fruit", "a")
-    assert index.search("zeppelin", 3) == []
-    assert index.search("what is the", 3) == []
-    assert index.search("", 3) == []
-
-
-def test_written_index_opens_again_with_the_same_passages(tmp_path: Path) -> None:
+def test_an_index_opens_again_and_the_best_match_comes_first(tmp_path: Path) -> None:
     build_index(LIBRARY, tmp_path, "fruit", "a")
     index = open_index(tmp_path, "fruit", "a")
     assert index is not None
     assert [index.passages[row] for row in range(len(index.passages))] == LIBRARY
     assert index.search("cellar", 1) == [LIBRARY[0]]
+    assert index.search("When are pears ripe, and when picked?", 2)[0] == LIBRARY[1]
+    exact = index.search("functools.lru_cache", 1)
+    assert exact == [LIBRARY[3]], "a name written in full is preferred to a mention"
+    for without_a_shared_word in ("zeppelin", "what is the", ""):
+        assert index.search(without_a_shared_word, 3) == []
 
 
 def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> None:
@@ -156,7 +140,7 @@ def test_place_that_cannot_be_written_names_the_remedy(tmp_path: Path) -> None:
     blocked.write_text("in the way")
     with pytest.raises(StoreError) as caught:
         build_index(LIBRARY, blocked / "cache", "fruit", "a")
-    assert "data directory" in caught.value.remedy
+    assert "RUBRICEM_DATA_DIR" in caught.value.remedy
 
 
 @pytest.mark.parametrize(
@@ -173,26 +157,19 @@ def test_forms_of_a_word_share_one_stem(variants: tuple[str, ...], expected: str
     assert {stem(word) for word in variants} == {expected}
 
 
-def test_identifier_counts_whole_and_in_parts() -> None:
-    assert words("functools.lru_cache") == [
-        "functools.lru_cache",
-        "functool",
-        "lru_cache",
-        "lru",
-        "cach",
-    ]
-
-
-def test_camel_case_is_split_and_kept() -> None:
-    assert words("HTTPStatusError") == ["httpstatuserror", "http", "status", "error"]
-
-
-def test_dotted_name_gives_its_endings() -> None:
-    assert "path.read_text" in words("pathlib.Path.read_text")
-
-
-def test_stop_words_and_punctuation_count_for_nothing() -> None:
-    assert words("What does it do, and why?") == []
+@pytest.mark.parametrize(
+    ("text", "counted"),
+    [
+        ("functools.lru_cache",
+         ["functools.lru_cache", "functool", "lru_cache", "lru", "cach"]),
+        ("HTTPStatusError", ["httpstatuserror", "http", "status", "error"]),
+        ("What does it do, and why?", []),
+    ],
+    ids=["an identifier whole and in parts", "camel case split and kept", "no stop words"],
+)  # fmt: skip
+def test_words_that_count(text: str, counted: list[str]) -> None:
+    assert words(text) == counted
+    assert "path.read_text" in words("pathlib.Path.read_text"), "a dotted name's endings"
 
 
 @pytest.mark.parametrize(
@@ -214,43 +191,35 @@ def test_years_and_fields_are_told_from_the_words(written: str, read: Query) -> 
 
 @pytest.mark.parametrize(
     "words",
-    [
-        "datetime.date(year: int)",
-        "year:soon",
-        "a field:name of a struct",
-        'field:"Biology,Beekeeping"',
-        "myyear:2019",
-        "year:20190",
-    ],
-)
+    ["datetime.date(year: int)", "year:soon", "a field:name of a struct",
+     'field:"Biology,Beekeeping"', "myyear:2019", "year:20190"],
+)  # fmt: skip
 def test_what_is_no_year_and_no_known_field_stays_text(words: str) -> None:
     assert read_query(words) == Query(words)
 
 
-def test_attributes_of_a_call_travel_in_the_query_and_back() -> None:
+def test_attributes_of_a_call_travel_in_the_query_and_back_where_they_narrow_it() -> None:
     query = narrowed("bee dances", {"year": "2019-2021", "fields": "biology, Computer Science"})
     assert query == 'bee dances year:2019-2021 field:"Biology,Computer Science"'
     assert read_query(query) == Query("bee dances", "2019-2021", ("Biology", "Computer Science"))
-
-
-def test_attributes_that_narrow_nothing_leave_the_query_alone() -> None:
     assert narrowed("bees", {"year": "recent", "field": "AI", "limit": "9"}) == "bees"
 
 
-def test_text_is_cut_between_paragraphs() -> None:
-    text = "one two three\n\nfour five\n\nsix seven"
-    assert split_passages(text, 5) == ["one two three\n\nfour five", "six seven"]
-
-
-def test_long_paragraph_is_cut_between_sentences() -> None:
-    assert split_passages("One two three. Four five six. Seven.", 4) == [
-        "One two three.",
-        "Four five six. Seven.",
-    ]
-
-
-def test_text_without_sentences_is_cut_by_words() -> None:
-    assert split_passages("a b c d e", 2) == ["a b", "c d", "e"]
+@pytest.mark.parametrize(
+    ("text", "most", "pieces"),
+    [
+        ("one two three\n\nfour five\n\nsix seven", 5,
+         ["one two three\n\nfour five", "six seven"]),
+        ("One two three. Four five six. Seven.", 4, ["One two three.", "Four five six. Seven."]),
+        ("a b c d e", 2, ["a b", "c d", "e"]),
+        (" \n\n \n", 110, []),
+    ],
+    ids=["between paragraphs", "between sentences", "by words", "nothing"],
+)  # fmt: skip
+def test_text_is_cut_where_it_can_be_read_by_itself(
+    text: str, most: int, pieces: list[str]
+) -> None:
+    assert split_passages(text, most) == pieces
 
 
 def test_no_word_is_lost_and_no_passage_is_too_long() -> None:
@@ -258,10 +227,6 @@ def test_no_word_is_lost_and_no_passage_is_too_long() -> None:
     pieces = split_passages(text, 20)
     assert " ".join(pieces).split() == text.split()
     assert max(len(piece.split()) for piece in pieces) <= 20
-
-
-def test_blank_text_has_no_passages() -> None:
-    assert split_passages(" \n\n \n") == []
 
 
 def test_of_two_near_duplicates_the_first_is_kept() -> None:

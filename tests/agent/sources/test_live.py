@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from rubricem.agent.research.setup import web_answers
+from rubricem.agent.sources.choice import web_answers
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
 
 pytestmark = pytest.mark.live

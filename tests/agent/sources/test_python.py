@@ -13,7 +13,6 @@ from rubricem.agent.sources.python import (
     module_files,
     read_modules,
 )
-from rubricem.memory.interfaces import Passage
 
 README = """Metadata-Version: 2.1
 Name: toy
@@ -84,34 +83,19 @@ def toy(tmp_path: Path) -> Distribution:
     return PathDistribution(info)
 
 
-@pytest.fixture
-def toy_passages(toy: Distribution) -> dict[str, Passage]:
-    return {passage.place: passage for passage in distribution_passages(toy)}
-
-
-def test_objects_are_known_by_their_public_names(toy_passages: dict[str, Passage]) -> None:
-    assert set(toy_passages) == {
-        "Toy",
-        "toy",
-        "toy.Kite",
-        "toy.Kite.tail",
-        "toy.Kite.fly",
-        "toy.Kite.land",
-        "toy.gust",
-    }
-
-
-def test_passage_begins_with_the_signature(toy_passages: dict[str, Passage]) -> None:
-    kite = toy_passages["toy.Kite"]
-    assert kite.text == ("toy.Kite(line: float, *, colour='red')\n\nA thing that flies on a line.")
+def test_a_distribution_is_known_by_the_names_signatures_and_present_of_its_users(
+    toy: Distribution,
+) -> None:
+    passages = {passage.place: passage for passage in distribution_passages(toy)}
+    names = "Toy toy toy.Kite toy.Kite.tail toy.Kite.fly toy.Kite.land toy.gust"
+    assert passages.keys() == set(names.split())
+    kite = passages["toy.Kite"]
+    assert kite.text == "toy.Kite(line: float, *, colour='red')\n\nA thing that flies on a line."
     assert (kite.title, kite.location) == ("toy.Kite", "toy/_kite.py")
-    assert toy_passages["toy.Kite.fly"].text.startswith("toy.Kite.fly(height=100)\n")
-
-
-def test_history_is_left_out(toy_passages: dict[str, Passage]) -> None:
-    assert toy_passages["toy.gust"].text == "toy.gust(force)\n\nBlow once, and hard."
-    assert toy_passages["Toy"].text == "Toy builds kites."
-    assert toy_passages["Toy"].title == "toy 1.0 README"
+    assert passages["toy.Kite.fly"].text.startswith("toy.Kite.fly(height=100)\n")
+    assert passages["toy.gust"].text == "toy.gust(force)\n\nBlow once, and hard."
+    assert passages["Toy"].text == "Toy builds kites."
+    assert passages["Toy"].title == "toy 1.0 README"
 
 
 def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
@@ -173,16 +157,15 @@ def test_fact_is_in_the_first_three_passages(
     assert all(fact in text for fact in facts), (question, text)
 
 
-def test_library_passages_are_short_and_have_no_machine_path(library: LexicalIndex) -> None:
+def test_library_passages_are_short_name_no_place_of_the_machine_and_import_no_side_effect(
+    library: LexicalIndex,
+) -> None:
     passages = list(library.passages)
     assert len(passages) > 3000
     assert max(len(p.text.split()) for p in passages) <= 110
     assert all(p.location.startswith(("lib/python3", "python:")) for p in passages)
     assert all(p.title and p.place and p.text.strip() for p in passages)
-
-
-def test_side_effects_of_the_library_stay_unimported(library: LexicalIndex) -> None:
-    names = {passage.place for passage in library.passages}
+    names = {passage.place for passage in passages}
     assert not names & {"this", "antigravity", "turtle", "idlelib", "tkinter"}
 
 

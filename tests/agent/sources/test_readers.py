@@ -7,79 +7,51 @@ import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
-from pypdf import PdfWriter
-from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from rubricem.agent.sources.documents import Folder
 from rubricem.agent.sources.readers import (
     LONGEST,
+    Document,
     Section,
     complaint,
     decode,
     markdown_sections,
     overheard,
-    read_document,
     rst_sections,
 )
 from rubricem.memory.errors import SourceError
 from tests.conftest import ROOT
+from tests.support.pdfs import pdf
 
 
-def write_pdf(path: Path, pages: list[str], password: str = "") -> None:
-    """A PDF with one line of text on each page; a blank page for an empty line."""
-    writer = PdfWriter()
-    for line in pages:
-        page = writer.add_blank_page(width=300, height=200)
-        font = DictionaryObject(
-            {
-                NameObject("/Type"): NameObject("/Font"),
-                NameObject("/Subtype"): NameObject("/Type1"),
-                NameObject("/BaseFont"): NameObject("/Helvetica"),
-            }
-        )
-        fonts = DictionaryObject({NameObject("/F1"): font})
-        page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): fonts})
-        if line:
-            stream = DecodedStreamObject()
-            stream.set_data(f"BT /F1 12 Tf 20 100 Td ({line}) Tj ET".encode())
-            page[NameObject("/Contents")] = writer._add_object(stream)
-    if password:
-        writer.encrypt(password, algorithm="RC4-128")
-    with path.open("wb") as file:
-        writer.write(file)
-
-
-def test_markdown_places_are_paths_of_headings() -> None:
-    text = "intro\n# A\nfirst\n## B\nsecond\n```\n# no heading\n```\n# C\nthird\n"
-    assert markdown_sections(text) == [
-        Section("", "intro"),
-        Section("A", "first"),
-        Section("A > B", "second\n```\n# no heading\n```"),
-        Section("C", "third"),
-    ]
-
-
-def test_markdown_underlined_headings_and_badges() -> None:
-    text = "Title\n=====\n[![build](x.svg)](ci) text\n\nPart\n----\nmore\n"
-    assert markdown_sections(text) == [Section("Title", " text"), Section("Title > Part", "more")]
-
-
-def test_rst_levels_are_as_first_met() -> None:
-    text = "Top\n===\none\n\nSub\n---\ntwo\n\nNext\n====\nthree\n"
-    assert rst_sections(text) == [
-        Section("Top", "one"),
-        Section("Top > Sub", "two"),
-        Section("Next", "three"),
-    ]
+@pytest.mark.parametrize(
+    ("sections_of", "text", "sections"),
+    [
+        (markdown_sections,
+         "intro\n# A\nfirst\n## B\nsecond\n```\n# no heading\n```\n# C\nthird\n",
+         [("", "intro"), ("A", "first"), ("A > B", "second\n```\n# no heading\n```"),
+          ("C", "third")]),
+        (markdown_sections, "Title\n=====\n[![build](x.svg)](ci) text\n\nPart\n----\nmore\n",
+         [("Title", " text"), ("Title > Part", "more")]),
+        (rst_sections, "Top\n===\none\n\nSub\n---\ntwo\n\nNext\n====\nthree\n",
+         [("Top", "one"), ("Top > Sub", "two"), ("Next", "three")]),
+    ],
+    ids=["Markdown", "Markdown underlined, with badges", "reStructuredText"],
+)  # fmt: skip
+def test_a_place_is_the_path_of_its_headings(
+    sections_of: Callable[[str], list[Section]], text: str, sections: list[tuple[str, str]]
+) -> None:
+    assert sections_of(text) == [Section(*section) for section in sections]
 
 
 def test_plain_text_is_placed_by_lines(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join(f"line {n}" for n in range(1, 51)))
-    document = read_document(tmp_path / "a.txt")
+    document = Document.read(tmp_path / "a.txt")
     assert [s.heading for s in document.sections] == ["lines 1-40", "lines 41-50"]
     assert document.sections[1].text.startswith("line 41\n")
 
@@ -91,7 +63,7 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
         "<h2>Hives</h2><pre>a\n  b</pre><ul><li>one</li><li>two</li></ul>"
         "<footer>Imprint</footer></body></html>"
     )
-    document = read_document(tmp_path / "a.html")
+    document = Document.read(tmp_path / "a.html")
     assert document.title == "Bee keeping"
     assert document.sections[0] == Section("Bees", "They make honey and wax.")
     assert document.sections[1].heading == "Bees > Hives"
@@ -102,34 +74,34 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
 @pytest.mark.parametrize("content", ["", "<p>unclosed <b>text", '<?xml version="1.0"?><p>x</p>'])
 def test_broken_html_is_read(tmp_path: Path, content: str) -> None:
     (tmp_path / "a.html").write_text(content)
-    assert read_document(tmp_path / "a.html").note == ""
+    assert Document.read(tmp_path / "a.html").note == ""
 
 
-def test_pdf_is_placed_by_page(tmp_path: Path) -> None:
-    write_pdf(tmp_path / "a.pdf", ["Bees dance.", "", "Wasps sting."])
-    sections = read_document(tmp_path / "a.pdf").sections
-    assert sections == (Section("page 1", "Bees dance."), Section("page 3", "Wasps sting."))
+def test_a_whole_pdf_is_placed_by_page_and_has_no_note(tmp_path: Path) -> None:
+    (tmp_path / "a.pdf").write_bytes(pdf(["Bees dance.", "", "Wasps sting."]))
+    document = Document.read(tmp_path / "a.pdf")
+    bees, wasps = Section("page 1", "Bees dance."), Section("page 3", "Wasps sting.")
+    assert (document.sections, document.note) == ((bees, wasps), "")
 
 
-def test_scanned_pdf_says_so(tmp_path: Path) -> None:
-    write_pdf(tmp_path / "a.pdf", ["", ""])
-    with pytest.raises(SourceError, match="no text in its 2 pages") as caught:
-        read_document(tmp_path / "a.pdf")
-    assert "scanned" in caught.value.remedy
-
-
-def test_encrypted_pdf_says_so(tmp_path: Path) -> None:
-    write_pdf(tmp_path / "a.pdf", ["Secret."], password="key")
-    with pytest.raises(SourceError, match="is encrypted") as caught:
-        read_document(tmp_path / "a.pdf")
-    assert "password" in caught.value.remedy
-
-
-def test_broken_pdf_is_a_source_error(tmp_path: Path) -> None:
-    (tmp_path / "a.pdf").write_bytes(b"%PDF-1.7 nothing follows")
-    with pytest.raises(SourceError, match=r"a\.pdf could not be read") as caught:
-        read_document(tmp_path / "a.pdf")
-    assert caught.value.remedy
+@pytest.mark.parametrize(
+    ("name", "content", "said", "remedy"),
+    [
+        ("a.pdf", pdf(["", ""]), r"a\.pdf has no text in its 2 pages", "scanned"),
+        ("a.pdf", pdf(["Secret."], password="key"), r"a\.pdf is encrypted", "password"),
+        ("a.pdf", b"%PDF-1.7 nothing follows", r"a\.pdf could not be read", "anew"),
+        ("a.docx", b"\xd0\xcf\x11\xe0\xa1\xb1 and more", "is encrypted, or an old doc", "docx"),
+        ("a.docx", b"plain text", "is no docx file", "docx"),
+        ("a.docx", b"", "is no docx file", "docx"),
+    ],
+)
+def test_a_file_that_cannot_be_read_says_why_and_what_to_do(
+    tmp_path: Path, name: str, content: bytes, said: str, remedy: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(SourceError, match=said) as caught:
+        Document.read(tmp_path / name)
+    assert remedy in caught.value.remedy
 
 
 def test_encodings_are_guessed_in_order() -> None:
@@ -143,36 +115,24 @@ def test_encodings_are_guessed_in_order() -> None:
 
 READ = (
     "import sys; from pathlib import Path; "
-    "from rubricem.agent.sources.readers import read_document; "
-    "print(read_document(Path(sys.argv[1])).note)"
+    "from rubricem.agent.sources.readers import Document; "
+    "print(Document.read(Path(sys.argv[1])).note)"
 )
 
 
-def damaged(path: Path) -> Path:
-    """A PDF whose table of contents is said to stand where it does not."""
-    write_pdf(path, ["Bees dance."])
-    whole = path.read_bytes()
-    at = whole.rindex(b"startxref")
-    path.write_bytes(whole[:at] + b"startxref\n7\n%%EOF\n")
-    return path
-
-
 def test_what_the_library_says_of_a_damaged_pdf_is_its_note(tmp_path: Path) -> None:
-    path = damaged(tmp_path / "a.pdf")
+    path, whole = tmp_path / "a.pdf", pdf(["Bees dance."])
+    # Its table of contents is said to stand where it does not.
+    path.write_bytes(whole[: whole.rindex(b"startxref")] + b"startxref\n7\n%%EOF\n")
     command = [sys.executable, "-c", READ, str(path)]
     done = subprocess.run(
         command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("damaged, with ") and done.stdout.count("\n") == 1
-    document = read_document(path)
+    document = Document.read(path)
     assert document.note == done.stdout.strip()
     assert [section.text for section in document.sections] == ["Bees dance."]
-
-
-def test_a_whole_pdf_has_no_note(tmp_path: Path) -> None:
-    write_pdf(tmp_path / "a.pdf", ["Bees dance."])
-    assert read_document(tmp_path / "a.pdf").note == ""
 
 
 def test_each_thread_hears_of_its_own_document() -> None:
@@ -227,7 +187,15 @@ def write_docx(path: Path, *blocks: str, **parts: str) -> Path:
 
 
 def sections(path: Path) -> list[tuple[str, str]]:
-    return [(s.heading, s.text) for s in read_document(path).sections]
+    return [(s.heading, s.text) for s in Document.read(path).sections]
+
+
+def package(path: Path, body: str, names: str = NAMES, before: str = "") -> Path:
+    """A file with nothing but a document."""
+    with ZipFile(path, "w") as file:
+        document = f"{before}<w:document {names}><w:body>{body}</w:body></w:document>"
+        file.writestr("word/document.xml", document)
+    return path
 
 
 def test_headings_are_found_by_their_styles_name_whatever_the_language(tmp_path: Path) -> None:
@@ -242,7 +210,7 @@ def test_headings_are_found_by_their_styles_name_whatever_the_language(tmp_path:
         p("Results", "Outlined"),
         p("They danced.", "Loop"),
     )
-    document = read_document(path)
+    document = Document.read(path)
     assert document.title == "On bees"
     assert document.sections == (
         Section("", "An abstract."),
@@ -262,13 +230,8 @@ def test_tables_lists_and_line_breaks_keep_their_shape(tmp_path: Path) -> None:
     path = write_docx(tmp_path / "a.docx", p("first", layout="<w:numPr/>"), table, broken)
     ((heading, text),) = sections(path)
     assert heading == ""
-    assert [line for line in text.splitlines() if line] == [
-        "- first",
-        "Hive | Bees",
-        "1 | 900",
-        "one",
-        "two\tthree",
-    ]
+    lines = ["- first", "Hive | Bees", "1 | 900", "one", "two\tthree"]
+    assert [line for line in text.splitlines() if line] == lines
 
 
 def test_insertions_controls_links_and_footnotes_count_and_deletions_do_not(
@@ -302,49 +265,30 @@ def test_a_text_box_is_read_once_though_it_is_stored_twice(tmp_path: Path) -> No
 
 def test_the_strict_variant_of_the_format_is_read_too(tmp_path: Path) -> None:
     strict = 'xmlns:w="http://purl.oclc.org/ooxml/wordprocessingml/main"'
-    path = tmp_path / "a.docx"
-    with ZipFile(path, "w") as package:
-        body = f"<w:document {strict}><w:body>{p('Bees.')}</w:body></w:document>"
-        package.writestr("word/document.xml", body)
-    assert sections(path) == [("", "Bees.")]
+    assert sections(package(tmp_path / "a.docx", p("Bees."), strict)) == [("", "Bees.")]
 
 
 def test_a_named_document_without_a_title_paragraph_keeps_its_name(tmp_path: Path) -> None:
     core = '<c xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>Named</dc:title></c>'
     named = write_docx(tmp_path / "a.docx", p("Text."), docProps__core=core)
-    assert read_document(named).title == "Named"
+    assert Document.read(named).title == "Named"
     headed = write_docx(tmp_path / "b.docx", p("Top", "berschrift1"), p("Text."))
-    assert read_document(headed).title == "Top"
+    assert Document.read(headed).title == "Top"
     bare = write_docx(tmp_path / "c.docx", p("Text."))
-    assert read_document(bare).title == "c"
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 and more", "is encrypted, or an old doc file"),
-        (b"plain text", "is no docx file"),
-        (b"", "is no docx file"),
-    ],
-)
-def test_what_is_no_docx_says_what_it_is(tmp_path: Path, content: bytes, message: str) -> None:
-    (tmp_path / "a.docx").write_bytes(content)
-    with pytest.raises(SourceError, match=message) as caught:
-        read_document(tmp_path / "a.docx")
-    assert "docx" in caught.value.remedy
+    assert Document.read(bare).title == "c"
 
 
 def test_a_package_without_a_document_or_with_broken_xml_is_a_source_error(
     tmp_path: Path,
 ) -> None:
-    with ZipFile(tmp_path / "a.docx", "w") as package:
-        package.writestr("xl/workbook.xml", "<x/>")
-    with pytest.raises(SourceError, match="holds no document"):
-        read_document(tmp_path / "a.docx")
-    with ZipFile(tmp_path / "b.docx", "w") as package:
-        package.writestr("word/document.xml", "<w:document")
-    with pytest.raises(SourceError, match=r"b\.docx could not be read"):
-        read_document(tmp_path / "b.docx")
+    for part, content, said in (
+        ("xl/workbook.xml", "<x/>", "holds no document"),
+        ("word/document.xml", "<w:document", r"a\.docx could not be read"),
+    ):
+        with ZipFile(tmp_path / "a.docx", "w") as file:
+            file.writestr(part, content)
+        with pytest.raises(SourceError, match=said):
+            Document.read(tmp_path / "a.docx")
 
 
 def test_a_small_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> None:
@@ -357,28 +301,21 @@ def test_a_small_file_that_unpacks_to_far_more_is_refused(tmp_path: Path) -> Non
             part.write(b" " * 1_000_000)
     assert path.stat().st_size < 1_000_000
     with pytest.raises(SourceError, match="unpacks to more than 100 MB"):
-        read_document(path)
+        Document.read(path)
 
 
 def test_an_entity_in_the_xml_reads_no_other_file(tmp_path: Path) -> None:
     (tmp_path / "secret.txt").write_text("hunter2")
     entity = f'<!DOCTYPE d [<!ENTITY s SYSTEM "file://{tmp_path}/secret.txt">]>'
-    path = tmp_path / "a.docx"
-    with ZipFile(path, "w") as package:
-        body = f"{entity}<w:document {NAMES}><w:body>{p('A &s; B')}</w:body></w:document>"
-        package.writestr("word/document.xml", body)
-    assert "hunter2" not in f"{read_document(path)}"
+    path = package(tmp_path / "a.docx", p("A &s; B"), before=entity)
+    assert "hunter2" not in f"{Document.read(path)}"
 
 
 async def test_a_folder_of_word_documents_is_searched(tmp_path: Path) -> None:
     (tmp_path / "papers").mkdir()
-    write_docx(
-        tmp_path / "papers" / "bees.docx",
-        p("Bees", "Titel"),
-        p("Dances", "berschrift1"),
-        p("The waggle dance tells distance."),
-    )
-    (found,) = await Folder(tmp_path / "papers", tmp_path / "cache").search(
-        "waggle distance year:2019", 3
-    )
+    said = p("The waggle dance tells distance.")
+    path = tmp_path / "papers" / "bees.docx"
+    write_docx(path, p("Bees", "Titel"), p("Dances", "berschrift1"), said)
+    source = Folder(tmp_path / "papers", tmp_path / "cache")
+    (found,) = await source.search("waggle distance year:2019", 3)
     assert (found.title, found.location, found.place) == ("Bees", "bees.docx", "Dances")

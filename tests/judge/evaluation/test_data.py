@@ -20,6 +20,8 @@ from rubricem.memory.errors import SettingsError, StoreError
 from tests.support.values import pair, said
 
 LLMBAR = {"input": "ask", "output_1": "x", "output_2": "y", "label": 2}
+
+
 JUDGEBENCH = {
     "pair_id": "p1",
     "question": "ask",
@@ -28,8 +30,14 @@ JUDGEBENCH = {
     "label": "B>A",
     "source": "mmlu-pro-law",
 }
+
+
 CHOSEN = {"id": 7, "prompt": "ask", "chosen": "x", "rejected": "y", "subset": "donotanswer"}
+
+
 STYLED = {"id": "i", "prompt": "ask", "chosen": ["x0", "x1", "x2"], "rejected": ["y0", "y1", "y2"]}
+
+
 PHYSICIANS = {
     "prompt": [{"role": "user", "content": "ask"}],
     "completion": "x",
@@ -58,12 +66,11 @@ def test_two_numbered_answers_are_a_pair_whose_label_is_the_better_side(
     assert one.subset == row.get("source", "")
 
 
-def test_a_chosen_answer_is_the_first_and_the_better(tmp_path: Path):
+def test_a_chosen_answer_or_the_end_of_a_chosen_conversation_is_the_first_and_the_better(
+    tmp_path: Path,
+):
     (one,) = pairs_in(written(tmp_path, CHOSEN))
     assert (one.id, one.first, one.second, one.better) == ("donotanswer/7", "x", "y", "first")
-
-
-def test_a_chosen_conversation_gives_its_last_message_and_what_was_before(tmp_path: Path):
     before = [{"role": "user", "content": "ask"}]
     row = {
         "chosen": [*before, {"role": "assistant", "content": "x"}],
@@ -106,18 +113,12 @@ def test_a_healthbench_row_is_an_answer_with_its_checklist(tmp_path: Path):
         read_labelled(written(tmp_path, row))
 
 
-def test_a_json_list_reads_like_lines(tmp_path: Path):
+def test_rows_are_lines_or_a_list_whatever_they_hold_and_told_apart(tmp_path: Path):
     path = tmp_path / "data.json"
     path.write_text(json.dumps([LLMBAR, LLMBAR], indent=1))
     assert [one.id for one in pairs_in(path)] == ["1", "2"]
-
-
-def test_separators_inside_a_text_end_no_row(tmp_path: Path):
     (one,) = pairs_in(written(tmp_path, LLMBAR | {"output_1": "a\u2028b\x85c"}))
     assert one.first == "a\u2028b\x85c"
-
-
-def test_rows_with_the_same_id_are_told_apart(tmp_path: Path):
     read = pairs_in(written(tmp_path, CHOSEN, CHOSEN | {"chosen": "z"}))
     assert [one.id for one in read] == ["donotanswer/7", "donotanswer/7#2"]
 
@@ -129,16 +130,15 @@ def test_a_file_of_another_kind_is_misuse(tmp_path: Path, rows: list[object]):
     assert "LLMBar" in caught.value.remedy
 
 
-def test_a_broken_row_is_named_by_its_number(tmp_path: Path):
+def test_what_cannot_be_read_is_named_by_its_place(tmp_path: Path):
     with pytest.raises(StoreError, match=r"row 2 .* label"):
         read_labelled(written(tmp_path, LLMBAR, LLMBAR | {"label": 3}))
-
-
-def test_a_line_that_is_no_json_is_named_by_its_number(tmp_path: Path):
     path = written(tmp_path, LLMBAR)
     path.write_text(path.read_text() + '\n{"input": "cut')
     with pytest.raises(StoreError, match="line 3"):
         read_labelled(path)
+    with pytest.raises(StoreError, match="No such file"):
+        read_labelled(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("content", [b'["cut', b"\xff\xfe\x00"])
@@ -147,11 +147,6 @@ def test_a_file_that_is_no_text_or_json_is_a_sentence(tmp_path: Path, content: b
     path.write_bytes(content)
     with pytest.raises(StoreError):
         read_labelled(path)
-
-
-def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path):
-    with pytest.raises(StoreError, match="No such file"):
-        read_labelled(tmp_path / "none.json")
 
 
 def llmbar_result(label: int, given: str, swapped: str) -> dict[str, Any]:
@@ -173,26 +168,22 @@ def test_llmbar_results_of_other_data_are_misuse(tmp_path: Path):
         read_comparisons(path, [pair("1", "second"), pair("2")])
 
 
-def test_the_second_judgement_of_judgebench_is_in_the_swapped_numbering(tmp_path: Path):
+def test_judgements_of_judgebench_are_in_the_order_shown_some_missing_or_tied(tmp_path: Path):
     judgements = [{"decision": "A>B"}, {"decision": "A>B"}]
     row = {"pair_id": "p", "label": "A>B", "judgments": judgements}
     read = read_comparisons(written(tmp_path, row), [pair("p")])
     assert [(c.swapped, c.winner) for c in read] == [(False, "first"), (True, "second")]
-
-
-def test_judgements_of_judgebench_that_are_missing_or_tied_are_kept_apart(tmp_path: Path):
     row = {"pair_id": "p", "label": "A>B", "judgments": [None, {"decision": "A=B"}]}
     read = read_comparisons(written(tmp_path, row), [pair("p")])
     assert [c.winner for c in read] == [None, "tie"]
 
 
-def test_verdicts_on_unknown_pairs_are_misuse(tmp_path: Path):
+def test_verdicts_on_unknown_pairs_are_misuse_and_of_two_on_one_order_the_later_counts(
+    tmp_path: Path,
+):
     path = written(tmp_path, LabelledComparison(pair="zz", winner="first").model_dump(mode="json"))
     with pytest.raises(SettingsError, match="zz"):
         read_comparisons(path, [pair("a")])
-
-
-def test_of_two_verdicts_on_the_same_order_the_later_counts(tmp_path: Path):
     rows = [c.model_dump(mode="json") for c in (*said("a", "first"), *said("a", "second"))]
     (one,) = read_comparisons(written(tmp_path, *rows), [pair("a")])
     assert one.winner == "second"
@@ -211,21 +202,15 @@ def test_kept_verdicts_come_back_and_a_cut_line_is_dropped(tmp_path: Path):
     assert kept.comparisons([pair("a")]) == [first, second]
 
 
-def test_a_file_of_another_judge_is_not_gone_on_with(tmp_path: Path):
+def test_a_file_is_gone_on_with_by_its_own_judge_alone(tmp_path: Path):
     path = tmp_path / "kept.jsonl"
     VerdictFile(path, "one").add(LabelledComparison(pair="a", judge="one", winner="first"))
     with pytest.raises(SettingsError, match="verdicts of one, not of two"):
         VerdictFile(path, "two").comparisons([pair("a")])
-
-
-def test_marks_are_kept_alike(tmp_path: Path):
     path = tmp_path / "marks.jsonl"
     mark = LabelledMark(item="1", judge="one", met=True)
     VerdictFile(path, "one").add(mark)
     assert VerdictFile(path, "one").marks(["1"]) == read_marks(path, ["1", "2"]) == [mark]
-
-
-def test_without_a_path_nothing_is_kept():
     kept = VerdictFile(None, "judge")
     kept.add(LabelledComparison(pair="a"))
     assert kept.comparisons([pair("a")]) == []

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from rubricem.judge.base import GroupText, stage_text
 from rubricem.judge.evaluation.data import LabelledComparison
-from rubricem.judge.evaluation.measures import share
-from rubricem.judge.evaluation.report import figure
 from rubricem.judge.evaluation.run import (
     GroupComparer,
     RelativeComparer,
@@ -17,10 +16,9 @@ from rubricem.judge.evaluation.run import (
     shown,
     tasks_of,
 )
-from rubricem.judge.pairwise import Preference
-from rubricem.judge.relative import Attempts, Read
+from rubricem.judge.pairwise import Preference, preferred
+from rubricem.judge.relative import Read
 from rubricem.judge.stage import StageJudge
-from rubricem.judge.transcripts import stage_text
 from rubricem.memory.errors import JudgeError
 from rubricem.memory.schema import Criterion, Stage, Trajectory, Usage
 from tests.support.values import ScriptedProposer, ScriptedScorer, item, pair, said
@@ -40,20 +38,11 @@ async def test_the_higher_answer_score_wins_and_half_the_gap_is_how_sure():
     said = await stage_comparer({"x": 0.5, "y": 2.0}).prefer("q", "x", "y")
     assert (said.winner, said.first_share) == ("B", 0.5 + (0.25 - 1.0) / 2)
     assert said.usage.calls == 3, "one proposal and two scorings"
-
-
-async def test_equal_scores_prefer_neither():
     said = await stage_comparer({"x": 1.0, "y": 1.0}).prefer("q", "x", "y")
     assert (said.winner, said.first_share) == (None, 0.5)
-
-
-async def test_an_unscored_answer_gives_no_preference_but_a_reason():
     said = await stage_comparer({"x": 1.0, "y": None}).prefer("q", "x", "y")
     assert (said.winner, said.first_share) == (None, None)
     assert "the server is down" in said.reason
-
-
-async def test_an_empty_answer_loses_to_a_written_one():
     said = await stage_comparer({"x": 0.5}).prefer("q", "", "x")
     assert said.winner == "B"
 
@@ -75,31 +64,25 @@ class FirstReader:
 
     def __init__(self, scores: tuple[float, float] | None) -> None:
         self.scores = scores
-        self.seen: list[Attempts] = []
+        self.seen: list[GroupText] = []
 
-    async def read(self, attempts: Attempts, seed: int) -> Read:
-        self.seen.append(attempts)
+    async def read(self, question: str, text: GroupText, seed: int) -> Read:
+        self.seen.append(text)
         if self.scores is None:
             raise JudgeError("it is silent", "Ask again.", Usage(calls=2))
         return Read(tuple((score, "so") for score in self.scores), Usage(calls=1))
 
 
-async def test_a_relative_judge_is_shown_the_answers_in_the_order_given():
+async def test_a_relative_judge_is_shown_differing_answers_in_the_order_given_and_counts_its_cost():
     reader = FirstReader((0.2, 0.8))
     said = await RelativeComparer(reader).prefer("q", "alpha", "beta")
     assert (said.winner, said.first_share) == ("B", pytest.approx(0.2))
     (seen,) = reader.seen
-    assert "alpha" in seen.texts[0] and "beta" in seen.texts[1]
-
-
-async def test_a_relative_judge_does_not_read_what_is_the_same():
+    assert "alpha" in seen.attempts[0] and "beta" in seen.attempts[1]
     reader = FirstReader((1.0, 0.0))
     said = await RelativeComparer(reader).prefer("q", "same", "same")
     assert (said.winner, said.first_share, reader.seen) == (None, 0.5, [])
-
-
-async def test_what_a_failed_judge_cost_is_counted():
-    said = await RelativeComparer(FirstReader(None)).prefer("q", "x", "y")
+    said = await preferred(RelativeComparer(FirstReader(None)), "q", "x", "y")
     assert (said.winner, said.usage.calls) == (None, 2)
     assert said.reason == "it is silent. Ask again."
 
@@ -169,13 +152,6 @@ def test_a_sample_keeps_the_order_and_is_the_same_for_a_seed():
     assert drawn == sample(range(100), 10, seed=3) == sorted(set(drawn))
     assert len(drawn) == 10 and drawn != sample(range(100), 10, seed=4)
     assert sample(range(3), 10, 0) == sample(range(3), None, 0) == [0, 1, 2]
-
-
-def test_a_figure_holds_names_without_markup_and_bars_of_the_shares():
-    drawn = figure("a < b", [("x & y", share(1, 2)), ("none", share(0, 0))])
-    assert "a &lt; b" in drawn and "x &amp; y" in drawn
-    assert '<rect x="230" y="50" width="200.0"' in drawn, "half of 400 pixels"
-    assert drawn == figure("a < b", [("x & y", share(1, 2)), ("none", share(0, 0))])
 
 
 def _orders(tasks: Sequence[Task]) -> list[tuple[str, bool]]:

@@ -1,9 +1,4 @@
-"""The rubric's contract: calls, hooks, children, reset and state, at once or awaited.
-
-Sequential, Gate, WeightedSum and the two collections, with scores at once and awaited.
-
-Rubrics that score at the end of an episode, and the rewards of its steps.
-"""
+"""The rubric's contract, its containers, and rubrics that score at the end of an episode."""
 
 import asyncio
 import copy
@@ -42,20 +37,21 @@ class Pair(Rubric):
         return self.second(action, observation)
 
 
-def test_a_rubric_without_forward_cannot_be_made():
+def test_what_has_an_abstract_method_left_cannot_be_made():
     with pytest.raises(TypeError, match="abstract"):
         Rubric()  # type: ignore[abstract]
+    with pytest.raises(TypeError, match="abstract"):
+        TrajectoryRubric()  # type: ignore[abstract]
+    with pytest.raises(TypeError, match="abstract"):
+        ExponentialDiscountingTrajectoryRubric()  # type: ignore[abstract]
 
 
-def test_a_call_gives_forwards_number_and_keeps_it():
+async def test_a_number_is_given_and_kept_and_can_be_awaited_all_the_same():
     rubric = Called(lambda action, observation: action + observation)
     assert rubric.last_score is None
     assert rubric(0.25, 0.5) == 0.75
     assert rubric.last_score == 0.75
     assert type(rubric.last_score) is float
-
-
-async def test_a_number_that_is_there_can_be_awaited_all_the_same():
     score = Fixed(0.5)("a", "o")
     assert score == 0.5
     assert await score == 0.5
@@ -74,15 +70,12 @@ def test_outside_a_loop_the_coroutine_is_what_asyncio_run_takes():
     assert asyncio.run(Slow(0.5)("a", "o")) == 0.5  # type: ignore[arg-type]
 
 
-async def test_a_forward_that_hands_on_something_awaitable_is_waited_for():
+async def test_whatever_is_awaitable_is_waited_for():
     rubric = Called(lambda action, observation: Slow(0.5)(action, observation))
     seen: list[float] = []
     rubric.register_forward_hook(lambda r, a, o, score: seen.append(score))
     assert await rubric("a", "o") == 0.5
     assert (rubric.last_score, seen) == (0.5, [0.5])
-
-
-async def test_futures_and_tasks_are_waited_for_like_coroutines():
     future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
     future.set_result(0.25)
     assert await Called(lambda *_: future)("a", "o") == 0.25
@@ -161,15 +154,13 @@ def test_children_have_names_and_dotted_paths_depth_first():
             outer.get_rubric(absent)
 
 
-def test_a_name_that_is_given_away_is_no_child_any_more():
+def test_children_are_what_attributes_hold_now_whenever_and_however_often_they_were_set():
     pair = Pair(Fixed(0.1), Fixed(0.2))
     pair.first = None  # type: ignore[assignment]
     assert [name for name, _ in pair.named_children()] == ["second"]
     del pair.second
     assert list(pair.children()) == []
 
-
-def test_children_may_be_set_before_or_without_the_bases_init():
     class Early(Rubric):
         def __init__(self) -> None:
             self.child = Fixed(0.5)
@@ -180,9 +171,6 @@ def test_children_may_be_set_before_or_without_the_bases_init():
     rubric = Early()
     assert rubric("a", "o") == 0.5
     assert rubric.get_rubric("child").last_score == 0.5
-
-
-def test_the_same_rubric_in_two_places_is_listed_twice():
     shared = Fixed(0.5)
     assert [name for name, _ in Pair(shared, shared).named_rubrics()] == ["first", "second"]
 
@@ -261,6 +249,8 @@ def test_a_coroutine_that_is_closed_leaves_nothing_unawaited():
 
 
 NAN = math.nan
+
+
 BOTH = pytest.mark.parametrize("make", [Fixed, Slow])
 
 
@@ -297,18 +287,15 @@ async def test_in_turn_an_unknown_score_is_the_result_and_the_rest_is_not_called
     assert log == []
 
 
-async def test_in_turn_a_zero_and_a_pass_can_both_be_awaited_inside_a_loop():
-    for score in (0.0, 0.5):
-        assert await Sequential(Fixed(score), Fixed(score))("a", "o") == score
-        assert Sequential(Fixed(score), Fixed(score))("a", "o") == score
-
-
 async def test_in_turn_each_child_is_called_once_however_waits_and_numbers_mix():
     log: list[str] = []
     kinds = (Fixed, Slow, Fixed, Slow, Fixed)
     rubric = Sequential(*(kind(0.5 + i / 10, str(i), log) for i, kind in enumerate(kinds)))
     assert await rubric("a", "o") == pytest.approx(0.9)
     assert log == list("01234")
+    for score in (0.0, 0.5):
+        assert await Sequential(Fixed(score), Fixed(score))("a", "o") == score
+        assert Sequential(Fixed(score), Fixed(score))("a", "o") == score
 
 
 def test_in_turn_children_have_places_and_names():
@@ -347,8 +334,14 @@ async def test_a_weighted_sum_by_hand(make: type[Fixed]):
     assert [child.last_score for child in rubric.children()] == [1.0, 0.5, 0.0]
 
 
-def test_negative_weights_are_weights():
+def test_weights_may_be_negative_or_rounded_but_not_none_and_are_given_out_as_a_copy():
     assert WeightedSum([Fixed(1.0), Fixed(0.5)], [1.5, -0.5])("a", "o") == pytest.approx(1.25)
+    with pytest.raises(ValueError, match="must sum to"):
+        WeightedSum([], [])
+    assert WeightedSum([Fixed(0.5)], [1.0 + 9e-7]).weights == [1.0 + 9e-7]
+    rubric = WeightedSum([Fixed(1.0)], [1.0])
+    rubric.weights.append(5.0)
+    assert rubric.weights == [1.0]
 
 
 @pytest.mark.parametrize(
@@ -360,19 +353,7 @@ def test_weights_that_cannot_be_are_refused(weights: list[float], said: str):
         WeightedSum([Fixed(1.0), Fixed(0.5)], weights)
 
 
-def test_nothing_cannot_be_weighed_and_rounding_is_forgiven():
-    with pytest.raises(ValueError, match="must sum to"):
-        WeightedSum([], [])
-    assert WeightedSum([Fixed(0.5)], [1.0 + 9e-7]).weights == [1.0 + 9e-7]
-
-
-def test_weights_are_given_out_as_a_copy():
-    rubric = WeightedSum([Fixed(1.0)], [1.0])
-    rubric.weights.append(5.0)
-    assert rubric.weights == [1.0]
-
-
-async def test_what_is_waited_for_in_a_sum_is_waited_for_together():
+async def test_what_is_waited_for_in_a_sum_is_waited_for_together_whatever_it_is():
     met = asyncio.Barrier(10)
 
     async def meet(*_: Any) -> float:
@@ -382,9 +363,6 @@ async def test_what_is_waited_for_in_a_sum_is_waited_for_together():
     rubric = WeightedSum([Called(meet) for _ in range(10)], [0.1] * 10)
     async with asyncio.timeout(PATIENCE):
         assert await rubric("a", "o") == pytest.approx(1.0)
-
-
-async def test_a_sum_waits_for_any_kind_of_awaitable():
     future: asyncio.Future[float] = asyncio.get_running_loop().create_future()
     future.set_result(0.5)
     rubric = WeightedSum([Called(lambda *_: future), Fixed(1.0)], [0.5, 0.5])
@@ -508,34 +486,21 @@ def test_steps_give_the_intermediate_reward_and_the_end_the_score():
     assert rubric.compute_step_rewards() == [3.0, 3.0, 3.0]
 
 
-def test_the_trajectory_is_given_out_as_a_copy_and_cleared_by_reset():
+def test_a_trajectory_begins_anew_after_its_end_or_a_reset_and_is_given_out_as_a_copy():
     rubric = Length()
     rubric("a", Seen())
     rubric.trajectory.clear()
     assert len(rubric.trajectory) == 1
     rubric.reset()
     assert (rubric.trajectory, rubric.last_score) == ([], None)
-
-
-def test_the_step_after_the_end_begins_the_next_episode():
     rubric = Length()
     assert [rubric("a", Seen(done=True)), rubric("b", Seen(done=True))] == [1.0, 1.0]
     assert [action for action, _ in rubric.trajectory] == ["b"]
-
-
-def test_reset_reaches_a_trajectory_inside_containers():
     inner = Length()
     rubric = Sequential(Fixed(1.0), WeightedSum([inner, Fixed(0.0)], [0.5, 0.5]))
     rubric("a", Seen())
     rubric.reset()
     assert rubric("b", Seen(done=True)) == 0.5, "one step, half of its score"
-
-
-def test_both_abstract_methods_are_needed():
-    with pytest.raises(TypeError, match="abstract"):
-        TrajectoryRubric()  # type: ignore[abstract]
-    with pytest.raises(TypeError, match="abstract"):
-        ExponentialDiscountingTrajectoryRubric()  # type: ignore[abstract]
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,12 @@ from rubricem.judge.rubrics import (
     LLMClient,
     LLMJudge,
     OpenAIClient,
-    Sequential,
-    WeightedSum,
     create_llm_client,
 )
 from rubricem.judge.rubrics.llm import score_in
 from rubricem.memory.errors import JudgeError, SettingsError
-from rubricem.memory.interfaces import Completion, Message, Sampling
-from rubricem.memory.schema import Usage
+from rubricem.memory.schema import Completion, Message, Sampling, Usage
 from tests.support.scripted_server import Fault, Reply, ScriptedServer
-from tests.support.values import Fixed
 
 
 class Said:
@@ -41,20 +37,14 @@ async def prompt_of(template: str, action: Any = "A", observation: Any = "O") ->
     return client.prompts[0]
 
 
-async def test_action_and_observation_are_filled_in():
+async def test_a_prompt_is_filled_once_keeps_other_braces_and_ends_no_turn():
     assert await prompt_of("Did {action}, saw {observation}.", 42, {"k": 1}) == (
         "Did 42, saw {'k': 1}."
     )
     assert await prompt_of("{action!r} {action:>3} {{x}}") == "'A'   A {x}"
-
-
-async def test_braces_that_are_no_field_stay():
     template = 'Reply {"score": 0.5} for {action}.'
     assert await prompt_of(template) == 'Reply {"score": 0.5} for A.'
     assert await prompt_of("{action} } {") == "A } {"
-
-
-async def test_what_is_filled_in_is_not_filled_again_and_ends_no_turn():
     assert await prompt_of("{action} {observation}", "{observation}", "<|im_end|>") == (
         "{observation} \u2039|im_end|>"
     )
@@ -135,15 +125,6 @@ async def test_settings_are_saved_and_partly_loaded():
     assert await other("a", "o") == 1.0
     other.load_state_dict({**saved, "score_pattern": None})
     assert other.state_dict() == {**saved, "score_pattern": None}
-
-
-async def test_a_closed_gate_saves_the_question():
-    client = Said("0.8")
-    judge = LLMJudge("{action}", client)
-    assert await Sequential(Gate(Fixed(0.0)), judge)("a", "o") == 0.0
-    assert client.prompts == []
-    assert await WeightedSum([judge, Fixed(1.0)], [0.5, 0.5])("a", "o") == pytest.approx(0.9)
-    assert len(client.prompts) == 1
 
 
 def test_a_client_without_complete_cannot_be_made():

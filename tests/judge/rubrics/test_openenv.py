@@ -1,7 +1,4 @@
-"""Our rubrics in OpenEnv's containers and environments, and its rubrics in ours.
-
-How OpenEnv's own tests are taken over: which ones, and with what changed.
-"""
+"""Our rubrics in OpenEnv's containers and environments, its rubrics in ours, its own tests."""
 
 import importlib.util
 import sys

@@ -19,25 +19,22 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
+from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.opening import ServerChoice
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.memory.bank import RubricBank
-from rubricem.memory.errors import PolicyError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Reflection, Stage
-from rubricem.training.collect.directory import Question, RunDirectory
-from rubricem.training.collect.gate import at_once
-from rubricem.training.collect.groups import Reflected
+from rubricem.training.collect.directory import Question, RunDirectory, tally
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, judge_choice, open_collector
-from rubricem.training.collect.tally import tally
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ENVIRONMENT
 from tests.support.collected import QUESTION
-from tests.support.policies import ASKED, SAMPLING, answer, client, plan
+from tests.support.policies import answer, plan
 from tests.support.scripted_server import Fault, Reply, Scripted, ScriptedServer
-from tests.support.waiting import PATIENCE, Process, wait_for
+from tests.support.waiting import Process, wait_for
 
 REFLECTION = (
     "<reflection_rubrics>\nCritical Requirement: name the bound.\n</reflection_rubrics>\n"
@@ -82,9 +79,21 @@ def export(folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["export", str(folder / "run"), *arguments])
 
 
-def test_groups_are_collected_judged_reflected_upon_and_kept(folder: Path):
+def banked(folder: Path) -> list[Reflection]:
+    return [i.reflection for i in asyncio.run(RubricBank(folder / "data").items())]
+
+
+def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(folder: Path):
+    shape = ("--group-size", "4", "--reflections", "2", "--memory", "on")
     with ScriptedServer(scripted) as server:
-        done = collect(folder, server, "--group-size", "4", "--reflections", "2", "--memory", "on")
+        done = collect(folder, server, *shape)
+        asked = len(server.requests)
+        again = collect(folder, server, *shape)
+        assert len(server.requests) == asked, "the same command asks the server for nothing"
+        other = collect(folder, server, *shape, "--group-size", "3", "--tool-calls", "2")
+    assert (again.exit_code, again.stdout) == (0, done.stdout)
+    assert other.exit_code == 2
+    assert "holds a run with another group size, tool calls" in other.stderr
     assert done.exit_code == 0, done.output
     assert "1 groups in 1 steps, 4 rollouts: 4 finished" in done.stdout
     assert "2 reflections, 1 accepted" in done.stdout
@@ -99,15 +108,6 @@ def test_groups_are_collected_judged_reflected_upon_and_kept(folder: Path):
     buffer = BufferStore(folder / "data" / "buffers").load(QUESTION)
     assert buffer.version > 0
     assert group.rubric_version.startswith("1-")
-
-
-def banked(folder: Path) -> list[Reflection]:
-    return [i.reflection for i in asyncio.run(RubricBank(folder / "data").items())]
-
-
-def test_what_was_accepted_is_in_the_bank(folder: Path):
-    with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "--reflections", "1", "--memory", "on")
     (item,) = banked(folder)
     assert (item.question, item.takeaways) == (QUESTION, "- Read the documentation first.")
 
@@ -167,38 +167,15 @@ def banked_ever(folder: Path) -> list[Reflection]:
     return [i.reflection for i in asyncio.run(RubricBank(folder / "data").history(QUESTION))]
 
 
-def test_the_same_command_again_asks_the_server_for_nothing(folder: Path):
-    with ScriptedServer(scripted) as server:
-        first = collect(folder, server, "--group-size", "2")
-        asked = len(server.requests)
-        again = collect(folder, server, "--group-size", "2")
-        assert len(server.requests) == asked
-    assert (again.exit_code, again.stdout) == (0, first.stdout)
-
-
-def test_a_run_that_a_server_broke_off_goes_on_where_it_was(folder: Path):
-    down = [True]
-
-    def failing(body: dict[str, Any], number: int) -> Scripted:
-        return Fault(401) if number > 1 and down[-1] else scripted(body, number)
-
-    with ScriptedServer(failing) as server:
-        broken = collect(folder, server, "--group-size", "2", "--judge", "none")
-        assert broken.exit_code == 1
-        assert "error: No rollout of step 0 came to an end" in broken.stderr
-        down[-1], asked = False, len(server.requests)
-        done = collect(folder, server, "--group-size", "2", "--judge", "none")
-        assert len(server.requests) == asked + 2, "the two plans were in the journal"
-    assert done.exit_code == 0 and "2 rollouts: 2 finished" in done.stdout
-
-
 def test_a_half_collected_run_goes_on_where_its_server_has_moved_to(folder: Path):
     def failing(body: dict[str, Any], number: int) -> Scripted:
         return Fault(401) if number > 1 else scripted(body, number)
 
     shape = ("--group-size", "2", "--judge", "none")
     with ScriptedServer(failing) as server:
-        assert collect(folder, server, *shape).exit_code == 1
+        broken = collect(folder, server, *shape)
+    assert broken.exit_code == 1
+    assert "error: No rollout of step 0 came to an end" in broken.stderr
     with ScriptedServer(scripted) as moved:
         done = collect(folder, moved, *shape)
         assert len(moved.requests) == 2, "the two plans were in the journal"
@@ -214,14 +191,6 @@ def test_what_is_said_of_a_scaffold_that_there_is_not_is_refused(folder: Path):
             assert done.exit_code == 2 and "none is asked for" in done.stderr
         assert server.requests == []
     assert not (folder / "run").exists()
-
-
-def test_other_settings_are_refused(folder: Path):
-    with ScriptedServer(scripted) as server:
-        collect(folder, server, "--group-size", "2", "--judge", "none")
-        other = collect(folder, server, "--group-size", "3", "--judge", "none", "--tool-calls", "2")
-    assert other.exit_code == 2
-    assert "holds a run with another group size, tool calls" in other.stderr
 
 
 def test_a_chat_servers_run_gives_no_rows_without_a_tokeniser(folder: Path):
@@ -273,9 +242,9 @@ def test_the_judge_is_the_policys_model_unless_another_is_named():
 
 
 def test_an_embedded_model_has_as_many_runs_at_once_as_slots():
-    assert at_once(model_of(load_settings({"slots": 3}))) == 3
+    assert model_of(load_settings({"slots": 3})).at_once == 3
     served = load_settings({"base_url": "http://localhost:1/v1", "concurrency": 9})
-    assert at_once(model_of(served)) == 9
+    assert model_of(served).at_once == 9
 
 
 COMMAND = (sys.executable, "-c", "from rubricem.agent.cli import main; main(prog_name='rubricem')")
@@ -394,23 +363,6 @@ def test_a_disk_that_fills_up_in_a_step_commits_nothing_and_loses_nothing_finish
     assert 8 <= len(server.requests) <= 9 and before < 8, "only the call that was not kept"
 
 
-def test_a_run_in_use_is_told_and_left_alone(asking: Path):
-    told = threading.Event()
-
-    def script(body: dict[str, Any], number: int) -> str:
-        told.wait(PATIENCE)
-        return turns(body, number)
-
-    with ScriptedServer(script) as server:
-        process = begin(asking, server)
-        wait_for(lambda: len(server.requests) >= 1)
-        status, _, errors = finished(asking, server)
-        assert (status, "in use by another process" in errors) == (1, True), errors
-        told.set()
-        out, errors = process.communicate()
-    assert (process.returncode, "4 rollouts: 4 finished" in out) == (0, True), errors
-
-
 def test_a_group_whose_rollouts_all_fail_is_kept_with_its_reasons(asking: Path):
     def script(body: dict[str, Any], number: int) -> Scripted:
         refused = QUESTIONS[0] in str(body["messages"])
@@ -442,26 +394,3 @@ def test_a_limit_of_money_needs_a_price(asking: Path):
         status, _, errors = finished(asking, server, "--max-run-cost", "1")
     assert status == 2
     assert "the price of nameless@" in errors and "rubricem.toml" in errors
-
-
-@pytest.mark.parametrize(
-    ("fault", "away"),
-    [(Fault(503), True), (Fault(429), True), (Fault(401), False), (Fault(400), False), ("", False)],
-)
-async def test_a_server_that_serves_nobody_is_told_from_one_that_refuses_a_call(
-    fault: Scripted, away: bool
-):
-    with ScriptedServer([fault] * 4) as server:
-        async with client(server.base_url) as chat:
-            with pytest.raises(PolicyError) as caught:
-                await chat.chat(ASKED, SAMPLING)
-    assert caught.value.away == away
-
-
-async def test_a_server_that_is_gone_serves_nobody():
-    with ScriptedServer([]) as server:
-        address = server.base_url
-    async with client(address) as chat:
-        with pytest.raises(PolicyError, match="no model server answers") as caught:
-            await chat.chat(ASKED, SAMPLING)
-    assert caught.value.away

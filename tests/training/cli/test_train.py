@@ -26,15 +26,8 @@ from rubricem.memory.schema import TrajectoryGroup
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.collect.gate import RunStopped
 from rubricem.training.local.checkpoints import TrainingFolder, read_weights
-from rubricem.training.local.local_config import (
-    TrainConfig,
-    build_config,
-    rate_at,
-    read_rows,
-    select,
-    windows,
-)
-from rubricem.training.rounds.fit import train
+from rubricem.training.local.local_config import TrainConfig, checked_config, rate_at
+from rubricem.training.rounds.fit import read_rows, select, train, windows
 from rubricem.training.rounds.rounds_config import read_job
 from rubricem.training.rounds.update import Metrics
 from rubricem.training.rows.row import TrainRow
@@ -50,7 +43,9 @@ Build = Callable[..., TrainConfig]
 @pytest.fixture
 def build(tmp_path: Path) -> Build:
     def built(**settings: object) -> TrainConfig:
-        return build_config({"out": "run", "rows": ["rows.jsonl"], **settings}, tmp_path)
+        return checked_config(
+            {"out": "run", "rows": ["rows.jsonl"], **settings}, tmp_path, TrainConfig
+        )
 
     return built
 
@@ -87,19 +82,19 @@ def test_a_wrong_configuration_is_told_by_name(tmp_path: Path, text: str, fault:
         read_job(tmp_path / "t.toml", "ss-grpo")
 
 
-def test_the_command_tells_a_wrong_configuration_in_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "t.toml").write_text('out = "x"\nrows = ["none.jsonl"]\n')
-    result = CliRunner().invoke(main, ["train", "sft", str(tmp_path / "t.toml")])
+def test_the_command_tells_what_it_cannot_read_and_what_only_the_policy_gradient_reads(
+    tmp_path: Path,
+) -> None:
+    config = tmp_path / "t.toml"
+    config.write_text('out = "x"\nrows = ["none.jsonl"]\n')
+    result = CliRunner().invoke(main, ["train", "sft", str(config)])
     assert result.exit_code == 2
     assert "none.jsonl cannot be read" in result.output
     assert "rubricem export RUN" in result.output
-
-
-def test_imitation_is_told_what_only_the_policy_gradient_reads(tmp_path: Path) -> None:
     rows = written(tmp_path / "rows.jsonl", [row(0, "sft")])
     text = f'out = "x"\nrows = ["{rows}"]\npasses = 2\nnovelty = true\n[objective]\nbeta = 0.1\n'
-    (tmp_path / "t.toml").write_text(text + 'aggregation = "sequence-mean"\n')
-    result = CliRunner().invoke(main, ["train", "sft", str(tmp_path / "t.toml")])
+    config.write_text(text + 'aggregation = "sequence-mean"\n')
+    result = CliRunner().invoke(main, ["train", "sft", str(config)])
     assert result.exit_code == 2
     assert "imitation makes no use of novelty, objective.beta, passes" in result.output
 
@@ -152,19 +147,18 @@ def test_every_epoch_has_every_row_once_in_an_order_of_its_own(build: Build) -> 
     assert len(windows(rows, "sft", build(batch=3, epochs=2, max_steps=4))) == 4
 
 
-def test_the_rate_rises_then_falls_by_a_cosine(build: Build) -> None:
-    config = build(learning_rate=1.0, schedule="cosine", warmup=0.2)
+@pytest.mark.parametrize(
+    ("schedule", "least", "middle", "end"),
+    [("cosine", 0.0, 0.5, 0.03806), ("linear", 0.2, 0.6, 0.3)],
+)
+def test_the_rate_rises_then_falls_to_the_least_by_its_schedule(
+    build: Build, schedule: str, least: float, middle: float, end: float
+) -> None:
+    config = build(learning_rate=1.0, schedule=schedule, warmup=0.2, min_rate=least)
     rates = [rate_at(step, 10, config) for step in range(10)]
     assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
-    assert rates[6] == pytest.approx(0.5) and rates[9] == pytest.approx(0.03806, abs=1e-4)
+    assert rates[6] == pytest.approx(middle) and rates[9] == pytest.approx(end, abs=1e-4)
     assert rate_at(7, 10, build(learning_rate=0.3)) == 0.3
-
-
-def test_a_linear_schedule_falls_to_the_least_rate(build: Build) -> None:
-    config = build(learning_rate=1.0, schedule="linear", warmup=0.2, min_rate=0.2)
-    rates = [rate_at(step, 10, config) for step in range(10)]
-    assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
-    assert rates[6] == pytest.approx(0.6) and rates[9] == pytest.approx(0.3)
     cosine = build(learning_rate=1.0, schedule="cosine", min_rate=0.2)
     assert rate_at(5, 10, cosine) == pytest.approx(0.6)
 
@@ -203,14 +197,6 @@ def said(done: Result) -> str:
     return " ".join(done.stderr.split())
 
 
-def test_a_run_without_a_finished_step_is_empty(tmp_path: Path):
-    run = RunDirectory(tmp_path / "run")
-    run.begin(manifest(), QUESTIONS)
-    done = trained(tmp_path, run.folder)
-    assert done.exit_code == 2, done.output
-    assert "no rollout of the runs gives a row for ss-grpo: no step is finished" in said(done)
-
-
 class AlikeJudge(LengthJudge):
     """Every stage of every rollout is worth the same."""
 
@@ -220,17 +206,26 @@ class AlikeJudge(LengthJudge):
         return judged.model_copy(update={"judgements": alike})
 
 
-def test_a_run_whose_scores_are_all_alike_teaches_nothing(tmp_path: Path):
-    done = trained(tmp_path, collected(tmp_path, AlikeJudge()))
-    assert done.exit_code == 2, done.output
-    assert "gives a row for ss-grpo: 6 left out, its group differs at no stage" in said(done)
-    assert "groups whose stages are scored differently" in said(done)
-
-
-def test_a_run_whose_rows_are_all_too_long_is_told_with_their_number(tmp_path: Path):
-    done = trained(tmp_path, collected(tmp_path), max_row_tokens=2)
-    assert done.exit_code == 2, done.output
-    assert "no row to train on by ss-grpo (6 longer than 2 tokens)" in said(done)
+def test_runs_that_teach_nothing_are_told_with_the_reason(tmp_path: Path):
+    begun = RunDirectory(tmp_path / "begun")
+    begun.begin(manifest(), QUESTIONS)
+    for run, more, told in (
+        (begun.folder, {}, "no rollout of the runs gives a row for ss-grpo: no step is finished"),
+        (
+            collected(tmp_path / "alike", AlikeJudge()),
+            {},
+            "gives a row for ss-grpo: 6 left out, its group differs at no stage",
+        ),
+        (collected(tmp_path / "alike", AlikeJudge()), {}, "whose stages are scored differently"),
+        (
+            collected(tmp_path / "long"),
+            {"max_row_tokens": 2},
+            "no row to train on by ss-grpo (6 longer than 2 tokens)",
+        ),
+    ):
+        done = trained(tmp_path, run, **more)
+        assert done.exit_code == 2, done.output
+        assert told in said(done)
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999"])

@@ -5,75 +5,69 @@ Collecting over a poisoned page: what a rollout reflects with the page's words i
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rubricem.agent.settings import load_settings
-from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError
-from rubricem.memory.interfaces import Completion
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
-from rubricem.memory.schema import Stage, Status
-from rubricem.training.collect.collector import SWEPT_EVERY, rollout_seed
-from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import Completion, GroupJudgement, RubricBuffer, Stage, Status
+from rubricem.memory.text import seed_of
+from rubricem.training.collect.collector import SWEPT_EVERY
+from rubricem.training.collect.directory import GroupRecord, RunDirectory, tally
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
-from rubricem.training.collect.tally import tally
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
-from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
+from tests.support.collected import QUESTIONS, Failing, Opened, manifest, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, scripted
-
-Open = Callable[..., Opened]
-
-
-@pytest.fixture
-def open_run(tmp_path: Path) -> Iterator[Open]:
-    """Opens the run of the test's folder, and closes what was opened of it before."""
-    made: list[Opened] = []
-
-    def open_next(*parts: Any, **changed: Any) -> Opened:
-        while made:
-            made.pop().close()
-        made.append(Opened(tmp_path, *parts, **changed))
-        return made[0]
-
-    yield open_next
-    for last in made:
-        last.close()
+from tests.training.collect.conftest import Open
+from tests.training.rows.test_credit import rollout
 
 
-@pytest.fixture
-def opened(open_run: Open) -> Opened:
-    return open_run()
+async def test_every_question_gets_a_group_that_is_judged_and_reflected_on_by_its_step(
+    opened: Opened,
+):
+    before, during = gc.get_threshold(), set[int]()
 
+    def reached(milestone: str, group: str) -> None:
+        during.add(gc.get_threshold()[0])
 
-async def test_every_question_gets_a_group_of_free_rollouts_with_ids_and_stages(opened: Opened):
-    await opened.collector().collect()
-    groups = list(opened.run.groups())
+    await opened.collector(reached=reached).collect()
+    groups, runs = list(opened.run.groups()), list(opened.run.trajectories())
     assert [(g.step, g.question, len(g.trajectories)) for g in groups] == [
         (0, "What is one?", 2), (0, "What is two?", 2), (1, "What is three?", 2),
     ]  # fmt: skip
-    first, second = list(opened.run.trajectories())[:2]
-    assert first.transcript() != second.transcript(), "the members of a group differ by seed"
-    stages = {s.stage for s in first.segments if s.logprobs is not None}
-    assert stages == set(Stage)
-    assert all(len(s.token_ids or ()) == len(s.text) for s in first.segments[1:])
-
-
-async def test_all_groups_of_a_step_see_the_same_rubrics_and_bank(opened: Opened):
-    await opened.collector().collect()
+    assert runs[0].transcript() != runs[1].transcript(), "the members of a group differ by seed"
+    assert {s.stage for s in runs[0].segments if s.logprobs is not None} == set(Stage)
+    assert all(len(s.token_ids or ()) == len(s.text) for s in runs[0].segments[1:])
+    # All groups of a step see the same rubrics and the same state of the bank.
     assert sorted(opened.judge.seen) == [
         ("What is one?", 0, 0), ("What is three?", 1, 0), ("What is two?", 0, 0),
     ]  # fmt: skip
     assert opened.memory.pinned == [0, 2]
     assert [r.question for r in opened.memory.items] == [q.question for q in QUESTIONS]
+    # The reflection is on one member, with its own judgement.
+    assert len(opened.reflecting.seen) == 3
+    for _, thread, score in opened.reflecting.seen:
+        assert score == pytest.approx({"r0": 0.0, "r1": 0.1}[thread[-2:]])
+    assert {g.reflected for g in groups} <= {t.id for t in runs}
+    # Garbage is sought seldom meanwhile, and as before afterwards.
+    assert during == {SWEPT_EVERY}
+    assert gc.get_threshold() == before and not gc.get_freeze_count()
+    with pytest.raises(StoreError, match="in use"):
+        opened.run.journal()
+    policy = opened.policy
+    assert isinstance(policy, ScriptedPolicy)
+    calls = len(policy.calls)
+    await opened.collector().collect()
+    assert (len(policy.calls), len(opened.judge.seen)) == (calls, 3), "nothing more is asked for"
 
 
 async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(open_run: Open):
@@ -84,30 +78,10 @@ async def test_a_question_that_comes_again_sees_the_rubrics_its_step_left(open_r
     assert opened.buffers.load("What is one?").version == 2
 
 
-async def test_the_reflection_is_on_one_member_with_its_own_judgement(opened: Opened):
-    await opened.collector().collect()
-    scores = {"r0": 0.0, "r1": 0.1}
-    assert len(opened.reflecting.seen) == 3
-    for _, thread, score in opened.reflecting.seen:
-        assert score == pytest.approx(scores[thread[-2:]])
-    assert {g.reflected for g in opened.run.groups()} <= {t.id for t in opened.run.trajectories()}
-
-
 async def test_without_judge_and_memory_there_are_rollouts_alone(opened: Opened):
     await opened.collector(judge=None, reflecting=None, memory=None).collect()
     assert tally(opened.run).finished == 6
     assert not list(opened.run.judgements()) and not list(opened.run.reflections())
-
-
-async def test_garbage_is_sought_seldom_while_collecting_and_as_before_afterwards(opened: Opened):
-    before, during = gc.get_threshold(), set[int]()
-
-    def reached(milestone: str, group: str) -> None:
-        during.add(gc.get_threshold()[0])
-
-    await opened.collector(reached=reached).collect()
-    assert during == {SWEPT_EVERY}
-    assert gc.get_threshold() == before and not gc.get_freeze_count()
 
 
 async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(open_run: Open):
@@ -118,19 +92,6 @@ async def test_a_failed_rollout_is_named_in_its_group_and_in_nothing_else(open_r
     assert sum(len(g.trajectories) for g in groups) == 5
     assert [f for g in groups for f in g.failures] == ["The server is down. Start it."]
     assert all(t.status is Status.FINISHED for t in opened.run.trajectories())
-
-
-async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(open_run: Open):
-    down = True
-    policy = Failing(ScriptedPolicy(two_turns), lambda asked: down and asked > 4)
-    opened = open_run(policy=policy, step_size=1)
-    with pytest.raises(PolicyError, match=r"No rollout of step 1 .* The server is down"):
-        await opened.collector(at_once=1).collect()
-    assert opened.run.finished_steps() == 1
-    down = False
-    await opened.collector(at_once=1).collect()
-    assert tally(opened.run).finished == 6
-    assert tally(opened.run).failed == 0
 
 
 async def test_rubrics_that_somebody_else_changed_stand_and_the_run_says_so(opened: Opened):
@@ -146,25 +107,6 @@ async def test_rubrics_that_somebody_else_changed_stand_and_the_run_says_so(open
     assert all("were not saved" in g.notes[0] for g in opened.run.groups())
 
 
-async def test_a_finished_run_asks_for_nothing_more(opened: Opened):
-    await opened.collector().collect()
-    policy = opened.policy
-    assert isinstance(policy, ScriptedPolicy)
-    calls, judged = len(policy.calls), len(opened.judge.seen)
-    await opened.collector().collect()
-    assert (len(policy.calls), len(opened.judge.seen)) == (calls, judged)
-
-
-async def test_a_run_is_not_gone_on_with_under_other_settings(opened: Opened, open_run: Open):
-    with pytest.raises(SettingsError, match=r"another group size, seed"):
-        open_run(group_size=3, seed=8)
-
-
-async def test_two_processes_cannot_collect_into_one_folder(opened: Opened, tmp_path: Path):
-    with pytest.raises(StoreError, match="in use"):
-        opened.run.journal()
-
-
 async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
     script = ["no tags at all", plan(), answer()]
     opened = open_run(ScriptedPolicy(script), QUESTIONS[:1], group_size=1)
@@ -175,7 +117,7 @@ async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
 
 
 def test_seeds_differ_between_members_groups_and_runs():
-    seeds = {rollout_seed(s, g, m) for s in (0, 1) for g in ("a", "b") for m in (0, 1)}
+    seeds = {seed_of(s, g, m) for s in (0, 1) for g in ("a", "b") for m in (0, 1)}
     assert len(seeds) == 8
     assert all(0 <= seed < 2**32 for seed in seeds)
 
@@ -189,34 +131,26 @@ WINDOWED = [
 ]  # fmt: skip
 
 
-async def test_without_windows_every_step_recalls_its_questions_own_reflections(open_run: Open):
-    opened = open_run(step_size=1)
-    await opened.collector().collect()
-    assert opened.memory.own == [True, True, True]
+@pytest.mark.parametrize(
+    ("step_size", "fresh", "own"), [(1, False, [True] * 3), (3, True, [False])]
+)
+async def test_a_batch_recalls_its_questions_own_reflections_unless_it_is_fresh(
+    step_size: int, fresh: bool, own: list[bool], open_run: Open
+):
+    opened = open_run(step_size=step_size)
+    await opened.collector(fresh=fresh).collect()
+    assert opened.memory.own == own
 
 
-async def test_a_fresh_batch_of_rounds_recalls_nothing_of_its_own_questions(open_run: Open):
-    opened = open_run(step_size=3)
-    collector = opened.collector()
-    collector.fresh = True
-    await collector.collect()
-    assert opened.memory.own == [False]
-
-
-async def test_steps_of_a_window_come_again_under_names_of_their_own(open_run: Open):
+async def test_a_windows_steps_come_again_by_their_own_names_with_what_the_first_taught(
+    open_run: Open,
+):
     opened = open_run(step_size=1, windows=2)
     await opened.collector().collect()
     assert shown(list(opened.run.groups())) == WINDOWED
     threads = [t.thread for t in opened.run.trajectories()]
     assert len(set(threads)) == len(threads) == 12
     assert "step 6 of 6 is kept" in opened.lines
-
-
-async def test_rubrics_grow_over_both_passes_and_the_second_sees_what_the_first_taught(
-    open_run: Open,
-):
-    opened = open_run(step_size=1, windows=2)
-    await opened.collector().collect()
     assert opened.judge.seen == [
         (QUESTIONS[int(number)].question, step, int(replay is not None))
         for step, number, replay in WINDOWED
@@ -227,18 +161,20 @@ async def test_rubrics_grow_over_both_passes_and_the_second_sees_what_the_first_
 
 
 @pytest.mark.parametrize("ended", range(1, 6))
-async def test_a_run_goes_on_in_the_middle_of_a_window(ended: int, open_run: Open):
+async def test_a_step_without_any_trajectory_is_not_committed_and_goes_on_later(
+    ended: int, open_run: Open
+):
     down = True
     policy = Failing(ScriptedPolicy(two_turns), lambda asked: down and asked > 4 * ended)
     opened = open_run(policy=policy, step_size=1, windows=2)
-    with pytest.raises(PolicyError):
+    with pytest.raises(PolicyError, match=rf"No rollout of step {ended} .* The server is down"):
         await opened.collector(at_once=1).collect()
     assert opened.run.finished_steps() == ended
     down = False
     opened = open_run(policy=policy, step_size=1, windows=2)
     await opened.collector(at_once=1).collect()
     assert shown(list(opened.run.groups())) == WINDOWED
-    assert tally(opened.run).finished == 12
+    assert (tally(opened.run).finished, tally(opened.run).failed) == (12, 0)
 
 
 async def test_a_step_that_is_kept_is_no_longer_held_in_memory(open_run: Open):
@@ -310,3 +246,27 @@ async def test_a_run_killed_at_random_moments_repeats_nothing_and_leaves_no_half
         assert one.repeated <= one.kills, f"finished calls were repeated {one.told}"
         kept = [i.reflection.question for i in await RubricBank(one.folder).items()]
         assert kept == [q.question for q in QUESTIONS], one.told
+
+
+TOKENS = 20_000
+
+
+def test_a_runs_trajectories_are_not_counted_all_at_once_in_memory(tmp_path: Path):
+    run = RunDirectory(tmp_path / "run")
+    run.begin(manifest(), QUESTIONS)
+    bare = rollout("x")
+    long = bare.segments[1].model_copy(
+        update={"token_ids": (70_000,) * TOKENS, "logprobs": (-0.5,) * TOKENS}
+    )
+    segments = (bare.segments[0], long, *bare.segments[2:])
+    many = (bare.model_copy(update={"id": f"{n}", "segments": segments}) for n in range(10))
+    run.commit(0, {"trajectories": many})
+    tracemalloc.start()
+    try:
+        found = tally(run)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.finished + found.partial == 10
+    # One is 16 bytes a token as tuples and more as objects; ten together took 14.7 MB.
+    assert most < 4e6, f"{most / 1e6:.1f} MB"

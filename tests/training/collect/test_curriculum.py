@@ -15,30 +15,32 @@ def shown(curriculum: Curriculum, steps: int) -> list[tuple[str, int | None]]:
     return [("".join(q.id for q in batch.questions), batch.replay_of) for batch in batches]
 
 
-def test_without_windows_each_question_is_asked_once_a_pass_in_its_order():
-    curriculum = Curriculum(asked("abcde"), size=2)
-    assert curriculum.steps == 3
-    assert shown(curriculum, 3) == [("ab", None), ("cd", None), ("e", None)]
-
-
-def test_a_window_asks_k_new_batches_and_then_the_same_again():
-    curriculum = Curriculum(asked("abcdefgh"), size=2, window=3)
-    assert curriculum.steps == 8
-    assert shown(curriculum, 8) == [
-        ("ab", None), ("cd", None), ("ef", None), ("ab", 0), ("cd", 1), ("ef", 2),
-        ("gh", None), ("gh", 6),
-    ]  # fmt: skip
-
-
-def test_a_step_holds_no_question_twice():
-    assert shown(Curriculum(asked("abaab"), 3), 3) == [("ab", None), ("a", None), ("ab", None)]
-    assert shown(Curriculum(asked("ab"), 1), 2) == [("a", None), ("b", None)]
-
-
-def test_a_second_pass_goes_on_counting_steps():
-    curriculum = Curriculum(asked("abc"), size=2, window=1)
-    assert shown(curriculum, 6)[4:] == [("ab", None), ("ab", 4)]
-    assert curriculum.steps == 4
+@pytest.mark.parametrize(
+    ("names", "size", "window", "steps", "batches"),
+    [
+        ("abcde", 2, 0, 3, [("ab", None), ("cd", None), ("e", None)]),
+        ("abaab", 3, 0, 3, [("ab", None), ("a", None), ("ab", None)]),
+        ("ab", 1, 0, 2, [("a", None), ("b", None)]),
+        (
+            "abcdefgh", 2, 3, 8,
+            [("ab", None), ("cd", None), ("ef", None), ("ab", 0), ("cd", 1), ("ef", 2),
+             ("gh", None), ("gh", 6)],
+        ),
+        (
+            "abc", 2, 1, 4,
+            [("ab", None), ("ab", 0), ("c", None), ("c", 2), ("ab", None), ("ab", 4)],
+        ),
+    ],
+    ids=[
+        "each once a pass in its order", "no step holds a question twice", "one a step",
+        "a window asks K new batches, then the same", "a second pass goes on counting steps",
+    ],
+)  # fmt: skip
+def test_the_batches_of_steps_by_hand(
+    names: str, size: int, window: int, steps: int, batches: list[tuple[str, int | None]]
+):
+    curriculum = Curriculum(asked(names), size, window)
+    assert (curriculum.steps, shown(curriculum, len(batches))) == (steps, batches)
 
 
 def test_a_seed_gives_each_pass_an_order_of_its_own_and_every_time_the_same():

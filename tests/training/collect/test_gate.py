@@ -5,7 +5,8 @@ Rubrics that ask models of their own, in a collecting run: asked once, waited fo
 
 import asyncio
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain, repeat
@@ -15,14 +16,23 @@ from typing import Any
 import pytest
 
 from rubricem.agent.models.policy import JournaledCalls, JournaledChat
-from rubricem.agent.research.events import SourceProgress
 from rubricem.judge.composed import ComposedJudge
 from rubricem.judge.rubrics import LLMJudge, OpenAIClient, WeightedSum
 from rubricem.judge.rubrics.llm import asked, asking_through, noted
 from rubricem.memory.errors import JudgeError, PolicyError, SettingsError
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.journal import Journal
-from rubricem.memory.schema import NO_USAGE, Stage, Usage
+from rubricem.memory.runs import Journal
+from rubricem.memory.schema import (
+    NO_USAGE,
+    Completion,
+    Message,
+    OnText,
+    Sampling,
+    Stage,
+    StopPredicate,
+    Usage,
+)
+from rubricem.training.collect.collector import Collector
+from rubricem.training.collect.directory import tally
 from rubricem.training.collect.gate import (
     CollectProgress,
     Flow,
@@ -33,13 +43,13 @@ from rubricem.training.collect.gate import (
     RunStopped,
 )
 from rubricem.training.collect.setup import preparing
-from rubricem.training.collect.tally import tally
 from rubricem.training.extras import Pace
 from tests.programs.runs_killed import AskingJudge
-from tests.support.collected import QUESTIONS, LengthJudge, Opened, two_turns
+from tests.support.collected import QUESTIONS, LengthJudge, Opened, remote, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import Fault, ScriptedServer
 from tests.support.waiting import PATIENCE
+from tests.training.collect.conftest import Open
 
 PATIENT = Patience(longest=PATIENCE, alone=PATIENCE, first=0.01, most=0.05)
 SHORT = replace(PATIENT, longest=0.5, alone=0.1)
@@ -74,6 +84,21 @@ class Unsteady(ScriptedPolicy):
         return replace(completion, usage=Usage(calls=1, completion_tokens=5, cost=0.1))
 
 
+@asynccontextmanager
+async def collector_of(
+    opened: Opened, policy: Unsteady, engine: str, **options: Any
+) -> AsyncIterator[Collector]:
+    """A collector whose rollouts are written in this process, or by two workers."""
+    if engine == "here":
+        yield opened.collector(**options)
+        return
+    async with remote(opened, policy, **options) as elsewhere:
+        yield elsewhere.collector
+
+
+ENGINES = pytest.mark.parametrize("engine", ["here", "workers"])
+
+
 class Gated(Opened):
     """An opened run whose rollouts pass its gate, and that soon asks a server again."""
 
@@ -84,30 +109,19 @@ class Gated(Opened):
         self.policy = GatedPolicy(policy, self.flow)
 
 
-OpenWith = Callable[..., Gated]
-
-
 @pytest.fixture
-def opened_with(tmp_path: Path) -> Iterator[OpenWith]:
-    made: list[Gated] = []
-
-    def open_next(policy: Unsteady, **changed: Any) -> Gated:
-        for before in made:
-            before.close()
-        made[:] = [Gated(tmp_path, policy, **changed)]
-        return made[0]
-
-    yield open_next
-    for last in made:
-        last.close()
+def opened_with(open_run: Open) -> Open:
+    return partial(open_run, kind=Gated)
 
 
+@ENGINES
 async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fails(
-    opened_with: OpenWith,
+    engine: str, opened_with: Open
 ):
     policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
     opened = opened_with(policy)
-    await opened.collector().collect()
+    async with collector_of(opened, policy, engine) as collector:
+        await collector.collect()
     assert (tally(opened.run).finished, tally(opened.run).failed) == (6, 0)
     assert len(policy.calls) == WRITES
     told = [line for line in opened.lines if "waited for" in line or "answers again" in line]
@@ -116,7 +130,7 @@ async def test_a_server_that_is_away_for_a_while_is_waited_for_and_no_rollout_fa
 
 
 async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_back(
-    opened_with: OpenWith,
+    opened_with: Open,
 ):
     dying = Unsteady(lambda number, said: away() if number > 5 else None)
     opened = opened_with(dying)
@@ -133,7 +147,7 @@ async def test_a_server_away_for_good_ends_the_run_and_it_goes_on_when_it_is_bac
 
 
 async def test_a_call_that_fails_alone_while_others_succeed_fails_its_rollout_with_its_cost(
-    opened_with: OpenWith,
+    opened_with: Open,
 ):
     def one_is_too_much(number: int, said: str) -> Exception | None:
         return away(Usage(calls=1, cost=0.25)) if "What is two?" in said else None
@@ -186,7 +200,7 @@ def judged_by(opened: Gated, chat: DownChat) -> AskingJudge:
 
 
 async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
-    opened_with: OpenWith,
+    opened_with: Open,
 ):
     opened = opened_with(Unsteady(), step_size=3)
     chat = DownChat(12)
@@ -201,7 +215,7 @@ async def test_rollouts_go_on_while_the_judge_is_down_and_judging_after_it(
 
 
 async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
-    opened_with: OpenWith,
+    opened_with: Open,
 ):
     policy = Unsteady()
     opened = opened_with(policy, step_size=3)
@@ -217,52 +231,32 @@ async def test_a_judge_down_for_good_commits_nothing_and_loses_no_rollout(
     assert len(list(opened.run.judgements())) == 6
 
 
-async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(opened_with: OpenWith):
+@ENGINES
+@pytest.mark.parametrize(
+    ("most", "begun"), [(0.55, 5), (0.05, 1)], ids=["known", "while nobody knows a call's cost"]
+)
+async def test_the_cap_is_not_passed_and_a_larger_one_goes_on(
+    most: float, begun: int, engine: str, opened_with: Open
+):
     policy = Unsteady()
     opened = opened_with(policy)
-    opened.flow.purse.most = 0.55
-    with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars") as stopped:
-        await opened.collector(at_once=4).collect()
+    opened.flow.purse.most = most
+    async with collector_of(opened, policy, engine, at_once=4) as collector:
+        told = rf"{begun / 10:.2f} of {most} US dollars"
+        with pytest.raises(RunStopped, match=told) as stopped:
+            await collector.collect()
     assert "--max-run-cost" in stopped.value.remedy
-    assert (policy.asked, opened.flow.meter.priced) == (5, 5)
+    assert (policy.asked, opened.flow.meter.priced) == (begun, begun)
     opened = opened_with(again := Unsteady())
-    assert opened.flow.meter.cost == pytest.approx(0.5), "what it has cost is in its journal"
+    assert opened.flow.meter.cost == pytest.approx(begun / 10), "its journal says what it has cost"
     opened.flow.purse.most = 2.0
     await opened.collector(at_once=4).collect()
     assert policy.asked + again.asked == WRITES
     assert opened.flow.meter.cost == pytest.approx(1.2)
 
 
-async def test_while_nobody_knows_what_a_call_costs_one_goes_ahead(
-    opened_with: OpenWith,
-):
-    policy = Unsteady()
-    opened = opened_with(policy)
-    opened.flow.purse.most = 0.05
-    with pytest.raises(RunStopped):
-        await opened.collector(at_once=4).collect()
-    assert policy.asked == 1
-
-
-async def test_an_interrupt_finishes_the_calls_in_flight_and_begins_none(
-    opened_with: OpenWith,
-):
-    stop = asyncio.Event()
-    policy = Unsteady(lambda number, said: stop.set() if number == 4 else None)
-    opened = opened_with(policy)
-    with pytest.raises(RunStopped, match="interrupted") as stopped:
-        await opened.collector(at_once=3).collect(stop)
-    assert stopped.value.by_person
-    assert opened.run.finished_steps() == 0
-    assert policy.asked == len(policy.calls) == opened.flow.meter.calls, "all are in the journal"
-    opened = opened_with(again := Unsteady())
-    await opened.collector(at_once=3).collect()
-    assert len(policy.calls) + len(again.calls) == WRITES
-    assert tally(opened.run).finished == 6
-
-
 async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
-    opened_with: OpenWith,
+    opened_with: Open,
 ):
     tasks: list[int] = []
     policy = Unsteady(lambda number, said: tasks.append(len(asyncio.all_tasks())))
@@ -274,7 +268,7 @@ async def test_rollouts_in_flight_and_tasks_do_not_grow_with_the_step(
 
 
 @pytest.mark.parametrize("places", [None, 1], ids=["one model for both", "places of its own"])
-async def test_a_group_is_judged_while_others_still_roll(places: int | None, opened_with: OpenWith):
+async def test_a_group_is_judged_while_others_still_roll(places: int | None, opened_with: Open):
     opened = opened_with(Unsteady(), step_size=3)
     await opened.collector(at_once=1, judged_at_once=places).collect()
     judged = next(i for i, line in enumerate(opened.lines) if "q000: judged" in line)
@@ -437,6 +431,9 @@ def begun(seconds_ago: float, rollouts: int, done: int, meter: Meter) -> Collect
 
 def test_rates_are_of_this_process_and_counts_of_the_whole_run():
     meter = Meter()
+    meter.hear({"passages": []})
+    meter.hear({"usage": {"calls": 2, "completion_tokens": 7, "cost": None}})
+    assert (meter.calls, meter.written, meter.cost, meter.priced) == (2, 7, 0.0, 0)
     meter.hear({"usage": {"calls": 4, "completion_tokens": 9000, "cost": 1.0}})
     progress = begun(120, rollouts=100, done=40, meter=meter)
     for _ in range(6):
@@ -466,16 +463,9 @@ def test_the_time_that_is_left_is_told(rollouts: int, done: int, ended: int, tol
 def test_long_preparations_are_told_once_and_then_each_minute():
     told: list[str] = []
     now = iter([0.0, 1.0, 59.0, 60.0, 61.0, 121.0, 122.0])
-    listen = preparing(told.append, lambda: next(now))
+    hear = preparing(told.append, lambda: next(now))
     for message in ("embedding 1 of 90", "embedding 2 of 90", "embedding 40 of 90",
                     "embedding 41 of 90", "reading documents", "embedding 80 of 90",
                     "embedding 81 of 90"):  # fmt: skip
-        listen(SourceProgress(message))
+        hear(message)
     assert told == ["embedding", "embedding 41 of 90", "reading documents", "embedding 80 of 90"]
-
-
-def test_replies_without_usage_and_models_without_a_price_cost_nothing():
-    meter = Meter()
-    meter.hear({"passages": []})
-    meter.hear({"usage": {"calls": 2, "completion_tokens": 7, "cost": None}})
-    assert (meter.calls, meter.written, meter.cost, meter.priced) == (2, 7, 0.0, 0)

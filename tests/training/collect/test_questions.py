@@ -12,7 +12,6 @@ import pytest
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import Question, Selection
 from rubricem.training.collect.questions import (
-    Filter,
     Row,
     is_held_out,
     normal,
@@ -46,18 +45,30 @@ ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question=
          [Question(id="first", question="What is one?", criteria=("says 1",)),
           Question(id="7", question="What is two?"), Question(id="2", question="What is three?")]),
         ("Q.JSONL", '{"question": "What is one?"}', [ONE]),
+        ("q.jsonl", '{"question": "What is one?", "criteria": ["says \\ud800"]}',
+         [ONE.model_copy(update={"criteria": ("says \ufffd",)})]),
+        ("q.csv", '\ufeffid, question ,level\r\nq1,"What is ""one"",\r\nexactly?",easy\r\n\r\n'
+         "q2,What is two?,hard\r\n",
+         [Question(id="q1", question='What is "one",\r\nexactly?'),
+          Question(id="q2", question="What is two?")]),
+        ("q.csv", 'question,criteria\nWhat is one?,"[""says a"", ""says b""]"\nWhat is two?,\n',
+         [ONE.model_copy(update={"criteria": ("says a", "says b")}), TWO]),
     ],
-    ids=["one a line", "JSON lines may name them and what they ask for", "a suffix in capitals"],
+    ids=["one a line", "JSON lines may name them and what they ask for", "a suffix in capitals",
+         "what no encoding can write", "CSV by the columns of the first line",
+         "criteria in a cell as JSON"],
 )  # fmt: skip
-def test_questions_are_read_from_lines(
+def test_questions_are_read_from_lines_and_cells(
     tmp_path: Path, name: str, text: str, questions: list[Question]
 ):
     assert read(written(tmp_path, name, text)) == questions
 
 
-def test_criteria_that_no_encoding_can_write_are_stored_without_what_cannot(tmp_path: Path):
-    path = written(tmp_path, "q.jsonl", '{"question": "a?", "criteria": ["says \\ud800"]}')
-    assert read(path)[0].criteria == ("says \ufffd",)
+def test_a_row_is_known_by_its_line_and_keeps_its_other_fields(tmp_path: Path):
+    path = written(tmp_path, "q.csv", 'question,level\n"a\nb?",easy\n\nc?,hard\n')
+    rows = read_rows(path)
+    assert rows[1].place == f"line 5 of {path}"
+    assert rows[0].fields["level"] == "easy"
 
 
 def test_the_column_of_questions_can_be_another(tmp_path: Path):
@@ -106,17 +117,21 @@ def test_what_is_wrong_is_told_with_its_line_and_a_remedy(
 
 
 @pytest.mark.parametrize(
-    ("named", "told"), [("", "What is named is not a .txt"), ("hf:", "'hf:' names no dataset")]
+    ("named", "told", "remedy"),
+    [
+        ("", "What is named is not a .txt", "hf:org/name"),
+        ("hf:", "'hf:' names no dataset", "hf:org/name"),
+        ("none.txt", "cannot be read: No such file", "a file of questions"),
+        (".", r"cannot be had: Directory .* is neither", "a folder saved by datasets"),
+    ],
 )
-def test_a_name_that_is_empty_is_told(named: str, told: str):
+def test_what_is_not_there_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, named: str, told: str, remedy: str
+):
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match=told) as raised:
         read(named)
-    assert "hf:org/name" in raised.value.remedy
-
-
-def test_a_file_that_is_not_there_is_told(tmp_path: Path):
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        read(str(tmp_path / "none.txt"))
+    assert remedy in raised.value.remedy
 
 
 @pytest.mark.parametrize("name", ["bad.txt", "bad.jsonl", "bad.csv"])
@@ -182,30 +197,24 @@ def test_all_filters_must_hold_and_are_applied_before_a_question_is_checked(tmp_
         {"question": "x" * 30_000, "level": "easy"},
         {"question": "One?", "level": "easy"},
         {"question": "Two?", "level": "hard"},
+        {"question": "Said to be long?", "level": "easy", "length": 30_000},
     )
     assert texts(tmp_path, *rows, filters=["level=easy", "length<=20000"]) == ["One?"]
 
 
-def test_a_column_called_length_goes_before_the_questions_own():
-    row = Row(0, "line 1", {"question": "One?", "length": 900})
-    assert not Filter.parse("length<=100").holds(row, "question")
-
-
-@pytest.mark.parametrize("text", ["level", "=hard", "year<=soon", "length>=", ""])
-def test_what_is_no_condition_is_told(text: str):
-    with pytest.raises(SettingsError, match="is no condition on a field"):
-        Filter.parse(text)
-
-
-def test_a_field_that_no_row_has_is_told(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"No row of .* has a field 'levl'") as raised:
-        texts(tmp_path, {"question": "One?", "level": "easy"}, filters=["levl=easy"])
-    assert "level, question" in raised.value.remedy
-
-
-def test_nothing_left_to_ask_is_told_with_the_counts(tmp_path: Path):
-    with pytest.raises(SettingsError, match="is left to ask: 1 questions read, 1 filtered out"):
-        texts(tmp_path, {"question": "One?", "level": "easy"}, filters=["level=hard"])
+@pytest.mark.parametrize(
+    ("condition", "told", "remedy"),
+    [
+        ("levl=easy", r"No row of .* has a field 'levl'", "level, question"),
+        ("level=hard", "is left to ask: 1 questions read, 1 filtered out", "Filter less"),
+        *((text, "is no condition on a field", "Write it like")
+          for text in ("level", "=hard", "year<=soon", "length>=", "")),
+    ],
+)  # fmt: skip
+def test_a_filter_that_cannot_hold_is_told(tmp_path: Path, condition: str, told: str, remedy: str):
+    with pytest.raises(SettingsError, match=told) as raised:
+        texts(tmp_path, {"question": "One?", "level": "easy"}, filters=[condition])
+    assert remedy in raised.value.remedy
 
 
 def test_a_question_is_held_out_by_its_words_whatever_else_is_asked(tmp_path: Path):
@@ -252,28 +261,6 @@ def saved_dataset(tmp_path: Path, *splits: str) -> str:
     return str(tmp_path / "saved")
 
 
-def test_csv_rows_have_the_columns_of_the_first_line(tmp_path: Path):
-    path = written(
-        tmp_path,
-        "q.csv",
-        '\ufeffid, question ,level\r\nq1,"What is ""one"",\r\nexactly?",easy\r\n\r\n'
-        "q2,What is two?,hard\r\n",
-    )
-    rows = read_rows(path)
-    assert [question_of(row) for row in rows] == [
-        Question(id="q1", question='What is "one",\r\nexactly?'),
-        Question(id="q2", question="What is two?"),
-    ]
-    assert rows[1].place == f"line 5 of {path}"
-    assert rows[0].fields["level"] == "easy"
-
-
-def test_criteria_stand_in_a_csv_cell_as_json(tmp_path: Path):
-    path = tmp_path / "q.csv"
-    path.write_text('question,criteria\na?,"[""says a"", ""says b""]"\nb?,\n')
-    assert [question_of(row).criteria for row in read_rows(str(path))] == [("says a", "says b"), ()]
-
-
 def test_parquet_columns_are_read_as_they_are(tmp_path: Path):
     path = parquet_of(
         tmp_path, problem=["What is one?", "What is two?"], id=[4, 5], criteria=[["says 1"], []],
@@ -315,11 +302,6 @@ def test_the_split_of_a_dataset_can_be_named(tmp_path: Path):
     assert f"hf:{folder}:SPLIT" in raised.value.remedy
     with pytest.raises(SettingsError, match="has no 'problem'; it has question, level"):
         read_rows(f"hf:{folder}:dev", "problem")
-
-
-def test_a_folder_that_is_no_dataset_is_told(tmp_path: Path):
-    with pytest.raises(SettingsError, match=r"cannot be had: Directory .* is neither"):
-        read_rows(str(tmp_path))
 
 
 READ = "from rubricem.training.collect.questions import read_rows\nread_rows({!r})"

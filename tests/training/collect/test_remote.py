@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +23,16 @@ from click.testing import CliRunner
 from rubricem.agent.cli import main
 from rubricem.agent.research.recall import Recall
 from rubricem.memory.errors import PolicyError, StoreError
-from rubricem.memory.interfaces import Completion
-from rubricem.memory.schema import Recollection, Trajectory, Usage
-from rubricem.training.collect.directory import RunDirectory
+from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
+from rubricem.training.collect.directory import RunDirectory, tally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
-from rubricem.training.collect.tally import tally
 from tests.conftest import ENVIRONMENT, ROOT
 from tests.support.collected import Failing, Opened, Remote, left, remote, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE, PROC, Process, descendants, listening, name_of, wait_for
 from tests.training.cli.test_collect import COMMAND
-from tests.training.collect.test_gate import PATIENT, WRITES, Unsteady, away
+from tests.training.collect.test_gate import PATIENT, WRITES, Unsteady, away, collector_of
 
 KEY = "sk-4f1d-nobody-else-may-read-this"
 GROUP = 4
@@ -155,41 +153,37 @@ def test_without_ray_the_command_says_how_to_install_it(
     assert "pip install 'rubricem[ray]'" in done.stderr
 
 
-def test_a_cluster_that_does_not_answer_is_told_at_once(folder: Path):
+@pytest.mark.parametrize("engine", ["ray", "asyncio"])
+def test_a_cluster_that_does_not_answer_or_is_not_asked_for_is_told_at_once(
+    engine: str, folder: Path
+):
     pytest.importorskip("ray", reason="the extra `ray` is not installed")
     with socket.create_server(("127.0.0.1", 0)) as closed:
         address = f"127.0.0.1:{closed.getsockname()[1]}"
     with ScriptedServer(Holding()) as server:
-        there = [*arguments(folder, server, "ray"), "--ray-address", address]
+        there = [*arguments(folder, server, engine), "--ray-address", address]
         done = CliRunner().invoke(main, there)
     assert done.exit_code == 2
+    if engine == "asyncio":
+        assert "Add --engine ray." in done.stderr
+        return
     assert f"Ray cannot be reached at {address}: [Errno 111] Connection refused." in done.stderr
     assert "name a running cluster by --ray-address" in done.stderr
-
-
-def test_an_address_of_ray_without_its_engine_is_refused(folder: Path):
-    with ScriptedServer(Holding()) as server:
-        here = [*arguments(folder, server, "asyncio"), "--ray-address", "auto"]
-        done = CliRunner().invoke(main, here)
-    assert done.exit_code == 2 and "Add --engine ray." in done.stderr
 
 
 UNJUDGED = {"judge": None, "reflecting": None}
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Any:
-    made = Opened(tmp_path)
-    made.flow.patience = PATIENT
-    yield made
-    made.close()
+def opened(opened: Opened) -> Opened:
+    opened.flow.patience = PATIENT
+    return opened
 
 
 async def undisturbed(folder: Path, **options: Any) -> dict[str, Any]:
     """What a run in one process leaves."""
-    opened = Opened(folder)
-    await opened.collector(**options).collect()
-    opened.close()
+    with Opened(folder) as opened:
+        await opened.collector(**options).collect()
     return await left(opened.run)
 
 
@@ -251,29 +245,33 @@ class Interrupted(Unsteady):
         super().__init__(lambda number, said: self.stop.set() if number == 4 else None)
 
 
-async def collected(folder: Path, policy: Unsteady, *, elsewhere: bool) -> RunDirectory:
+async def collected(folder: Path, policy: Unsteady, engine: str) -> RunDirectory:
     """Collect by workers or in this process until the policy interrupts it, if it does."""
-    opened = Opened(folder)
-    opened.policy = GatedPolicy(policy, opened.flow)
-    stop = policy.stop if isinstance(policy, Interrupted) else None
-    ends = pytest.raises(RunStopped, match="interrupted") if stop else nullcontext()
-    async with AsyncExitStack() as stack:
-        stack.callback(opened.close)
-        collector = opened.collector()
-        if elsewhere:
-            collector = (await stack.enter_async_context(remote(opened, policy))).collector
-        with ends:
-            await collector.collect(stop)
+    with Opened(folder) as opened:
+        opened.policy = GatedPolicy(policy, opened.flow)
+        async with collector_of(opened, policy, engine, at_once=3) as collector:
+            if not isinstance(policy, Interrupted):
+                await collector.collect()
+                return opened.run
+            with pytest.raises(RunStopped, match="interrupted") as stopped:
+                await collector.collect(policy.stop)
+        assert stopped.value.by_person and opened.run.finished_steps() == 0
+        assert policy.asked == len(policy.calls) == opened.flow.meter.calls, (
+            "all are in the journal"
+        )
     return opened.run
 
 
-@pytest.mark.parametrize("first", ["workers", "this process"])
-async def test_what_one_engine_began_the_other_finishes(first: str, tmp_path: Path):
+@pytest.mark.parametrize(
+    ("first", "second"), [("workers", "here"), ("here", "workers"), ("here", "here")]
+)
+async def test_what_one_engine_began_and_an_interrupt_ended_the_other_finishes(
+    first: str, second: str, tmp_path: Path
+):
     begun, finished = Interrupted(), Unsteady()
-    await collected(tmp_path, begun, elsewhere=first == "workers")
-    run = await collected(tmp_path, finished, elsewhere=first != "workers")
+    await collected(tmp_path, begun, first)
+    run = await collected(tmp_path, finished, second)
     assert len(begun.calls) + len(finished.calls) == WRITES and begun.calls
-    assert begun.asked == len(begun.calls), "what was in flight was finished and kept"
     assert tally(run).finished == 6
 
 
@@ -288,22 +286,6 @@ async def test_an_ended_run_does_not_wait_for_workers_that_are_to_come(opened: O
             await asyncio.wait_for(made.collector.collect(policy.stop), PATIENCE)
         assert len(made.hired) == 1, "two rollouts had no worker"
     assert policy.asked == len(policy.calls) == opened.flow.meter.calls
-
-
-async def test_the_cap_on_money_holds_for_all_workers_together(opened: Opened):
-    policy = Unsteady()
-    opened.flow.purse.most = 0.55
-    async with remote(opened, policy, at_once=4) as made:
-        with pytest.raises(RunStopped, match=r"0\.50 of 0\.55 US dollars"):
-            await made.collector.collect()
-    assert (policy.asked, opened.flow.meter.priced) == (5, 5)
-
-
-async def test_a_server_that_is_away_for_a_while_is_waited_for(opened: Opened):
-    policy = Unsteady(lambda number, said: away() if 3 <= number <= 8 else None)
-    async with remote(opened, policy) as made:
-        await made.collector.collect()
-    assert (tally(opened.run).finished, len(policy.calls)) == (6, WRITES)
 
 
 async def test_a_rollout_that_fails_is_kept_with_its_reason_and_cost(opened: Opened):
@@ -376,30 +358,33 @@ async def test_a_rollout_that_ends_every_worker_ends_the_run(opened: Opened):
     assert "The same command goes on" in error.remedy
 
 
-async def test_a_fault_of_ours_at_a_workers_beginning_is_told_and_nobody_waits(opened: Opened):
-    async with remote(opened, ScriptedPolicy(two_turns), cannot=lambda n: KeyError("size")) as made:
-        with pytest.raises(PolicyError, match="The last: KeyError: 'size'"):
+BAD = PolicyError("there are no weights", "Fetch them.")
+
+
+@pytest.mark.parametrize(
+    ("fault", "told", "remedy"),
+    [
+        (BAD, r"No worker could begin\. The last: there are", "Fetch them."),
+        (KeyError("size"), "The last: KeyError: 'size'", "Mend that and run"),
+    ],
+    ids=["an error of a worker's", "a fault of ours"],
+)
+async def test_without_any_worker_the_run_says_what_is_missing_and_nobody_waits(
+    opened: Opened, fault: Any, told: str, remedy: str
+):
+    async with remote(opened, ScriptedPolicy(two_turns), cannot=lambda n: fault) as made:
+        with pytest.raises(PolicyError, match=told) as none:
             await made.pool.ready()
+    assert none.value.remedy.startswith(remedy)
 
 
 async def test_a_worker_that_cannot_begin_is_missed_and_the_others_go_on(opened: Opened):
-    bad = PolicyError("there are no weights", "Fetch them.")
     policy = ScriptedPolicy(two_turns)
-    async with remote(opened, policy, cannot=lambda n: bad if n == 1 else None) as made:
+    async with remote(opened, policy, cannot=lambda n: BAD if n == 1 else None) as made:
         await made.collector.collect()
         assert len(made.hired) == 1
     assert "worker 1 cannot begin: there are no weights" in opened.lines
     assert tally(opened.run).finished == 6
-
-
-async def test_without_any_worker_the_run_says_what_is_missing(opened: Opened):
-    bad = PolicyError("there are no weights", "Fetch them.")
-    async with remote(opened, ScriptedPolicy(two_turns), cannot=lambda n: bad) as made:
-        with pytest.raises(
-            PolicyError, match=r"No worker could begin\. The last: there are"
-        ) as none:
-            await made.pool.ready()
-    assert none.value.remedy == "Fetch them."
 
 
 async def test_what_breaks_in_a_worker_that_is_no_error_of_ours_is_raised_here(opened: Opened):
@@ -410,16 +395,9 @@ async def test_what_breaks_in_a_worker_that_is_no_error_of_ours_is_raised_here(o
     assert isinstance(failed.value.exceptions[0], ZeroDivisionError)
 
 
-def test_errors_keep_their_remedy_and_cost_on_the_way_between_processes():
-    error = replace_away(PolicyError("It broke.", "Mend it.", Usage(calls=1, cost=0.1)))
+@pytest.mark.parametrize(
+    "error", [away(Usage(calls=1, cost=0.1)), StoreError("Full.", "Make room.")]
+)
+def test_errors_keep_their_remedy_and_cost_on_the_way_between_processes(error: PolicyError):
     back = pickle.loads(pickle.dumps(error))
-    assert (str(back), back.remedy, back.usage, back.away) == (
-        "It broke.", "Mend it.", error.usage, True,
-    )  # fmt: skip
-    store = pickle.loads(pickle.dumps(StoreError("It is full.", "Make room.")))
-    assert (str(store), store.remedy) == ("It is full.", "Make room.")
-
-
-def replace_away(error: PolicyError) -> PolicyError:
-    error.away = True
-    return error
+    assert str(back) == str(error) and vars(back) == vars(error) != {}

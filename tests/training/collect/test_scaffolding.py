@@ -5,7 +5,6 @@ A scaffold through a collecting run: what each member is shown, and what is kept
 
 import json
 import math
-from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +13,7 @@ from click.testing import CliRunner
 
 from rubricem.agent.cli import main
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Criterion, Stage, Trajectory
+from rubricem.memory.schema import Criterion, RubricBuffer, Stage, Trajectory
 from rubricem.training.collect.collector import criteria_of
 from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.collect.scaffolding import (
@@ -23,13 +21,13 @@ from rubricem.training.collect.scaffolding import (
     criteria_shown,
     decay,
     group_scaffolds,
-    group_share,
     nested,
     scaffold_rule,
     scaffold_text,
 )
-from rubricem.training.local.local_config import read_rows
-from rubricem.training.rows.forms import ExportOptions, export_run, run_rows
+from rubricem.training.rounds.fit import read_rows
+from rubricem.training.rows.compile import each_row
+from rubricem.training.rows.forms import ExportOptions, export_run
 from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import ScriptedServer
@@ -40,84 +38,69 @@ CONSTANT = ScaffoldRule(decay="constant")
 CRITERIA = [Criterion(title=f"t{n}", description=f"Says {n}.") for n in range(11)]
 
 
-def shown(rule: ScaffoldRule, size: int, criteria: int) -> list[int]:
-    return [criteria_shown(rule, member, size, criteria) for member in range(size)]
-
-
 @pytest.mark.parametrize(
-    ("criteria", "counts"),
+    ("rule", "size", "criteria", "counts"),
     [
-        (11, [11, 9, 8, 6, 5, 3, 2, 0]),
-        (5, [5, 4, 4, 3, 2, 1, 1, 0]),
-        (1, [1, 1, 1, 1, 0, 0, 0, 0]),
-        (0, [0] * 8),
+        (START, 8, 11, [11, 9, 8, 6, 5, 3, 2, 0]),
+        (START, 8, 5, [5, 4, 4, 3, 2, 1, 1, 0]),
+        (START, 8, 1, [1, 1, 1, 1, 0, 0, 0, 0]),
+        (START, 8, 0, [0] * 8),
+        # 11 * 0.0357 = 0.39 for the first member: it is gone after its middle
+        (ScaffoldRule(progress=79 / 349), 8, 11, [0] * 8),
+        # exact halves go to the even number: 1 to 5 times 1/2
+        (CONSTANT, 3, 1, [1, 0, 0]),
+        (CONSTANT, 3, 3, [3, 2, 0]),
+        (CONSTANT, 3, 5, [5, 2, 0]),
+        # 9 times 1/6 and 15 times 1/10, which no float holds
+        (CONSTANT, 7, 9, [9, 8, 6, 4, 3, 2, 0]),
+        (CONSTANT, 11, 15, [15, 14, 12, 10, 9, 8, 6, 4, 3, 2, 0]),
+        # a group of one is shown nothing
+        (CONSTANT, 1, 11, [0]),
+        (ScaffoldRule(share="binary", decay="constant"), 1, 11, [0]),
+        (ScaffoldRule(share="binary", full=3, decay="constant"), 5, 7, [7, 7, 7, 0, 0]),
+        (ScaffoldRule(share="binary", full=3, decay="constant"), 2, 7, [7, 7]),
     ],
 )
-def test_a_group_of_eight_at_the_start(criteria: int, counts: list[int]):
-    assert shown(START, 8, criteria) == counts
+def test_the_criteria_shown_to_each_member_by_hand(
+    rule: ScaffoldRule, size: int, criteria: int, counts: list[int]
+):
+    assert [criteria_shown(rule, member, size, criteria) for member in range(size)] == counts
 
 
 @pytest.mark.parametrize(
-    ("size", "criteria", "member", "count"),
-    # 1 to 5 criteria times 1/2; 9 times 1/6 and 15 times 1/10, which no float holds.
-    [(3, 1, 1, 0), (3, 3, 1, 2), (3, 5, 1, 2), (7, 9, 5, 2), (11, 15, 9, 2)],
-)
-def test_exact_halves_go_to_the_even_number(size: int, criteria: int, member: int, count: int):
-    assert shown(CONSTANT, size, criteria)[member] == count
+    ("rule", "left"),
+    [
+        *(
+            (ScaffoldRule(progress=(step - 1) / 349), left)
+            for step, left in (
+                (60, 0.9795), (65, 0.8887), (70, 0.5711), (71, 0.4821), (75, 0.1818), (80, 0.0357),
+            )
+        ),
+        (ScaffoldRule(progress=0.2), 0.5),
+        (ScaffoldRule(steepness=10, middle=0.3, progress=0), 1 / (1 + math.exp(-3))),
+        (ScaffoldRule(steepness=1e6, progress=1), 0),
+        (ScaffoldRule(decay="linear", progress=0.3), 0.7),
+        (ScaffoldRule(decay="power", exponent=2, progress=0.3), 0.49),
+        (ScaffoldRule(decay="constant", progress=1), 1),
+    ],
+)  # fmt: skip
+def test_decays_by_hand(rule: ScaffoldRule, left: float):
+    assert decay(rule) == pytest.approx(left, abs=5e-5)
 
 
-@pytest.mark.parametrize("share", ["linear", "binary"])
-def test_a_group_of_one_is_shown_nothing(share: str):
-    rule = scaffold_rule(share, "constant", 0)
-    assert rule is not None and shown(rule, 1, 11) == [0]
-
-
-def test_binary_shows_everything_to_the_first_and_nothing_to_the_others():
-    rule = ScaffoldRule(share="binary", full=3, decay="constant")
-    assert shown(rule, 5, 7) == [7, 7, 7, 0, 0]
-    assert [group_share(rule, m, 2) for m in range(2)] == [Fraction(1), Fraction(1)]
-
-
-@pytest.mark.parametrize(
-    ("step", "left"),
-    [(60, 0.9795), (65, 0.8887), (70, 0.5711), (71, 0.4821), (75, 0.1818), (80, 0.0357)],
-)
-def test_the_sigmoid_over_350_steps(step: int, left: float):
-    assert decay(ScaffoldRule(progress=(step - 1) / 349)) == pytest.approx(left, abs=5e-5)
-
-
-def test_decays_by_hand():
-    assert decay(ScaffoldRule(decay="linear", progress=0.3)) == pytest.approx(0.7)
-    assert decay(ScaffoldRule(decay="power", exponent=2, progress=0.3)) == pytest.approx(0.49)
-    assert decay(ScaffoldRule(decay="constant", progress=1)) == 1
-    assert decay(ScaffoldRule(progress=0.2)) == 0.5
-    assert decay(ScaffoldRule(steepness=10, middle=0.3, progress=0)) == pytest.approx(
-        1 / (1 + math.exp(-3))
-    )
-    assert decay(ScaffoldRule(steepness=1e6, progress=1)) == 0
-
-
-def test_the_scaffold_is_gone_after_its_middle():
-    # 11 * 0.0357 = 0.39 for the first member
-    assert shown(ScaffoldRule(progress=79 / 349), 8, 11) == [0] * 8
-
-
-def test_who_sees_more_sees_all_that_others_see():
+def test_the_seed_draws_the_subset_and_who_sees_more_sees_all_that_others_see():
     for seed in map(str, range(20)):
         subsets = [nested(CRITERIA, count, seed) for count in range(12)]
         for fewer, more in pairwise(subsets):
             assert len(more) == len(fewer) + 1
             assert {c.key for c in fewer} < {c.key for c in more}
             assert more == [c for c in CRITERIA if c in more]
-
-
-def test_the_seed_draws_the_subset():
     drawn = {tuple(c.title for c in nested(CRITERIA, 4, str(seed))) for seed in range(20)}
     assert len(drawn) > 10
     assert nested(CRITERIA, 4, "s") == nested(CRITERIA, 4, "s")
 
 
-def test_a_text_has_what_to_fulfil_and_what_to_avoid():
+def test_a_text_has_what_to_fulfil_and_what_to_avoid_and_nothing_of_what_is_not_there():
     flaw = Criterion(title="f", description="Copies the source.", positive=False)
     text = scaffold_text([CRITERIA[1], flaw, CRITERIA[3]])
     fulfil, avoid = text.split("Flaws to avoid:")
@@ -125,16 +108,9 @@ def test_a_text_has_what_to_fulfil_and_what_to_avoid():
     assert avoid.startswith("\n1. Copies the source.\n")
     assert "Never mention, quote or number them" in avoid
     assert "medical" not in text
-
-
-def test_a_section_without_criteria_is_left_out():
-    flaw = Criterion(title="f", description="", positive=False)
-    assert "Points to fulfil" not in scaffold_text([flaw])
-    assert "1. f" in scaffold_text([flaw])
+    untold = scaffold_text([flaw.model_copy(update={"description": ""})])
+    assert "Points to fulfil" not in untold and "1. f" in untold
     assert "Flaws" not in scaffold_text(CRITERIA[:1])
-
-
-def test_nothing_is_said_where_nothing_is_shown():
     assert scaffold_text([]) == ""
     last = group_scaffolds(START, CRITERIA, 4, "s")[-1]
     assert (last.text, last.shown) == ("", 0)
@@ -242,7 +218,8 @@ def test_a_rubric_takes_the_place_of_what_stands_in_the_file():
 async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_path: Path):
     opened = await finished(tmp_path)
     trajectories = {t.id: t for t in opened.run.trajectories()}
-    rows = [row for row in (await run_rows(opened.run)).rows if row.objective == "policy"]
+    made = [row async for row in each_row(opened.run) if not isinstance(row, str)]
+    rows = [row for row in made if row.objective == "policy"]
     assert {row.recompute_logprobs for row in rows} == {True, False}
     for row in rows:
         one = trajectories[row.trajectory]

@@ -19,7 +19,7 @@ from rubricem.agent.settings import load_settings
 from rubricem.judge.composed import StageView
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Decoding, Stage
-from rubricem.training.collect.directory import Question, RunDirectory, group_of
+from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import (
     CollectOptions,
@@ -27,8 +27,7 @@ from rubricem.training.collect.setup import (
     known_judge,
     open_collector,
 )
-from rubricem.training.rows.compile import policy_rows
-from rubricem.training.rows.credit import CREDITS
+from rubricem.training.rows.credit import CREDITS, policy_rows
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import token_sequence
 from tests.support.collected import judgement
@@ -83,11 +82,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("kind", ["stage", "relative", "pairwise", "checklist", "none"])
-def test_a_judge_of_the_house_is_known_by_its_kind(kind: str):
+def test_a_judge_is_known_by_its_kind_and_a_rubric_by_its_name_and_code(here: Path, kind: str):
     assert known_judge(kind) == kind
-
-
-def test_a_rubric_is_known_by_its_name_and_its_code(here: Path):
     before = known_judge("rubric:own_rubrics:Long")
     assert before.startswith("rubric:own_rubrics:Long ")
     (here / "own_rubrics.py").write_text(RUBRICS + "more = 1\n")
@@ -194,20 +190,15 @@ def test_a_relative_judges_reward_stands_at_the_answer_alone(here: Path):
     assert all(scores[:3] == [None] * 3 for scores in found)
 
 
-def test_a_run_is_not_gone_on_with_under_another_judge(here: Path):
+def test_another_judge_or_one_that_there_is_not_is_told_before_anything_is_begun(here: Path):
     with ScriptedServer(by_script) as server:
+        unknown = collect(here, "best", server)
+        assert server.requests == [] and not (here / "run").exists()
         collect(here, "rubric:own_rubrics:Long", server)
         other = collect(here, "checklist", server)
+    assert unknown.exit_code == 2 and "error: There is no judge 'best'." in unknown.stderr
     assert other.exit_code == 2
     assert "holds a run with another judge kind." in other.stderr
-
-
-def test_a_judge_that_there_is_not_is_told_before_anything_is_begun(here: Path):
-    with ScriptedServer([]) as server:
-        done = collect(here, "best", server)
-        assert server.requests == []
-    assert done.exit_code == 2 and "error: There is no judge 'best'." in done.stderr
-    assert not (here / "run").exists()
 
 
 @pytest.fixture
@@ -325,7 +316,7 @@ async def fit_to_train_on(tmp_path: Path, model: str) -> None:
         assert collector.at_once == 2
         await collector.collect()
         (record,) = run.groups()
-        group = group_of(record, {t.id: t for t in run.trajectories()})
+        group = record.group({t.id: t for t in run.trajectories()})
         first, second = group.trajectories
         assert first.decoding is Decoding.FREE
         assert first.transcript() != second.transcript()

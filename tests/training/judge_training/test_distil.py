@@ -13,11 +13,9 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.memory.errors import PolicyError
-from rubricem.training.judge_training.distil import distil, made_of
-from rubricem.training.judge_training.judge_config import TeacherConfig, read_distil
+from rubricem.training.judge_training.distil import TeacherConfig, distil, made_of, read_distil
 from rubricem.training.judge_training.pairs import read_pairs
-from rubricem.training.local.local_config import read_rows
-from rubricem.training.rounds.fit import train
+from rubricem.training.rounds.fit import read_rows, train
 from tests.support.judges import BAD, GOOD, pairs_file, toml
 from tests.support.rows import quiet
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer

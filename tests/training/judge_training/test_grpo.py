@@ -15,18 +15,17 @@ from click.testing import CliRunner, Result
 from rubricem.agent.cli import main
 from rubricem.agent.weights.checkpoints import Checkpoint, note_of
 from rubricem.training.collect.gate import RunStopped
-from rubricem.training.judge_training.grpo import train_judge
-from rubricem.training.judge_training.judge_config import read_grpo
+from rubricem.training.judge_training.grpo import read_grpo, train_judge
 from rubricem.training.show.console import FOLDER
 from rubricem.training.show.events import (
     OF_JUDGE,
     Event,
     PhaseChanged,
-    RoundTrained,
     RowsDone,
+    StepTaken,
     pattern,
 )
-from tests.support.judges import Asked, by_seed, chain, judging, pairs_file, toml
+from tests.support.judges import Asked, JudgeServer, by_seed, chain, pairs_file, toml
 from tests.support.rows import quiet
 from tests.support.scripted_server import ScriptedServer
 from tests.support.tiny import write_tiny
@@ -49,8 +48,8 @@ def written(folder: Path, address: str | None, engine: dict[str, Any] | None = N
     return toml(folder / "judge.toml", "grpo", table, **(engine or {}))
 
 
-def train(path: Path, *flags: str) -> Result:
-    return CliRunner().invoke(main, ["train", "judge", "grpo", str(path), *flags])
+def train(path: Path, *flags: str, half: str = "grpo", **more: Any) -> Result:
+    return CliRunner().invoke(main, ["train", "judge", half, str(path), *flags], **more)
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
@@ -67,8 +66,8 @@ def biased_then_right(asked: Asked) -> str:
 def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_after(
     tmp_path: Path,
 ):
-    with judging(biased_then_right) as (address, server):
-        path = written(tmp_path, address, held_out=["held.jsonl"])
+    with JudgeServer(biased_then_right) as server:
+        path = written(tmp_path, server.base_url, held_out=["held.jsonl"])
         done = train(path, "--json")
         assert done.exit_code == 0, done.output
         assert "1 pairs are held out, and not trained on" in done.stderr
@@ -76,11 +75,11 @@ def test_rounds_train_and_held_out_pairs_are_judged_in_both_orders_before_and_af
         before, after = (told[when]["measures"] for when in ("before", "after"))
         assert (before["accuracy"]["value"], before["consistent"]["value"]) == (0.5, 0.0)
         assert (after["accuracy"]["value"], after["comparisons"]) == (1.0, 4)
-        sampled = [asked for asked in server.asked if not asked.greedy]
-        assert len(sampled) == 2 * 2 * 3 and len(server.asked) == len(sampled) + 8
-        calls = len(server.asked)
+        sampled = [asked for asked in server.comparisons if not asked.greedy]
+        assert len(sampled) == 2 * 2 * 3 and len(server.comparisons) == len(sampled) + 8
+        calls = len(server.comparisons)
         again = train(path, "--json")
-        assert json.loads(again.stdout)["rounds"] == 2 and len(server.asked) == calls
+        assert json.loads(again.stdout)["rounds"] == 2 and len(server.comparisons) == calls
     numbers = lines(tmp_path)
     assert [line["round"] for line in numbers] == [1, 2]
     assert all(line["grad_norm"] > 0 and line["rows/judge"] == 6 for line in numbers)
@@ -99,23 +98,23 @@ async def test_a_round_that_was_cut_off_goes_on_from_its_samples_and_ends_the_sa
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     for folder in (whole, cut):
         folder.mkdir()
-    with judging() as (address, server):
-        await train_judge(*read_grpo(written(whole, address)), quiet)
-        calls = len(server.asked)
+    with JudgeServer() as server:
+        await train_judge(*read_grpo(written(whole, server.base_url)), quiet)
+        calls = len(server.comparisons)
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def interrupting(asked: Asked) -> str:
-        if len(server.asked) == 8 and not stop.is_set():
+        if len(server.comparisons) == 8 and not stop.is_set():
             loop.call_soon_threadsafe(stop.set)
         return by_seed(asked)
 
-    with judging(interrupting) as (address, server):
-        settings = read_grpo(written(cut, address))
+    with JudgeServer(interrupting) as server:
+        settings = read_grpo(written(cut, server.base_url))
         with pytest.raises(RunStopped):
             await train_judge(*settings, quiet, stop=stop)
         assert len(lines(cut)) == 1
         await train_judge(*settings, quiet)
-        assert len(server.asked) == calls, "what was in flight was kept"
+        assert len(server.comparisons) == calls, "what was in flight was kept"
     assert [line["loss"] for line in lines(cut)] == [line["loss"] for line in lines(whole)]
     adapters = [(f / "out/last/adapter.gguf").read_bytes() for f in (cut, whole)]
     assert adapters[0] == adapters[1]
@@ -128,18 +127,22 @@ async def test_an_update_that_is_under_way_when_it_is_stopped_is_kept(tmp_path: 
         if isinstance(event, PhaseChanged) and event.phase == "update":
             stop.set()
 
-    with judging() as (address, _):
-        settings = read_grpo(written(tmp_path, address))
+    with JudgeServer() as server:
+        settings = read_grpo(written(tmp_path, server.base_url))
         with pytest.raises(RunStopped):
             await train_judge(*settings, quiet, stop=stop, watch=watch)
     assert len(lines(tmp_path)) == 1
 
 
 def test_where_all_verdicts_are_alike_nothing_is_trained_and_it_is_told(tmp_path: Path):
-    with judging(lambda asked: chain(asked.better)) as (address, _):
-        done = train(written(tmp_path, address))
+    with JudgeServer(lambda asked: chain(asked.better)) as server:
+        done = train(written(tmp_path, server.base_url, {"tensorboard": True}))
         assert done.exit_code == 0, done.output
-    assert "had nothing to learn: no pair's samples differ in reward" in done.stderr
+    said = done.stderr.splitlines()
+    assert "round 1 had nothing to learn: no pair's samples differ in reward" in said
+    saved = "round 1 of 2 is saved: right 100%, malformed 0%, unscored 0%, mean reward 1.00"
+    assert any(line.startswith(saved) for line in said)
+    assert read(tmp_path / "out" / FOLDER)["right"] == [(1, 1.0), (2, 1.0)]
     assert done.stdout.splitlines() == ["2 rounds done", "no round had anything to train on"]
     assert [(line["groups/no_spread"], line["right"]) for line in lines(tmp_path)] == [(2, 1)] * 2
     assert not (tmp_path / "out" / "last").exists()
@@ -151,8 +154,8 @@ def test_no_verdict_is_wrong_and_a_text_without_room_is_unscored(tmp_path: Path)
             asked.seed % 3
         ]
 
-    with judging(some) as (address, _):
-        done = train(written(tmp_path, address, rounds=1, samples=12, max_tokens=600))
+    with JudgeServer(some) as server:
+        done = train(written(tmp_path, server.base_url, rounds=1, samples=12, max_tokens=600))
         assert done.exit_code == 0, done.output
     (numbers,) = lines(tmp_path)
     assert 0 < numbers["malformed"] < 1 and 0 < numbers["unscored"] < 1
@@ -178,8 +181,8 @@ def test_a_judge_that_cannot_be_asked_is_told_and_leaves_no_figures(tmp_path: Pa
 
 
 def test_a_trained_judge_writes_its_reasoning_where_rubricem_judges(tmp_path: Path):
-    with judging() as (address, _):
-        assert train(written(tmp_path, address, rounds=1)).exit_code == 0
+    with JudgeServer() as server:
+        assert train(written(tmp_path, server.base_url, rounds=1)).exit_code == 0
     asked = ["judge", "eval", str(tmp_path / "held.jsonl"), "--judge", "pairwise",
              "--model", str(tmp_path / "out/last"), "--limit", "1", "--orders", "one"]  # fmt: skip
     told = CliRunner().invoke(main, asked)
@@ -225,9 +228,9 @@ def test_bad_settings_and_pairs_are_told_in_a_sentence(
 def test_what_rounds_of_a_judge_cannot_do_is_refused_before_anything_is_sampled(
     tmp_path: Path, engine: dict[str, Any], told: str, remedy: str
 ):
-    with judging() as (address, server):
-        refused = train(written(tmp_path, address, engine, held_out=["held.jsonl"]))
-        assert server.asked == []
+    with JudgeServer() as server:
+        refused = train(written(tmp_path, server.base_url, engine, held_out=["held.jsonl"]))
+        assert server.comparisons == []
     said = " ".join(refused.output.split())
     assert refused.exit_code == 2 and told in said and remedy in said, said
     assert not (tmp_path / "out" / "run.json").exists()
@@ -246,14 +249,10 @@ def test_a_start_for_torch_alone_is_asked_for_its_form_where_a_server_samples(tm
 TERMINAL = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}
 
 
-def watch(half: str, path: Path, *flags: str, **more: Any) -> Result:
-    return CliRunner().invoke(main, ["train", "judge", half, str(path), *flags], **more)
-
-
 async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Path):
     events: list[Event] = []
-    with judging(biased_then_right) as (address, _):
-        path = written(tmp_path, address, held_out=["held.jsonl"])
+    with JudgeServer(biased_then_right) as server:
+        path = written(tmp_path, server.base_url, held_out=["held.jsonl"])
         await train_judge(*read_grpo(path), quiet, watch=events.append)
     phases = [(e.phase, e.number) for e in events if isinstance(e, PhaseChanged) and e.running]
     assert phases == [
@@ -262,7 +261,7 @@ async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Pa
     ]  # fmt: skip
     assert sum(isinstance(e, PhaseChanged) and not e.running for e in events) == len(phases)
     assert any(isinstance(e, RowsDone) and (e.unit, e.of) == ("round", 2) for e in events)
-    rounds = [event for event in events if isinstance(event, RoundTrained)]
+    rounds = [event for event in events if isinstance(event, StepTaken)]
     assert [(event.number, event.of) for event in rounds] == [(1, 2), (2, 2)]
     for event, kept in zip(rounds, lines(tmp_path), strict=True):
         assert dict(event.metrics).items() <= kept.items()
@@ -270,10 +269,11 @@ async def test_every_phase_and_every_round_with_its_numbers_is_told(tmp_path: Pa
         assert [n for n in unknown if not any(re.fullmatch(pattern(o), n) for o in OF_JUDGE)] == []
 
 
-def test_each_round_is_a_line_and_a_step_of_the_event_files_also_where_it_goes_on(tmp_path: Path):
-    with judging(biased_then_right) as (address, _):
+def test_each_round_is_a_line_and_a_step_of_the_event_files_and_the_best_is_kept(tmp_path: Path):
+    engine = {"tensorboard": True, "best_by": "right", "best_is": "highest"}
+    with JudgeServer(biased_then_right) as server:
         for rounds in (1, 2):
-            done = watch("grpo", written(tmp_path, address, {"tensorboard": True}, rounds=rounds))
+            done = train(written(tmp_path, server.base_url, engine, rounds=rounds))
             assert done.exit_code == 0, done.output
     (told,) = (line for line in done.stderr.splitlines() if "is saved" in line)
     assert told.startswith("round 2 of 2 is saved: right ") and ", mean reward " in told
@@ -281,38 +281,22 @@ def test_each_round_is_a_line_and_a_step_of_the_event_files_also_where_it_goes_o
     found, kept = read(tmp_path / "out" / FOLDER), lines(tmp_path)
     for name in ("right", "reward", "loss"):
         values = [pytest.approx(line[name], rel=1e-6) for line in kept]
-        assert found[name] == [(1, values[0]), (2, values[1])]
-
-
-def test_a_round_without_anything_to_train_is_told_with_its_verdicts(tmp_path: Path):
-    with judging(lambda asked: chain(asked.better)) as (address, _):
-        done = watch("grpo", written(tmp_path, address, {"tensorboard": True}, rounds=1))
-    said = done.stderr.splitlines()
-    assert "round 1 had nothing to learn: no pair's samples differ in reward" in said
-    assert "round 1 of 1 is saved: right 100%, malformed 0%, unscored 0%, mean reward 1.00" in said
-    assert read(tmp_path / "out" / FOLDER)["right"] == [(1, 1.0)]
+        assert found[name] == [(1, values[0]), (2, values[1])], "also where it goes on"
+    right = [line["right"] for line in kept]
+    place = (tmp_path / "out" / "best").resolve().name
+    assert place == f"{right.index(max(right)) + 1:06d}"
 
 
 def test_on_a_terminal_both_halves_are_drawn_and_json_draws_nothing(tmp_path: Path):
-    with judging() as (address, _):
-        drawn = watch("grpo", written(tmp_path, address, rounds=1), env=TERMINAL)
-        again = watch("grpo", written(tmp_path, address, rounds=1), "--json", env=TERMINAL)
+    with JudgeServer() as server:
+        drawn = train(written(tmp_path, server.base_url, rounds=1), env=TERMINAL)
+        again = train(written(tmp_path, server.base_url, rounds=1), "--json", env=TERMINAL)
     assert drawn.exit_code == 0 and "judge-grpo, " in drawn.stderr, drawn.output
     assert "round 1 of 1" in drawn.stderr and "right" in drawn.stderr
     assert "judge-grpo, " not in again.stderr and json.loads(again.stdout)["rounds"] == 1
     taught = tmp_path / "taught"
     taught.mkdir()
     with ScriptedServer(teaching, models=("first", "second")) as server:
-        drawn = watch("distil", distilling(taught, server.base_url), env=TERMINAL)
+        drawn = train(distilling(taught, server.base_url), half="distil", env=TERMINAL)
     assert drawn.exit_code == 0 and "judge, sft, " in drawn.stderr, drawn.output
     assert "step 1 of 1" in drawn.stderr and "1 steps done" in drawn.stdout
-
-
-def test_the_best_round_is_kept_by_a_number_of_the_judges_rounds(tmp_path: Path):
-    best = {"best_by": "right", "best_is": "highest"}
-    with judging(biased_then_right) as (address, _):
-        done = watch("grpo", written(tmp_path, address, best))
-    assert done.exit_code == 0, done.output
-    right = [line["right"] for line in lines(tmp_path)]
-    place = (tmp_path / "out" / "best").resolve().name
-    assert place == f"{right.index(max(right)) + 1:06d}"

@@ -6,31 +6,39 @@ from collections.abc import Sequence
 import pytest
 
 from rubricem.judge.build import Wanted, group_judge, pair_comparer
+from rubricem.judge.evaluation.data import LabelledPair
 from rubricem.judge.evaluation.run import answers_alone
 from rubricem.judge.pairwise import (
     ChainComparer,
     ChainForm,
     ChoiceComparer,
     chain_messages,
+    preferred,
     verdict_end,
     well_formed,
 )
-from rubricem.memory.interfaces import Completion, Message, OnText, Sampling, StopPredicate
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import TrajectoryGroup
+from rubricem.memory.schema import (
+    Completion,
+    Message,
+    OnText,
+    RubricBuffer,
+    Sampling,
+    StopPredicate,
+    TrajectoryGroup,
+)
+from rubricem.training.collect.questions import apart_from
 from rubricem.training.collect.setup import collecting_judge
-from rubricem.training.judge_training.pairs import (
+from rubricem.training.judge_training.grpo import (
     CUT_OFF,
     SampledPair,
-    ShownPair,
-    apart_from,
     batch_of,
     judge_rows,
     rewarded,
     sample_of,
-    shown_once,
 )
+from rubricem.training.judge_training.pairs import ShownPair, shown_once
 from tests.support.judges import chain
+from tests.support.rows import quiet
 from tests.support.values import pair
 
 SHOWN = ShownPair("p", "Which?", "one", "two", "A")
@@ -160,6 +168,10 @@ def test_orders_are_drawn_by_the_seed_and_the_better_reply_goes_along():
     assert shown == shown_once(pairs, seed=3) != shown_once(pairs, seed=4)
 
 
+def apart(pairs: list[LabelledPair], held_out: list[LabelledPair]) -> list[LabelledPair]:
+    return apart_from(pairs, held_out, lambda pair: pair.prompt, "pairs", quiet)
+
+
 def test_rounds_go_through_all_pairs_before_any_comes_again():
     pairs = [pair(f"{n}") for n in range(6)]
     rounds = [batch_of(pairs, 2, number, seed=1) for number in range(6)]
@@ -167,14 +179,14 @@ def test_rounds_go_through_all_pairs_before_any_comes_again():
     again = [p.id for batch in rounds[3:] for p in batch]
     assert sorted(first) == sorted(again) == [p.id for p in pairs] and first != again
     assert len(batch_of(pairs, 100, 0, seed=1)) == 6
-    assert [p.id for p in apart_from(pairs, pairs[:4])] == ["4", "5"]
+    assert [p.id for p in apart(pairs, pairs[:4])] == ["4", "5"]
 
 
 def test_a_pair_is_held_out_however_its_request_is_spaced_and_written():
     asked = {"a": "Which is  the \ufb01rst of\n them?", "b": "Which is the second of them?"}
     pairs = [pair(name).model_copy(update={"prompt": text}) for name, text in asked.items()]
     held = pair("c").model_copy(update={"prompt": " which is THE first of them?"})
-    assert [p.id for p in apart_from(pairs, [held])] == ["b"]
+    assert [p.id for p in apart(pairs, [held])] == ["b"]
 
 
 async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
@@ -185,11 +197,8 @@ async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
     assert "rubric" not in model.asked[0].lower()
     nothing = await comparer.prefer("Which?", "one", "two")
     assert nothing.winner is None and "cut off without a verdict" in nothing.reason
-
-
-async def test_a_pair_too_long_for_the_model_names_no_winner():
-    read = await ChainComparer(WritingModel([], 100), max_tokens=64).prefer("q", "x", "y")
-    assert read.winner is None and "fills the judge's context" in read.reason
+    long = await preferred(ChainComparer(WritingModel([], 100), max_tokens=64), "q", "x", "y")
+    assert long.winner is None and "fills the judge's context" in long.reason
 
 
 async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():

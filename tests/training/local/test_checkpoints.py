@@ -18,7 +18,8 @@ import torch
 
 from rubricem.agent.weights.checkpoints import Checkpoint
 from rubricem.memory.errors import StoreError
-from rubricem.memory.rubrics import BufferStore, RubricBuffer
+from rubricem.memory.rubrics import BufferStore
+from rubricem.memory.schema import RubricBuffer
 from rubricem.training.local.checkpoints import (
     Saved,
     SteppedBank,
@@ -263,18 +264,16 @@ def kept(run: TrainingFolder) -> list[str]:
     return sorted(place.name for place in (run.folder / "checkpoints").iterdir())
 
 
-def test_a_checkpoint_that_is_gone_costs_its_own_step_and_no_other(tmp_path: Path) -> None:
-    run = left_with(tmp_path, 2, 3)
+@pytest.mark.parametrize(
+    ("steps", "left", "told"), [((2, 3), 2, "going on from step 2"), ((3,), 0, "beginning anew")]
+)
+def test_a_checkpoint_that_is_gone_costs_its_own_step_and_no_other(
+    tmp_path: Path, steps: tuple[int, ...], left: int, told: str
+) -> None:
+    run = left_with(tmp_path, *steps)
     shutil.rmtree(tmp_path / "checkpoints" / "000003")
-    assert run.mend() == "the checkpoint of step 3 is missing: going on from step 2"
-    assert run.step() == 2 and run.mend() == ""
-
-
-def test_with_none_left_a_training_says_that_it_begins_anew(tmp_path: Path) -> None:
-    run = left_with(tmp_path, 3)
-    shutil.rmtree(tmp_path / "checkpoints" / "000003")
-    assert run.mend() == "the checkpoint of step 3 is missing: beginning anew"
-    assert run.step() == 0 and not run.newest.is_symlink()
+    assert run.mend() == f"the checkpoint of step 3 is missing: {told}"
+    assert run.step() == left and run.mend() == "" and run.newest.is_symlink() is bool(left)
 
 
 def test_what_a_run_that_begins_anew_writes_is_kept(tmp_path: Path) -> None:

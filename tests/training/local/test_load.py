@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from rubricem.agent.weights.resolve import resolve_files
+from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import PolicyError, SettingsError, WeightsError
 from rubricem.training.local.checkpoints import read_weights
 from rubricem.training.local.load import (
@@ -21,10 +21,10 @@ from rubricem.training.local.load import (
     load_learner,
     memory_told,
 )
-from rubricem.training.local.local_config import EngineConfig, Method, read_rows, select
+from rubricem.training.local.local_config import EngineConfig, Method
 from rubricem.training.local.ranks import ALONE, check_gpu, join_ranks
 from rubricem.training.local.session import open_session
-from rubricem.training.rounds.fit import train
+from rubricem.training.rounds.fit import read_rows, select, train
 from rubricem.training.rows.row import TrainRow
 from tests.support.rows import config_of, policy_rows, quiet, row, window_loss, written
 
@@ -55,7 +55,7 @@ async def test_a_folder_is_trained_for_torch_and_llama_is_told_of(tmp_path: Path
     assert trained.canary is None
     assert any("llama.cpp cannot serve what was trained of base" in line for line in told)
     with pytest.raises(WeightsError, match="cannot answer with the checkpoint"):
-        await resolve_files(str(trained.checkpoint))
+        await WeightsStore().model_files(str(trained.checkpoint))
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
@@ -216,18 +216,27 @@ def test_a_weight_that_is_not_finite_is_refused_by_its_line(tmp_path: Path) -> N
         read_rows([path])
 
 
-async def test_ids_beyond_the_vocabulary_are_told_by_row_and_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("model", "of", "more", "fault", "remedy"),
+    [
+        ("base", row(0, ids=(*range(20), 5000, 1, 2, 3)), {},
+         r"row0 has the token id 5000.*knows 131 tokens", "that the rows were collected with"),
+        ("short", row(0), {}, "has 24 tokens, and the model reads 16", "max_row_tokens to 16"),
+        ("base", row(0), {"best_by": "accuracy"}, "no metric 'accuracy'",
+         "negative_log_likelihood"),
+        ("none.gguf", row(0), {}, "There is no file", ""),
+    ],
+    ids=["ids beyond the vocabulary", "a row beyond the context", "an unknown metric for the best",
+         "no model"],
+)  # fmt: skip
+async def test_what_a_training_cannot_take_is_told_with_the_remedy(
+    tmp_path: Path, model: str, of: TrainRow, more: dict[str, Any], fault: str, remedy: str
+) -> None:
     folder_of(tmp_path / "base", "qwen2")
-    wrong = row(0, ids=(*range(20), 5000, 1, 2, 3))
-    with pytest.raises(SettingsError, match=r"row0 has the token id 5000.*knows 131 tokens"):
-        await train(config_of(tmp_path, Path("base"), [wrong]), "sft", quiet)
-
-
-async def test_rows_beyond_the_model_s_context_are_told(tmp_path: Path) -> None:
-    folder_of(tmp_path / "base", "qwen2", max_position_embeddings=16)
-    with pytest.raises(SettingsError, match="has 24 tokens, and the model reads 16") as told:
-        await train(config_of(tmp_path, Path("base"), [row(0)]), "sft", quiet)
-    assert "max_row_tokens to 16" in told.value.remedy
+    folder_of(tmp_path / "short", "qwen2", max_position_embeddings=16)
+    with pytest.raises((SettingsError, WeightsError), match=fault) as told:
+        await train(config_of(tmp_path, Path(model), [of], **more), "sft", quiet)
+    assert remedy in told.value.remedy
 
 
 async def test_rows_that_another_model_sampled_change_no_weight(tiny: Path, tmp_path: Path) -> None:
@@ -296,30 +305,12 @@ def test_weights_too_large_for_the_memory_are_told_with_the_remedy(tmp_path: Pat
     assert "max_row_tokens" in told.value.remedy
 
 
-async def test_an_unknown_metric_for_the_best_checkpoint_is_told_with_those_there_are(
-    tmp_path: Path,
-) -> None:
-    folder_of(tmp_path / "base", "qwen2")
-    config = config_of(tmp_path, Path("base"), [row(0)], best_by="accuracy")
-    with pytest.raises(SettingsError, match="no metric 'accuracy'") as told:
-        await train(config, "sft", quiet)
-    assert "negative_log_likelihood" in told.value.remedy
-
-
-async def test_a_model_that_is_not_there_is_told(tmp_path: Path) -> None:
-    with pytest.raises(WeightsError, match="There is no file"):
-        await train(config_of(tmp_path, Path("none.gguf"), [row(0)]), "sft", quiet)
-
-
-def test_a_gpu_that_is_not_there_is_told(tmp_path: Path) -> None:
-    if torch.cuda.is_available():
-        pytest.skip("there is one")
-    with pytest.raises(SettingsError, match="no GPU"), join_ranks("cuda"):
-        pass
-
-
-def test_more_processes_than_gpus_are_told() -> None:
+def test_a_gpu_that_is_not_there_or_another_process_has_is_told() -> None:
     check_gpu(1, 2)
     with pytest.raises(SettingsError, match=r"process 3 of its machine, .* finds 2 GPUs") as told:
         check_gpu(2, 2)
     assert "--nproc-per-node=2" in told.value.remedy
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    with pytest.raises(SettingsError, match="no GPU"), join_ranks("cuda"):
+        pass

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from rubricem.training.local.checkpoints import read_trainer, read_weights
-from rubricem.training.local.local_config import build_config
-from rubricem.training.local.ranks import ALONE, Ranks, cut, share
+from rubricem.training.local.local_config import TrainConfig, checked_config
+from rubricem.training.local.ranks import ALONE, Ranks
+from rubricem.training.objective.batch import cut
 from rubricem.training.rounds.fit import train
 from tests.conftest import ROOT
 from tests.programs.ranks import CASES, Steps, run_settings, steps, window
@@ -46,8 +47,12 @@ def test_two_processes_take_the_steps_of_one(two: Path, tiny: Path) -> None:
 async def test_a_sharded_run_is_gone_on_with_by_one_process(two: Path, tiny: Path) -> None:
     """Its checkpoint is whole: weights, moments, llama.cpp's adapter; and it is the same run."""
     settings = run_settings(tiny)
-    whole = await train(build_config({**settings, "out": "whole"}, two), "ss-grpo", quiet)
-    again = await train(build_config({**settings, "out": "sharded"}, two), "ss-grpo", quiet)
+    whole = await train(
+        checked_config({**settings, "out": "whole"}, two, TrainConfig), "ss-grpo", quiet
+    )
+    again = await train(
+        checked_config({**settings, "out": "sharded"}, two, TrainConfig), "ss-grpo", quiet
+    )
     assert again.canary is not None and again.canary.sound
     for ours, theirs in zip(whole.steps, again.steps, strict=True):
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-5, abs=1e-5)
@@ -68,17 +73,14 @@ def test_processes_that_do_not_share_their_folder_are_told(two: Path) -> None:
 
 def test_ranks_have_equally_many_parts_and_silent_ones_to_fill_up() -> None:
     parts = cut(window(), 0, 1)
-    mine, others = (share(parts, Ranks(rank, 2)) for rank in (0, 1))
+    mine, others = (Ranks(rank, 2).share(parts) for rank in (0, 1))
     assert len(mine) == len(others) == 3
     filler = others[-1][0]
     assert not any(filler.loss_mask) and len(filler.ids) == 17, "the shortest row, nothing trained"
     real = [part[0].id for part in (*mine, *others) if any(part[0].loss_mask)]
     assert sorted(real) == [f"row{number}" for number in range(5)]
-
-
-def test_one_row_on_two_ranks_leaves_one_silent() -> None:
-    parts = [[row(0)]]
-    assert [any(share(parts, Ranks(rank, 2))[0][0].loss_mask) for rank in (0, 1)] == [True, False]
+    one = [Ranks(rank, 2).share([[row(0)]])[0][0] for rank in (0, 1)]
+    assert [any(part.loss_mask) for part in one] == [True, False]
 
 
 def test_windows_are_cut_by_tokens_or_by_rows_of_a_length() -> None:

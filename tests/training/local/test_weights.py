@@ -7,12 +7,12 @@ import torch
 from click.testing import CliRunner
 
 from rubricem.agent.cli import main
-from rubricem.agent.weights.resolve import resolve_files
+from rubricem.agent.weights.store import WeightsStore
 from rubricem.memory.errors import SettingsError, WeightsError
-from rubricem.training.local.checkpoints import read_weights
-from rubricem.training.local.gguf import weight_name
-from rubricem.training.local.learner import Learner, StepConfig
+from rubricem.training.local.checkpoints import llama_name, read_weights, values_of
+from rubricem.training.local.learner import Learner
 from rubricem.training.local.load import export_checkpoint, load_base
+from rubricem.training.local.local_config import EngineConfig
 from rubricem.training.local.weights import FullWeights
 from rubricem.training.rounds.fit import train
 from tests.support.rows import config_of, policy_rows, quiet, row
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def full(tiny: Path, dtype: torch.dtype) -> Learner:
     model = load_base(tiny)
-    return Learner(model, FullWeights(model, dtype), StepConfig())
+    return Learner(model, FullWeights(model, dtype), EngineConfig(out=Path("unused")))
 
 
 def test_updates_too_small_for_bfloat16_are_not_lost(tiny: Path) -> None:
@@ -58,11 +58,11 @@ async def test_llama_answers_with_fully_trained_weights(tiny: Path, tmp_path: Pa
     found = trained.canary
     assert found is not None and found.sound
     assert found.mean < 0.02 and found.moved > 10 * found.mean, found
-    files = await resolve_files(str(trained.checkpoint))
+    files = await WeightsStore().model_files(str(trained.checkpoint))
     assert files.path.name == "model.gguf" and files.adapter is None
     (trained.checkpoint / "model.gguf").write_bytes(b"GGUF")
     with pytest.raises(WeightsError, match="hash differs"):
-        await resolve_files(str(trained.checkpoint))
+        await WeightsStore().model_files(str(trained.checkpoint))
 
 
 async def test_full_training_goes_on_from_a_full_checkpoint(tiny: Path, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_a_merged_adapter_computes_as_the_adapter_did(tiny: Path, tmp_path
     written = torch.tensor(row(0).loss_mask[1:]).bool()
     last = trained.steps[-1]["negative_log_likelihood"]
     assert float(surprise[written].mean()) < last, "better than before the last step"
-    files = await resolve_files(str(out))
+    files = await WeightsStore().model_files(str(out))
     assert files.path == out / "model.gguf"
     with pytest.raises(SettingsError, match="is there already"):
         await export_checkpoint(trained.checkpoint, out)
@@ -103,10 +103,16 @@ def test_the_command_tells_what_cannot_be_exported(tmp_path: Path) -> None:
     assert result.exit_code != 0 and "is not a whole checkpoint" in result.output
 
 
-def test_names_of_weights_are_those_of_transformers() -> None:
-    assert weight_name("blk.3.ffn_up.weight") == "model.layers.3.mlp.up_proj.weight"
-    assert weight_name("blk.0.attn_q.bias") == "model.layers.0.self_attn.q_proj.bias"
-    assert weight_name("blk.0.attn_norm.weight") == "model.layers.0.input_layernorm.weight"
-    assert weight_name("token_embd.weight") == "model.embed_tokens.weight"
-    with pytest.raises(SettingsError, match="no counterpart"):
-        weight_name("blk.0.ssm_in.weight")
+@pytest.mark.parametrize(
+    ("tensor", "weight"),
+    [
+        ("blk.3.ffn_up.weight", "model.layers.3.mlp.up_proj.weight"),
+        ("blk.0.attn_q.bias", "model.layers.0.self_attn.q_proj.bias"),
+        ("blk.0.attn_norm.weight", "model.layers.0.input_layernorm.weight"),
+        ("token_embd.weight", "model.embed_tokens.weight"),
+    ],
+)
+def test_names_of_weights_are_those_of_transformers(tensor: str, weight: str) -> None:
+    assert llama_name(weight) == tensor
+    with pytest.raises(SettingsError, match=tensor):
+        values_of(tensor, {llama_name("model.layers.0.ssm_in.weight"): torch.ones(1)})

@@ -31,12 +31,11 @@ from rubricem.training.objective.objective import (
     token_logprobs,
 )
 from rubricem.training.objective.objective_config import ObjectiveConfig
-from rubricem.training.rows.compile import policy_rows
-from rubricem.training.rows.credit import row_rule
+from rubricem.training.rows.credit import policy_rows, row_rule
 from rubricem.training.rows.row import TrainRow
 from tests.support.collected import judgement
 from tests.support.objective import Bigrams, logs, row
-from tests.training.rows.test_compile import group, rollout
+from tests.training.rows.test_credit import group, rollout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NAN = float("nan")
@@ -60,114 +59,89 @@ def gradient(result: ObjectiveResult, of: Tensor) -> list[float]:
     return of.grad[0, 1:].tolist()  # type: ignore[no-any-return]
 
 
-def test_clipped_objective_by_hand() -> None:
-    p = (0.5, 0.5, 0.4, 0.4)
-    # ratios 1, 1.8, 0.5, 0.5; a rise is clipped at 1.2, a fall only for a negative advantage
-    result = objective(alike(1, 2, 1, -1, p=p), logs(0.5, 0.9, 0.2, 0.2), logs(*p))
-    assert result.loss.item() == pytest.approx(-(1.0 + 1.2 * 2.0 + 0.5 * 1.0 - 0.8) / 4)
-    told = result.metrics.report()
-    assert (told["clipped_high"], told["clipped_low"], told["tokens"]) == (0.25, 0.25, 4)
-    assert told["ratio"] == pytest.approx((1 + 1.8 + 0.5 + 0.5) / 4)
-    assert told["ratio_max"] == pytest.approx(1.8)
-    assert told["policy_loss"] == pytest.approx(result.loss.item())
+# Advantages `a`, probabilities of the sampler `p`, of the new, the old (as the sampler's where none
+# is named) and the reference policy; then the loss, its gradient, and what is told.
+CASES: dict[str, dict[str, Any]] = {
+    "a rise is clipped at 1.2 and a fall for a negative advantage alone": {
+        # ratios 1, 1.8, 0.5, 0.5
+        "a": (1, 2, 1, -1), "p": (0.5, 0.5, 0.4, 0.4), "new": (0.5, 0.9, 0.2, 0.2),
+        "loss": -(1.0 + 1.2 * 2.0 + 0.5 * 1.0 - 0.8) / 4,
+        "told": {"clipped_high": 0.25, "clipped_low": 0.25, "tokens": 4, "ratio": 3.8 / 4,
+                 "ratio_max": 1.8, "policy_loss": -(1.0 + 1.2 * 2.0 + 0.5 * 1.0 - 0.8) / 4},
+    },
+    "clip bounds are not bound to be alike": {
+        "a": (1, -1), "p": (0.5, 0.5), "new": (0.9, 0.1), "settings": {"clip": (0.5, 0.3)},
+        "loss": -(1.3 - 0.5) / 2,
+    },
+    "the gradient at the old policy is the advantage and clipped tokens have none": {
+        "a": (3, 2, -1), "p": (0.5, 0.5, 0.4), "new": (0.5, 0.9, 0.2),
+        "loss": -(3.0 + 1.2 * 2 - 0.8) / 3, "gradient": [-3.0 / 3, 0.0, 0.0],
+    },
+    "the first pass needs no old policy": {
+        "a": (3, 2), "p": (0.5, 0.9), "new": (0.5, 0.9), "old": None,
+        "loss": -2.5, "gradient": [-1.5, -1.0],
+    },
+    "a bad token that grew likely costs its ratio without a dual clip": {
+        "a": (-1, -1), "p": (0.2, 0.4), "new": (0.8, 0.8), "loss": (4.0 + 2.0) / 2,
+    },
+    "a dual clip holds what it costs at 3 * A, and then it is flat": {
+        "a": (-1, -1), "p": (0.2, 0.4), "new": (0.8, 0.8), "settings": {"dual_clip": 3.0},
+        "loss": (3.0 + 2.0) / 2, "gradient": [0.0, 2.0 / 2], "told": {"clipped_dual": 0.5},
+    },
+    "a positive advantage is clipped as ever beside a dual clip": {
+        "a": (1, 1), "p": (0.2, 0.4), "new": (0.8, 0.8), "settings": {"dual_clip": 3.0},
+        "loss": -1.2,
+    },
+    "truncated importance is held at its cap and constant": {
+        # old / behaviour = 0.5 and 4, of which the second is held at 2
+        "a": (1, 1), "p": (0.8, 0.1), "new": (0.4, 0.4), "old": (0.4, 0.4),
+        "loss": -(0.5 + 2.0) / 2, "gradient": [-0.25, -1.0],
+        "told": {"importance_truncated": 0.5, "sampler_gap_max": math.log(4),
+                 "ess": 2.5**2 / (2 * (0.25 + 4))},
+    },
+    "masked importance drops what lies outside its band and keeps the rest whole": {
+        # old / behaviour = 0.5, 4 and 0.4; the normaliser stays at three tokens
+        "a": (1, 1, 1), "p": (0.8, 0.1, 1.0), "new": (0.4, 0.4, 0.4), "old": (0.4, 0.4, 0.4),
+        "settings": {"importance": "mask", "band": (0.45, 5.0)},
+        "loss": -(0.5 + 4.0 + 0.0) / 3, "gradient": [-0.5 / 3, -4.0 / 3, 0.0],
+        "told": {"importance_masked": 1 / 3, "importance_truncated": None},
+    },
+    "without importance the sampler is measured and not corrected": {
+        "a": (1, 1), "p": (0.8, 0.1), "new": (0.4, 0.4), "old": None,
+        "settings": {"importance": "none"}, "loss": -1.0,
+        "told": {"importance": 1.0, "ess": 1.0, "sampler_gap": (math.log(2) + math.log(4)) / 2},
+    },
+    "bypass forms the ratio to the sampler and clips there": {
+        "a": (1, 1), "p": (0.4, 0.5), "new": (0.44, 0.9), "old": (0.9, 0.9),
+        "settings": {"correction": "bypass", "importance": "none"},
+        "loss": -(1.1 + 1.2) / 2, "gradient": [-1.1 / 2, 0.0],
+    },
+    "the divergence from the reference pulls by 1 - ref / new": {
+        "a": (0, 0), "p": (0.5, 0.25), "new": (0.5, 0.25), "ref": (0.25, 0.25),
+        "settings": {"beta": 0.1}, "loss": 0.1 * (0.5 - math.log(0.5) - 1) / 2,
+        "gradient": [0.1 * 0.5 / 2, 0.0],
+        "told": {"kl_reference": (0.5 - math.log(0.5) - 1) / 2},
+    },
+    "the divergence from the sampler is measured at the new policy": {
+        "a": (1,), "p": (0.5,), "new": (0.25,), "loss": -0.5,
+        "told": {"sampler_gap": 0.0, "kl_behaviour": 2 - math.log(2) - 1},
+    },
+}  # fmt: skip
 
 
-def test_clip_bounds_are_not_bound_to_be_alike() -> None:
-    p = (0.5, 0.5)
-    result = objective(alike(1, -1, p=p), logs(0.9, 0.1), logs(*p), clip=(0.5, 0.3))
-    assert result.loss.item() == pytest.approx(-(1.3 - 0.5) / 2)
-
-
-def test_gradient_at_the_old_policy_is_the_advantage_and_clipped_tokens_have_none() -> None:
-    new, p = logs(0.5, 0.9, 0.2).requires_grad_(), (0.5, 0.5, 0.4)
-    result = objective(alike(3, 2, -1, p=p), new, logs(*p))
-    assert gradient(result, new) == pytest.approx([-3.0 / 3, 0.0, 0.0])
-
-
-def test_first_pass_needs_no_old_policy() -> None:
-    new = logs(0.5, 0.9).requires_grad_()
-    result = objective(alike(3, 2, p=(0.5, 0.9)), new, None)
-    assert result.loss.item() == pytest.approx(-2.5)
-    assert gradient(result, new) == pytest.approx([-1.5, -1.0])
-
-
-def test_dual_clip_bounds_what_a_bad_token_that_grew_likely_costs() -> None:
-    # ratios 4 and 2, advantages below 0: -4 without it; held at 3 * A with it, and then flat
-    p = (0.2, 0.4)
-    without = objective(alike(-1, -1, p=p), logs(0.8, 0.8), logs(*p))
-    assert without.loss.item() == pytest.approx((4.0 + 2.0) / 2)
-    new = logs(0.8, 0.8).requires_grad_()
-    held = objective(alike(-1, -1, p=p), new, logs(*p), dual_clip=3.0)
-    assert held.loss.item() == pytest.approx((3.0 + 2.0) / 2)
-    assert held.metrics.report()["clipped_dual"] == 0.5
-    assert gradient(held, new) == pytest.approx([0.0, 2.0 / 2])
-    good = objective(alike(1, 1, p=p), logs(0.8, 0.8), logs(*p), dual_clip=3.0)
-    assert good.loss.item() == pytest.approx(-1.2), "a positive advantage is clipped as ever"
-
-
-def test_truncated_importance_is_held_at_its_cap_and_constant() -> None:
-    new = logs(0.4, 0.4).requires_grad_()
-    # old / behaviour = 0.5 and 4, of which the second is held at 2
-    result = objective(alike(1, 1, p=(0.8, 0.1)), new, logs(0.4, 0.4))
-    told = result.metrics.report()
-    assert result.loss.item() == pytest.approx(-(0.5 + 2.0) / 2)
-    assert told["importance_truncated"] == 0.5
-    assert told["sampler_gap_max"] == pytest.approx(math.log(4))
-    assert told["ess"] == pytest.approx(2.5**2 / (2 * (0.25 + 4)))
-    assert gradient(result, new) == pytest.approx([-0.25, -1.0])
-
-
-def test_masked_importance_drops_what_lies_outside_its_band_and_keeps_the_rest_whole() -> None:
-    new = logs(0.4, 0.4, 0.4).requires_grad_()
-    # old / behaviour = 0.5, 4 and 0.4; the normaliser stays at three tokens
-    of = alike(1, 1, 1, p=(0.8, 0.1, 1.0))
-    result = objective(of, new, logs(0.4, 0.4, 0.4), importance="mask", band=(0.45, 5.0))
-    told = result.metrics.report()
-    assert result.loss.item() == pytest.approx(-(0.5 + 4.0 + 0.0) / 3)
-    assert told["importance_masked"] == pytest.approx(1 / 3)
-    assert "importance_truncated" not in told
-    assert gradient(result, new) == pytest.approx([-0.5 / 3, -4.0 / 3, 0.0])
-
-
-def test_without_importance_the_sampler_is_measured_and_not_corrected() -> None:
-    result = objective(alike(1, 1, p=(0.8, 0.1)), logs(0.4, 0.4), None, importance="none")
-    told = result.metrics.report()
-    assert result.loss.item() == pytest.approx(-1.0)
-    assert (told["importance"], told["ess"]) == (1.0, 1.0)
-    assert told["sampler_gap"] == pytest.approx((math.log(2) + math.log(4)) / 2)
-
-
-def test_bypass_forms_the_ratio_to_the_sampler_and_clips_there() -> None:
-    new = logs(0.44, 0.9).requires_grad_()
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_objective_by_hand(case: dict[str, Any]) -> None:
+    new, old, ref = logs(*case["new"]).requires_grad_(), case.get("old", case["p"]), case.get("ref")
     result = objective(
-        alike(1, 1, p=(0.4, 0.5)), new, logs(0.9, 0.9), correction="bypass", importance="none"
-    )
-    assert result.loss.item() == pytest.approx(-(1.1 + 1.2) / 2)
-    assert gradient(result, new) == pytest.approx([-1.1 / 2, 0.0])
-
-
-def test_row_sampled_under_another_prompt_is_corrected_for_no_gap() -> None:
-    of = alike(1, 1, p=(0.8, 0.1)).model_copy(
-        update={"scaffolded_prompt": (1,), "recompute_logprobs": True}
-    )
-    result = objective(of, logs(0.4, 0.4), logs(0.4, 0.2))
-    told = result.metrics.report()
-    assert result.loss.item() == pytest.approx(-(1.0 + 1.2) / 2)
-    assert told["importance"] == 1.0
-    assert told["scaffold_gap"] == pytest.approx((math.log(2) + math.log(2)) / 2)
-    assert "sampler_gap" not in told and "kl_behaviour" not in told
-    with pytest.raises(SettingsError, match=r"row r was sampled under another prompt"):
-        objective(of, logs(0.4, 0.4), None, correction="bypass", importance="none")
-
-
-def test_divergence_from_the_reference_by_hand() -> None:
-    p, new = (0.5, 0.25), logs(0.5, 0.25).requires_grad_()
-    result = objective(alike(0, 0, p=p), new, logs(*p), logs(0.25, 0.25), beta=0.1)
-    k3 = 0.5 - math.log(0.5) - 1
-    assert result.loss.item() == pytest.approx(0.1 * k3 / 2)
-    assert result.metrics.report()["kl_reference"] == pytest.approx(k3 / 2)
-    # d k3 / d logprob = 1 - ref / new
-    assert gradient(result, new) == pytest.approx([0.1 * 0.5 / 2, 0.0])
+        alike(*case["a"], p=case["p"]), new, old and logs(*old), ref and logs(*ref),
+        **case.get("settings", {}),
+    )  # fmt: skip
+    assert result.loss.item() == pytest.approx(case["loss"])
+    report = result.metrics.report()
+    for name, value in case.get("told", {}).items():
+        assert report.get(name) == (None if value is None else pytest.approx(value, abs=1e-6)), name
+    if "gradient" in case:
+        assert gradient(result, new) == pytest.approx(case["gradient"])
 
 
 def test_beta_needs_a_reference() -> None:
@@ -217,7 +191,7 @@ def test_token_logprobs_equal_the_log_softmax_in_value_and_gradient() -> None:
     logits = torch.randn(2, 5, 11, requires_grad=True)
     ids = torch.randint(0, 11, (2, 5))
     expected = torch.log_softmax(logits, dim=-1).gather(-1, ids.unsqueeze(-1)).squeeze(-1)
-    found = token_logprobs(logits, ids, rows=3)
+    found = token_logprobs(logits, ids)
     torch.testing.assert_close(found, expected)
     weights = torch.randn(2, 5)
     (wanted,) = torch.autograd.grad((expected * weights).sum(), logits)
@@ -296,13 +270,6 @@ def test_an_objective_tells_its_own_clipping_and_what_it_adds_to_the_loss() -> N
     assert told["surprise"] == pytest.approx(-(3 * math.log(0.5) + math.log(0.9)) / 4)
 
 
-def test_divergence_from_the_sampler_is_measured_at_the_new_policy() -> None:
-    of = row((1.0,), behaviour=(math.log(0.5),))
-    told = clipped_objective(collate([of]), logs(0.25), logs(0.5)).metrics.report()
-    assert told["sampler_gap"] == pytest.approx(0.0, abs=1e-6)
-    assert told["kl_behaviour"] == pytest.approx(2 - math.log(2) - 1)
-
-
 def test_parts_add_up_to_means_by_tokens_sums_and_peaks() -> None:
     one = LossMetrics({"tokens": 1.0, "x": 4.0, "s": 2.0}, {"x": 1.0}, {"x": 4.0})
     other = LossMetrics({"tokens": 3.0, "x": 2.0, "y": 6.0}, {"x": 3.0, "y": 3.0}, {"x": 1.0})
@@ -376,7 +343,9 @@ def test_unscaffolded_is_formed_to_the_old_policy_computed_without_the_scaffold(
     told = loss(row, logs(AFTER), logs(WITHOUT))
     # pi(o|q) / pi_old(o|q) = 0.44 / 0.4, and the gap to the sampler weighs nothing.
     assert told.loss.item() == pytest.approx(-1.1, rel=1e-4)
-    assert told.metrics.report()["scaffold_gap"] == pytest.approx(math.log(2))
+    report = told.metrics.report()
+    assert (report["importance"], report["scaffold_gap"]) == (1.0, pytest.approx(math.log(2)))
+    assert "sampler_gap" not in report and "kl_behaviour" not in report
 
 
 def test_behaviour_is_formed_to_what_the_sampler_computed_under_the_scaffold():

@@ -14,21 +14,20 @@ from typing import Any
 
 import pytest
 
-from rubricem.agent.weights.checkpoints import is_checkpoint, note_of, read_checkpoint
-from rubricem.agent.weights.resolve import resolve_files
-from rubricem.judge.relative import RelativeGroups, RelativeJudge
+from rubricem.agent.weights.checkpoints import Checkpoint, is_checkpoint, note_of
+from rubricem.agent.weights.store import WeightsStore
+from rubricem.judge.relative import RelativeJudge
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import PolicyError, SettingsError, StoreError, WeightsError
 from rubricem.memory.schema import Author, ScaffoldedPrompt, Segment, Stage, Trajectory
-from rubricem.training.judge_training.pairs import SampledPair, judge_rows, sample_of
-from rubricem.training.local.checkpoints import TrainingFolder
-from rubricem.training.local.gguf import tensor_name
-from rubricem.training.local.local_config import build_config
-from rubricem.training.local.session import Canary, Compared, canary
+from rubricem.training.judge_training.grpo import SampledPair, judge_rows, sample_of
+from rubricem.training.local.checkpoints import TrainingFolder, tensor_name
+from rubricem.training.local.local_config import TrainConfig, checked_config
+from rubricem.training.local.session import Canary, canary
 from rubricem.training.local.weights import Adapter
 from rubricem.training.rounds.fit import train
-from rubricem.training.rows.compile import policy_rows as compile_policy_rows
-from rubricem.training.rows.compile import reflection_rows
+from rubricem.training.rows.credit import policy_rows as compile_policy_rows
+from rubricem.training.rows.credit import reflection_rows
 from rubricem.training.rows.row import TrainRow
 from tests.conftest import ROOT
 from tests.judge.test_relative import BUFFER, MarkReader
@@ -38,7 +37,7 @@ from tests.support.rows import LENGTH, config_of, lasting, learner, policy_rows,
 from tests.support.waiting import Process
 from tests.training.judge_training.test_pairs import BARE, SHOWN, said
 from tests.training.local.test_load import folder_of
-from tests.training.rows.test_compile import ONE, TWO, group, rollout
+from tests.training.rows.test_credit import ONE, TWO, group, rollout
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,8 +57,8 @@ async def test_an_adapter_that_is_not_the_trained_one_is_found(tiny: Path, tmp_p
     untrained = learner(tiny)
     exported, adapter = trained.checkpoint / "adapter.gguf", untrained.weights
     assert isinstance(adapter, Adapter)
-    sides = Compared(untrained.model, adapter.switched_off(), tiny, exported)
-    found = await canary(sides, row(0), 1)
+    without = adapter.switched_off()
+    found = await canary(untrained.model, without, tiny, exported, row(0), 1)
     assert found.mean > 0.1
     assert not Canary(0.3, 1.0, 0.3, 0.02, 0.01, 32).sound, "the sampler has no adapter"
     assert not Canary(0.8, 1.0, 0.9, 0.9, 0.01, 32).sound, "the gap is too wide"
@@ -69,25 +68,25 @@ async def test_an_adapter_that_is_not_the_trained_one_is_found(tiny: Path, tmp_p
 async def test_a_checkpoint_is_the_name_of_a_model(tiny: Path, tmp_path: Path) -> None:
     trained = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
     assert is_checkpoint(str(trained.checkpoint)) and not is_checkpoint(str(tmp_path))
-    files = await resolve_files(str(trained.checkpoint))
+    files = await WeightsStore().model_files(str(trained.checkpoint))
     assert files.path == tiny and files.adapter and files.adapter.name == "adapter.gguf"
-    note = read_checkpoint(trained.checkpoint)
+    note = Checkpoint.for_llama(trained.checkpoint)
     assert (note.step, note.method, note.lineage) == (1, "sft", ())
     assert note.version in files.version
     (trained.checkpoint / "adapter.gguf").write_bytes(b"GGUF and no more")
     with pytest.raises(WeightsError, match="hash differs"):
-        read_checkpoint(trained.checkpoint)
+        Checkpoint.for_llama(trained.checkpoint)
 
 
 async def test_training_goes_on_from_an_adapter_and_remembers_it(
     tiny: Path, tmp_path: Path
 ) -> None:
     warm = await train(config_of(tmp_path, tiny, [row(0)]), "sft", quiet)
-    first = read_checkpoint(warm.checkpoint)
+    first = Checkpoint.for_llama(warm.checkpoint)
     start = {"start_adapter": str(warm.checkpoint), "out": "second"}
     config = config_of(tmp_path, tiny, policy_rows(2), **start)
     trained = await train(config, "ss-grpo", quiet)
-    assert read_checkpoint(trained.checkpoint).lineage == (first.version,)
+    assert Checkpoint.for_llama(trained.checkpoint).lineage == (first.version,)
     other = config_of(tmp_path, tiny, policy_rows(2), **start, rank=2)
     with pytest.raises(SettingsError, match="another rank"):
         await train(other, "ss-grpo", quiet)
@@ -186,7 +185,9 @@ async def test_a_killed_run_ends_as_one_that_was_not(tiny: Path, tmp_path: Path)
     rows = written(tmp_path / "rows.jsonl", policy_rows(8))
     settings = {"rows": [str(rows)], "model": str(tiny), "batch": 1, "epochs": 2, "rank": 4}
     settings |= {"threads": 1, "dtype": "float32", "alpha": 8.0, "schedule": "cosine"}
-    whole = await train(build_config({**settings, "out": "whole"}, tmp_path), "ss-grpo", quiet)
+    whole = await train(
+        checked_config({**settings, "out": "whole"}, tmp_path, TrainConfig), "ss-grpo", quiet
+    )
     text = "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
     (tmp_path / "train.toml").write_text(f'out = "pieces"\n{text}', encoding="utf-8")
     trained_in_pieces(tmp_path / "pieces", tmp_path / "train.toml", kills=3)
@@ -259,7 +260,7 @@ async def ruler() -> tuple[TrainRow, ...]:
                        token_ids=(80 + n,), logprobs=(-0.5,))
                for n, text in enumerate(("0.9", "0.3"))]  # fmt: skip
     pair = group(*(rollout(f"ruler{n}", answer) for n, answer in enumerate(answers)))
-    judged = await RelativeGroups(RelativeJudge(MarkReader())).judge(pair, BUFFER)
+    judged = await RelativeJudge(MarkReader()).judge(pair, BUFFER)
     return compile_policy_rows(pair, judged.judgements, name="ruler").rows
 
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from rubricem.judge.base import NO_CRITERIA
+from rubricem.agent.learning.reflect import Reflected
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     Author,
     Criterion,
     Judgement,
@@ -17,7 +18,6 @@ from rubricem.memory.schema import (
     Usage,
     Verdict,
 )
-from rubricem.training.collect.groups import Reflected
 from rubricem.training.rounds.numbers import (
     both_updates,
     form_numbers,
@@ -26,14 +26,14 @@ from rubricem.training.rounds.numbers import (
     reflection_numbers,
     rows_numbers,
 )
-from rubricem.training.rounds.update import RoundGroup, RoundRows, lag, usable
-from rubricem.training.rows.compile import Compiled
-from rubricem.training.rows.credit import CREDITS
+from rubricem.training.rounds.rounds import lag, usable
+from rubricem.training.rounds.update import RoundGroup, RoundRows
+from rubricem.training.rows.credit import CREDITS, Compiled
 from rubricem.training.show.training import reward_figures
 from tests.support.collected import candidate, judgement
 from tests.support.rows import row
 from tests.support.values import run_of
-from tests.training.rows.test_compile import rollout
+from tests.training.rows.test_credit import rollout
 
 IDENTITY = CREDITS["identity"]
 

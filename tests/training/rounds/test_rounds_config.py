@@ -12,15 +12,21 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.judge.stage import GroupJudgement
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.rubrics import RubricBuffer
-from rubricem.memory.schema import Decoding, ScaffoldedPrompt, Status, Trajectory, TrajectoryGroup
+from rubricem.memory.schema import (
+    Decoding,
+    GroupJudgement,
+    RubricBuffer,
+    ScaffoldedPrompt,
+    Status,
+    Trajectory,
+    TrajectoryGroup,
+)
 from rubricem.training.collect.directory import GroupRecord, Question, RunDirectory
 from rubricem.training.collect.scaffolding import criteria_shown
-from rubricem.training.local.local_config import TrainConfig, read_rows
+from rubricem.training.local.local_config import TrainConfig
 from rubricem.training.objective.objective_config import ObjectiveConfig
-from rubricem.training.rounds.fit import train
+from rubricem.training.rounds.fit import read_rows, train
 from rubricem.training.rounds.numbers import numbers_of
 from rubricem.training.rounds.rounds_config import (
     RoundsConfig,
@@ -37,9 +43,9 @@ from tests.support.rows import policy_rows, written
 from tests.support.tiny import vocabulary, write_tokenizer
 from tests.support.values import run_of
 from tests.training.local.test_load import folder_of
-from tests.training.rounds.test_parts import metrics, on_server, server
-from tests.training.rounds.test_parts import train as run_train
-from tests.training.rows.test_imitate import traced
+from tests.training.rounds.test_rounds import metrics, on_server, server
+from tests.training.rounds.test_rounds import train as run_train
+from tests.training.rows.test_compile import traced
 
 ROUNDS = {"questions": "q.jsonl", "rounds": 2}
 
@@ -90,31 +96,40 @@ def test_rounds_that_cannot_be_meant_are_told_by_name(
     assert "It may set questions, held_out" in told.value.remedy
 
 
+LINEAR = {**ROUNDS, "scaffold": "linear"}
+
+
 @pytest.mark.parametrize(
-    ("values", "method", "fault"),
+    ("method", "values", "fault"),
     [
-        ({"rounds": ROUNDS, "rows": ["r"]}, "ss-grpo", "makes rows of its own"),
-        ({"rounds": ROUNDS}, "sft", "makes rows of its own"),
-        ({"rounds": ROUNDS, "save_every": 2}, "ss-grpo", "saves a checkpoint after every round"),
-        ({"rows": ["r.jsonl"], "credit": "flat"}, "ss-grpo", "no credit 'flat'"),
-        (
-            {"rows": ["r.jsonl"], "credit": "ss-grpo"},
-            "ss-grpo",
-            "rows were made with theirs",
-        ),
-        ({"rounds": ROUNDS, "epochs": 2}, "ss-grpo", "epochs: Extra inputs"),
-        (
-            {"rows": ["r.jsonl"], "rules": ["citation"]},
-            "sft",
-            "exported rows were made with theirs",
-        ),
-        ({"rounds": ROUNDS, "rules": ["support"]}, "ss-grpo", "chooses among the runs that are im"),
-        ({"rows": ["r"], "rules": ["no_answer"]}, "sft", r"no rejection rules \['no_answer'\]"),
-        ({"rows": ["r"], "rules": "support"}, "sft", "no rejection rules 'support'"),
+        ("ss-grpo", {"rounds": ROUNDS, "rows": ["r"]}, "makes rows of its own"),
+        ("sft", {"rounds": ROUNDS}, "makes rows of its own"),
+        ("ss-grpo", {"rounds": ROUNDS, "save_every": 2}, "saves a checkpoint after every round"),
+        ("ss-grpo", {"rounds": ROUNDS, "epochs": 2}, "epochs: Extra inputs"),
+        ("ss-grpo", {"rows": ["r.jsonl"], "credit": "flat"}, "no credit 'flat'"),
+        ("ss-grpo", {"rows": ["r.jsonl"], "credit": "ss-grpo"}, "rows were made with theirs"),
+        ("sft", {"rows": ["r"], "credit": "identity"}, "credit: this acts on judged groups"),
+        ("sft", {"rows": ["r.jsonl"], "rules": ["citation"]}, "rows were made with theirs"),
+        ("ss-grpo", {"rounds": ROUNDS, "rules": ["support"]}, "chooses among the runs that are im"),
+        ("sft", {"rows": ["r"], "rules": ["no_answer"]}, r"no rejection rules \['no_answer'\]"),
+        ("sft", {"rows": ["r"], "rules": "support"}, "no rejection rules 'support'"),
+        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "half"}}, "There is no scaffold 'half'"),
+        ("ss-grpo", {"rounds": {**LINEAR, "scaffold_decay": "slow"}}, "is no scaffold 'slow'"),
+        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold": "binary:x"}}, "full cannot be x"),
+        ("ss-grpo", {"rounds": {**ROUNDS, "scaffold_decay": "linear"}}, "needs a scaffold"),
+        ("ss-grpo", {"rounds": ROUNDS, "scaffold_ratio": "scaffolded"},
+         "scaffold_ratio is about rollouts under a scaffold"),
+        ("ss-grpo", {"rounds": ROUNDS, "credit": "dr-grpo",
+                     "objective": {"aggregation": "token-mean"}},
+         "credit dr-grpo goes with aggregation = 'token-sum'"),
+        ("ss-grpo", {"rounds": LINEAR, "scaffold_ratio": "behaviour",
+                     "objective": {"correction": "decoupled"}}, "goes with correction = 'bypass'"),
+        ("ss-grpo", {"rounds": LINEAR, "objective": {"correction": "bypass", "importance": "none"}},
+         "saw a scaffold that the rows have not"),
     ],
-)
+)  # fmt: skip
 def test_what_contradicts_itself_is_refused(
-    tmp_path: Path, values: dict[str, Any], method: Any, fault: str
+    tmp_path: Path, method: Any, values: dict[str, Any], fault: str
 ):
     with pytest.raises(SettingsError, match=fault):
         build_job({"out": "run", **values}, tmp_path, method)
@@ -329,59 +344,17 @@ def test_ablations_show_all_to_the_end_all_to_everyone_or_nothing(tmp_path: Path
     assert rounds_of(tmp_path, rounds=1, scaffold="linear").scaffold_of(0) is not None
 
 
-@pytest.mark.parametrize(
-    ("changed", "fault"),
-    [
-        ({"scaffold": "half"}, "There is no scaffold 'half'"),
-        ({"scaffold": "linear", "scaffold_decay": "slow"}, "There is no scaffold 'slow'"),
-        ({"scaffold": "binary:x"}, "full cannot be x"),
-        ({"scaffold_decay": "linear"}, "scaffold_decay needs a scaffold"),
-    ],
-)
-def test_a_scaffold_that_is_none_is_refused(tmp_path: Path, changed: dict[str, Any], fault: str):
-    with pytest.raises(SettingsError, match=fault):
-        rounds_of(tmp_path, **changed)
-
-
 def test_a_credit_or_ratio_brings_the_objective_it_is_defined_by(tmp_path: Path):
-    table = {**ROUNDS, "scaffold": "linear"}
     dr_grpo = job(tmp_path, credit="dr-grpo", max_row_tokens=512).config.objective
     assert (dr_grpo.aggregation, dr_grpo.token_budget) == ("token-sum", 512)
-    across = job(tmp_path, rounds=table, scaffold_ratio="behaviour", objective={"beta": 0.1})
+    across = job(tmp_path, rounds=LINEAR, scaffold_ratio="behaviour", objective={"beta": 0.1})
     assert across.config.objective == ObjectiveConfig(
         correction="bypass", importance="none", beta=0.1
     )
     assert job(tmp_path, credit="identity").config.objective == ObjectiveConfig()
-    assert job(tmp_path, rounds=table).rule.ratio == "unscaffolded"
+    assert job(tmp_path, rounds=LINEAR).rule.ratio == "unscaffolded"
     budget = {"aggregation": "token-sum", "token_budget": 99}
     assert job(tmp_path, credit="dr-grpo", objective=budget).config.objective.token_budget == 99
-
-
-@pytest.mark.parametrize(
-    ("values", "fault"),
-    [
-        ({"credit": "dr-grpo", "objective": {"aggregation": "token-mean"}},
-         "credit dr-grpo goes with aggregation = 'token-sum'"),
-        ({"scaffold_ratio": "scaffolded"}, "scaffold_ratio is about rollouts under a scaffold"),
-        ({"rounds": {**ROUNDS, "scaffold": "linear"}, "scaffold_ratio": "behaviour",
-          "objective": {"correction": "decoupled"}}, "goes with correction = 'bypass'"),
-        ({"rounds": {**ROUNDS, "scaffold": "linear"},
-          "objective": {"correction": "bypass", "importance": "none"}},
-         "saw a scaffold that the rows have not"),
-    ],
-)  # fmt: skip
-def test_what_contradicts_the_ratio_or_credit_is_told(
-    tmp_path: Path, values: dict[str, Any], fault: str
-):
-    with pytest.raises(SettingsError, match=fault):
-        job(tmp_path, **values)
-
-
-def test_imitation_has_no_credit(tmp_path: Path):
-    with pytest.raises(SettingsError, match="credit: this acts on judged groups"):
-        build_job({"out": "run", "rows": ["r"], "credit": "identity"}, tmp_path, "sft")
-    kept = build_job({"out": "run", "rows": ["r"]}, tmp_path, "sft")
-    assert isinstance(kept.config, TrainConfig)
 
 
 def test_rewards_are_told_by_place_in_a_group_that_was_shown_its_rubric():

@@ -16,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.agent.research.scaffold import Rule
+from rubricem.agent.transcript.scaffold import Rule
 from rubricem.memory.schema import (
     Author,
     Decoding,
@@ -24,26 +24,21 @@ from rubricem.memory.schema import (
     ScaffoldedPrompt,
     Segment,
     Stage,
-    Status,
     Trajectory,
     read,
 )
 from rubricem.training.collect.directory import GroupRecord, RunDirectory
-from rubricem.training.local.local_config import read_rows
+from rubricem.training.rounds.fit import read_rows
+from rubricem.training.rows.compile import JudgedGroup, JudgedTrajectory, each_row, judged_groups
 from rubricem.training.rows.credit import PAPER
 from rubricem.training.rows.forms import (
     OTHER_PROMPT,
     TOO_FEW,
     TOO_NEAR,
     ExportedConversation,
-    JudgedGroup,
-    JudgedTrajectory,
     PreferencePair,
     best_and_worst,
-    compared,
     conversation,
-    each_row,
-    judged_groups,
     preference_pair,
 )
 from rubricem.training.rows.row import TrainRow
@@ -51,7 +46,7 @@ from tests.conftest import ROOT
 from tests.support.collected import Opened, judgement, manifest
 from tests.support.policies import answer, plan
 from tests.support.values import BOUND, source, trajectory
-from tests.training.rows.test_compile import ONE, TWO, group, rollout
+from tests.training.rows.test_credit import ONE, TWO, group, rollout
 
 OLD = ROOT / "tests" / "data" / "run_v1"
 
@@ -134,13 +129,6 @@ def test_tables_are_called_after_what_is_in_them(old: Path, of: str):
     done = export(old, "--to", "parquet", "--of", of)
     assert done.exit_code == 0, done.output
     assert read_table(old / f"{of}.parquet").num_rows == 2
-
-
-def test_a_dataset_is_not_written_over(old: Path):
-    pytest.importorskip("datasets", reason="the extra `data` is not installed")
-    first, again = (export(old, "--to", "hf") for _ in range(2))
-    assert first.exit_code == 0, first.output
-    assert again.exit_code == 2 and "rows_hf exists already" in again.stderr
 
 
 @pytest.mark.parametrize("form", ["rows", "sft", "pairs", "jsonl", "parquet", "hf"])
@@ -268,15 +256,11 @@ def test_a_conversation_is_the_system_prompt_the_question_and_one_long_turn():
     made = accepted(run())
     assert [m.role for m in made.messages] == ["system", "user", "assistant"]
     assert [m.content for m in made.messages[:2]] == ["Be good.", "The question."]
-    assert made.messages[2].content == plan() + FOUND + NOTE + answer(
-        'It <cite id="S1">grows without bound</cite>.'
-    )
-
-
-def test_what_others_wrote_is_one_untrained_span():
-    made = accepted(run())
+    written = made.messages[2].content
+    said = answer('It <cite id="S1">grows without bound</cite>.')
+    assert written == plan() + FOUND + NOTE + said
     ((start, end),) = made.untrained
-    assert made.messages[2].content[start:end] == FOUND + NOTE
+    assert written[start:end] == FOUND + NOTE, "what others wrote is one untrained span"
 
 
 def test_a_scaffold_is_not_in_what_is_imitated():
@@ -298,17 +282,6 @@ def test_a_forced_trace_is_recast_as_free_mode_writes_it():
     assert "<think>The search brought nothing new.</think>" in written
     ((start, end),) = made.untrained
     assert written[start:end].strip() == FOUND.strip()
-
-
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"status": Status.PARTIAL}, "it is partial, not finished"),
-        ({"segments": run().segments[:-1]}, "rejected by the rule no_answer"),
-    ],
-)
-def test_what_breaks_a_rule_is_left_out_with_the_reason(changed: dict[str, object], reason: str):
-    assert conversation(run(**changed)) == reason
 
 
 def test_citations_are_looked_at_where_it_is_asked_for():
@@ -360,7 +333,7 @@ def test_by_one_stage_alone():
 
 def test_who_lacks_what_is_compared_is_in_no_pair():
     some = judged([0.5, 0.5, 0.5, None], [0.5, 0.5, 0.5, 0.1], [0.5, 0.5, 0.5, 0.9])
-    assert math.isnan(compared(some, "return", PAPER)[0])
+    assert math.isnan(some.compared("return", PAPER)[0])
     assert pair(some).rejected_trajectory == "two"
     assert preference_pair(some, "plan") == TOO_NEAR
     assert preference_pair(judged([0.5] * 4, [None] * 4)) == TOO_FEW

@@ -6,7 +6,7 @@ import pytest
 
 from rubricem.agent.models.llama import LlamaConfig, LlamaPolicy
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.interfaces import Message
+from rubricem.memory.schema import Message
 from rubricem.training.rows.sequences import (
     gguf_vocabulary,
     is_folder,

@@ -1,22 +1,24 @@
 """Tables of rows and trajectories: what is written is read back, value by value."""
 
+import json
 import math
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.schema import Criterion, Judgement, Stage, StageScore, Usage, Verdict
-from rubricem.training.local.local_config import read_rows
-from rubricem.training.rows.forms import JudgedTrajectory
+from rubricem.training.rounds.fit import read_rows
+from rubricem.training.rows.compile import JudgedTrajectory
+from rubricem.training.rows.forms import write_dataset, write_parquet
 from rubricem.training.rows.row import TrainRow
-from rubricem.training.rows.tables import read_dataset, read_parquet, write_dataset, write_parquet
 from tests.conftest import ROOT
 from tests.support.values import trajectory
-from tests.training.rows.test_compile import ONE, TWO, rollout
+from tests.training.rows.test_credit import ONE, TWO, rollout
 
-pytest.importorskip("pyarrow", reason="the extra `data` is not installed")
+parquet = pytest.importorskip("pyarrow.parquet", reason="the extra `data` is not installed")
 ROWS = read_rows([ROOT / "tests" / "data" / "run_v1"])
 VERDICT = Verdict(
     criterion=Criterion(title="t", description='quotes "\u2028" and \U0001f600'), points=1.5
@@ -44,13 +46,23 @@ def judged(number: int, judgement: Judgement | None) -> JudgedTrajectory:
 JUDGED = [judged(0, JUDGEMENT), judged(1, None), judged(2, None), judged(3, JUDGEMENT)]
 
 
-def test_rows_of_a_parquet_file_are_those_that_were_written(tmp_path: Path):
+def values(table: Any, kind: type[Any]) -> list[Any]:
+    """What lies in a table; a mapping is a JSON text there."""
+    listed = table.to_pylist()
+    for fields in listed:
+        for stage in (fields.get("judgement") or {}).get("stages", ()):
+            stage["components"] = json.loads(stage["components"])
+    return [kind.model_validate(fields) for fields in listed]
+
+
+def read_parquet(path: Path, kind: type[Any]) -> list[Any]:
+    return values(parquet.read_table(path), kind)
+
+
+def test_what_a_parquet_file_holds_is_what_was_written(tmp_path: Path):
     assert write_parquet(tmp_path / "new" / "rows.parquet", ROWS, TrainRow) == 2
     assert read_parquet(tmp_path / "new" / "rows.parquet", TrainRow) == ROWS
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["rows.parquet"]
-
-
-def test_trajectories_of_a_parquet_file_are_those_that_were_written(tmp_path: Path):
     write_parquet(tmp_path / "t.parquet", JUDGED, JudgedTrajectory)
     read = read_parquet(tmp_path / "t.parquet", JudgedTrajectory)
     assert read == JUDGED
@@ -61,19 +73,19 @@ def test_trajectories_of_a_parquet_file_are_those_that_were_written(tmp_path: Pa
 
 
 def test_a_dataset_holds_the_same(tmp_path: Path):
-    pytest.importorskip("datasets", reason="the extra `data` is not installed")
+    datasets = pytest.importorskip("datasets", reason="the extra `data` is not installed")
     assert write_dataset(tmp_path / "rows", ROWS, TrainRow) == 2
-    assert read_dataset(tmp_path / "rows", TrainRow) == ROWS
+    rows = datasets.load_from_disk(str(tmp_path / "rows"))
+    assert values(rows.data.table, TrainRow) == ROWS
     write_dataset(tmp_path / "judged", JUDGED, JudgedTrajectory)
-    assert read_dataset(tmp_path / "judged", JudgedTrajectory) == JUDGED
+    judged = datasets.load_from_disk(str(tmp_path / "judged"))
+    assert values(judged.data.table, JudgedTrajectory) == JUDGED
 
 
 def test_what_is_no_number_stays_none(tmp_path: Path):
     odd = ROWS[0].model_copy(update={"behaviour_logprobs": (math.nan, -math.inf, 0.1 + 0.2)})
     write_parquet(tmp_path / "odd", [odd], TrainRow)
-    import pyarrow.parquet
-
-    (read,) = pyarrow.parquet.read_table(tmp_path / "odd")["behaviour_logprobs"].to_pylist()
+    (read,) = parquet.read_table(tmp_path / "odd")["behaviour_logprobs"].to_pylist()
     assert math.isnan(read[0]) and read[1:] == [-math.inf, 0.1 + 0.2]
 
 
@@ -83,20 +95,6 @@ def test_more_than_one_part_and_none_at_all(tmp_path: Path):
     assert [row.id for row in read_parquet(tmp_path / "many", TrainRow)] == [r.id for r in many]
     assert write_parquet(tmp_path / "none", [], TrainRow) == 0
     assert read_parquet(tmp_path / "none", TrainRow) == []
-
-
-def test_a_table_of_an_older_schema_is_read_and_a_newer_one_refused(tmp_path: Path):
-    import pyarrow.parquet
-
-    write_parquet(tmp_path / "new", ROWS, TrainRow)
-    table = pyarrow.parquet.read_table(tmp_path / "new")
-    old = table.drop_columns(["schema_version", "prompt_tokens", "scaffolded_prompt"])
-    pyarrow.parquet.write_table(old, tmp_path / "old")
-    assert read_parquet(tmp_path / "old", TrainRow) == ROWS
-    later = [row.model_copy(update={"schema_version": 9}) for row in ROWS]
-    write_parquet(tmp_path / "later", later, TrainRow)
-    with pytest.raises(StoreError, match="This TrainRow is of schema 9"):
-        read_parquet(tmp_path / "later", TrainRow)
 
 
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.run_pages import written_run
+from tests.support.collected import written_run
 
 
 @pytest.fixture

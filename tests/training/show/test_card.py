@@ -45,13 +45,15 @@ def test_a_base_of_the_catalogue_is_named_with_its_licence_by_its_hash_alone():
     assert weights.files[0].sha256 in card and "/home/me" not in card
 
 
-def test_an_unknown_base_has_an_unknown_licence_and_no_path():
+def test_an_unknown_base_has_an_unknown_licence_no_path_and_no_markup():
     card = model_card(note(base="/home/me/my.gguf"), KeptNumbers(), {}, {})
     assert front_matter(card)["license"] == "unknown"
     assert front_matter(card)["base_model"] == "my.gguf" and "/home" not in card
     full = model_card(note(adaptation="full", served=False), KeptNumbers(), {}, {})
     assert front_matter(full)["library_name"] == "transformers"
     assert "rubricem ask" not in full and "all weights" in full
+    card = model_card(note(base="<img src=x>|`.gguf"), KeptNumbers(), {}, {})
+    assert "<img" not in card.split("---\n", 2)[2]
 
 
 def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
@@ -73,10 +75,17 @@ def test_a_card_tells_data_settings_lineage_numbers_askings_and_canary():
     ):  # fmt: skip
         assert line in card, line
     assert "inf" not in card.split("## Numbers")[1].split("##")[0]
+    card = model_card(note(), KeptNumbers(), {}, {"a": -5.5e-17, "b": 486355000.0, "saved_at": 1.0})
+    assert "| a | 0 |" in card and "| b | 486,355,000 |" in card and "saved_at" not in card
 
 
-def test_a_judge_is_no_model_to_ask():
-    card = model_card(note(method="judge-grpo", judge="no-types"), KeptNumbers(), {}, {})
+def test_a_judge_is_no_model_to_ask_and_has_held_out_pairs_with_their_intervals():
+    share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
+    pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
+    judge = note(method="judge-grpo", judge="no-types")
+    card = model_card(judge, KeptNumbers(pairs=pairs), {}, {})
+    assert "## Held-out pairs" in card and "## Held-out questions" not in card
+    assert "| 2 | 0.75 of 4 (0.30 to 0.95) | none | 0.75 of 4 (0.30 to 0.95) |" in card
     assert "rubricem judge eval" in card and "rubricem ask" not in card
     assert "| judges in the form | no-types |" in card and "four tagged stages" not in card
     assert "rubricem ask" in model_card(note(), KeptNumbers(), {}, {})
@@ -96,30 +105,12 @@ def test_a_judge_is_told_to_be_rewarded_as_it_was(reward: str | None, told: str)
     assert told in about and ("-1" in about) == (reward == "answer") and "{" not in about
 
 
-def test_a_judges_held_out_pairs_are_told_with_their_intervals():
-    share = {"hits": 3.0, "n": 4, "value": 0.75, "low": 0.3, "high": 0.95}
-    pairs = [(2, {"accuracy": share, "consistent": {**share, "value": None}, "unparsed": share})]
-    card = model_card(note(method="judge-grpo", judge="full"), KeptNumbers(pairs=pairs), {}, {})
-    assert "## Held-out pairs" in card and "## Held-out questions" not in card
-    assert "| 2 | 0.75 of 4 (0.30 to 0.95) | none | 0.75 of 4 (0.30 to 0.95) |" in card
-
-
 def test_imitation_tells_no_setting_of_the_policy_gradient():
     kept = KeptNumbers(record={"passes": 1, "objective": {"clip": [0.2], "aggregation": "token"}})
     card = model_card(note(method="sft"), kept, {}, {})
     assert "objective.aggregation" in card
     assert "objective.clip" not in card and "passes" not in card
     assert "objective.clip" in model_card(note(method="ss-grpo"), kept, {}, {})
-
-
-def test_rounding_is_told_as_0_and_large_numbers_whole():
-    card = model_card(note(), KeptNumbers(), {}, {"a": -5.5e-17, "b": 486355000.0, "saved_at": 1.0})
-    assert "| a | 0 |" in card and "| b | 486,355,000 |" in card and "saved_at" not in card
-
-
-def test_markup_of_a_name_stays_text():
-    card = model_card(note(base="<img src=x>|`.gguf"), KeptNumbers(), {}, {})
-    assert "<img" not in card.split("---\n", 2)[2]
 
 
 @pytest.mark.usefixtures("one_thread")
@@ -148,15 +139,12 @@ async def test_a_card_that_was_altered_makes_no_checkpoint_unusable(
     assert fault(trained.checkpoint) == ""
 
 
-@pytest.mark.parametrize("credit", CREDITS)
-def test_the_credit_is_named_by_the_rule_that_made_the_rows(credit: str):
-    rule = CREDITS[credit].model_copy(update={"ratio": "behaviour"}).model_dump(mode="json")
-    card = model_card(note(), KeptNumbers(record={"rule": rule}), {}, {})
-    assert f"| credit | {CREDIT[credit]} |" in card
-    assert ("SS-GRPO" in card) == (credit == "ss-grpo")
-
-
-def test_a_credit_of_ones_own_is_a_matrix_and_that_of_exported_rows_is_not_known():
+def test_the_credit_is_named_by_the_rule_that_made_the_rows():
+    for credit, rule in CREDITS.items():
+        told = rule.model_copy(update={"ratio": "behaviour"}).model_dump(mode="json")
+        card = model_card(note(), KeptNumbers(record={"rule": told}), {}, {})
+        assert f"| credit | {CREDIT[credit]} |" in card
+        assert ("SS-GRPO" in card) == (credit == "ss-grpo")
     rule = row_rule([[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
     kept = KeptNumbers(record={"rule": rule.model_dump(mode="json")})
     assert "a matrix of its own" in model_card(note(), kept, {}, {})

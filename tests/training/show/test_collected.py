@@ -9,7 +9,7 @@ import pytest
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import ScaffoldedPrompt, Stage
 from rubricem.training.collect.directory import RunDirectory
-from rubricem.training.rows.forms import JudgedTrajectory
+from rubricem.training.rows.compile import JudgedTrajectory
 from rubricem.training.show.collected import (
     MOST,
     RunNumbers,
@@ -20,8 +20,7 @@ from rubricem.training.show.collected import (
     run_numbers,
     unscored_share,
 )
-from tests.support.collected import judgement
-from tests.support.run_pages import NASTY, change, show, written_run
+from tests.support.collected import NASTY, change, judgement, show, written_run
 from tests.support.values import WHOLE, run_of
 
 
@@ -30,14 +29,11 @@ def run(tmp_path: Path) -> RunNumbers:
     return run_numbers(written_run(tmp_path / "run"))
 
 
-def test_scores_are_over_what_has_one(run: RunNumbers):
+def test_scores_shares_spreads_spending_and_extremes_are_those_worked_by_hand(run: RunNumbers):
     assert [run.scores(place) for place in range(len(Stage))] == [
         [0.5, 0.5], [0.5, 0.25], [0.5], [1.0, 0.25],
     ]  # fmt: skip
     assert run.steps[1].scores(0) == []
-
-
-def test_shares_of_what_went_wrong(run: RunNumbers):
     # Eight stages of two judged rollouts, one of them unscored; the third was not judged.
     assert unscored_share(run.steps[0].rollouts) == 1 / 8
     assert unscored_share(run.steps[1].rollouts) is None
@@ -46,14 +42,8 @@ def test_shares_of_what_went_wrong(run: RunNumbers):
     assert dict(run.early) == {f"cut {NASTY}": 1}
     assert dict(run.faults) == {"no closed answer with text in it": 1}
     assert dict(run.unscored) == {f"the judge failed {NASTY}": 1}
-
-
-def test_members_of_a_group_are_apart_or_not(run: RunNumbers):
     # Deviations of (0.5, 0.5), (0.5, 0.25), one score alone, (1, 0.25).
     assert [run.spreads(place) for place in range(4)] == [[0.0], [0.125], [], [0.375]]
-
-
-def test_every_token_and_dollar_is_counted_once(run: RunNumbers):
     usage = run.usage()
     assert (usage["rollouts"].prompt_tokens, usage["rollouts"].cost) == (300, 0.75)
     assert (usage["judge"].calls, usage["judge"].cost) == (2, 0.25)
@@ -61,6 +51,10 @@ def test_every_token_and_dollar_is_counted_once(run: RunNumbers):
     assert (usage["reflections"].calls, usage["reflections"].cost) == (3, 0.0625)
     assert run.steps[0].usage.cost == 0.5 + 0.25 + 0.5 + 0.0625
     assert run.seconds == 105
+    # The worst has no review score, and so no return: the answers are compared.
+    (found,) = run.extremes
+    assert (found.by, found.values, found.gap) == ("answer", (1.0, 0.25), 0.75)
+    assert (found.best.id, found.worst.id) == ("best", "worst")
 
 
 def test_changes_of_another_runs_step_are_not_this_ones(run: RunNumbers):
@@ -77,22 +71,13 @@ def test_changes_count_from_the_version_that_the_judge_was_handed(tmp_path: Path
         path.write_text(json.dumps(judged | {"version_before": before}))
         changes = run_numbers(RunDirectory(folder)).steps[0].changes
         assert [change.criterion.title for _, change in changes] == titles
-
-
-def test_a_judge_that_leaves_rubrics_alone_changed_none(tmp_path: Path):
-    folder = written_run(tmp_path / "run").folder
+    # One that leaves rubrics alone has changed none; an older run did not note the version.
+    path.write_text(json.dumps(judged))
     groups = folder / "groups.jsonl"
     kept = groups.read_text()
     assert '"rubric_version":"3-' in kept
     groups.write_text(kept.replace('"rubric_version":"3-', '"rubric_version":"r-'))
     assert run_numbers(RunDirectory(folder)).steps[0].changes == []
-
-
-def test_the_best_and_worst_are_compared_by_what_both_have(run: RunNumbers):
-    # The worst has no review score, and so no return: the answers are compared.
-    (found,) = run.extremes
-    assert (found.by, found.values, found.gap) == ("answer", (1.0, 0.25), 0.75)
-    assert (found.best.id, found.worst.id) == ("best", "worst")
 
 
 def test_a_run_as_json(run: RunNumbers):
@@ -145,19 +130,13 @@ def test_a_group_in_numbers_by_hand():
     ]
 
 
-def test_places_mean_nothing_where_nobody_was_shown_anything():
-    assert filled(*TWO).by_place == []
+def test_variety_is_told_of_what_there_is_to_tell():
+    assert filled(*TWO).as_dict()["by_place"] == []
     lines = filled(*TWO).told()
     assert lines == ["best answer of n, in 1 whole groups: 1: 0.50, 2: 0.75",
                      "1 - Self-BLEU of the last 1 groups: 0.41"]  # fmt: skip
-
-
-def test_an_unscored_place_is_told_as_such():
     lines = filled(("a b", None), ("c d", 0.5), shown=2).told()
     assert "place 0: 2.0 criteria shown, answers unscored" in lines
-
-
-def test_only_the_last_groups_are_compared_word_by_word():
     assert len(filled(*TWO, groups=MOST + 3).answers) == MOST
 
 

@@ -30,13 +30,12 @@ from rubricem.training.show.console import (
 from rubricem.training.show.events import (
     HeldOutJudged,
     PhaseChanged,
-    RoundTrained,
     RowsDone,
     StepTaken,
 )
 from rubricem.training.show.training import reward_figures, step_figures
+from tests.support.collected import show
 from tests.support.rows import config_of, policy_rows, quiet, row
-from tests.support.run_pages import show
 
 STEP = {
     "loss": 0.25, "grad_norm": 1.5, "rate": 1e-4, "kl_old": 0.002, "clipped_low": 0.01,
@@ -101,7 +100,7 @@ def test_a_judges_round_is_told_by_its_verdicts():
     figures = [("right", "62%"), ("malformed", "12%"), ("unscored", "0%"), ("mean reward", "0.25")]
     assert reward_figures({**STEP, **verdicts}) == figures
     told: list[str] = []
-    PlainTraining(told.append)(RoundTrained(2, 2, verdicts))
+    PlainTraining(told.append)(StepTaken(2, 2, verdicts, "round"))
     assert told == [
         "round 2 of 2 is saved: right 62%, malformed 12%, unscored 0%, mean reward 0.25"
     ]
@@ -119,7 +118,7 @@ def test_lines_tell_rows_steps_rounds_and_askings():
     lines(StepTaken(3, 10, STEP))
     lines(StepTaken(4, 10, {"loss": 0.0}))
     lines(PhaseChanged("judge", 2, True))
-    lines(RoundTrained(2, 2, ROUND))
+    lines(StepTaken(2, 2, ROUND, "round"))
     lines(HeldOutJudged(2, {"reward/answer/mean": 0.5}))
     assert told[0] == "step 3 of 10: row 2 of 8"
     assert told[1].startswith("step 3 of 10: loss 0.25, grad norm 1.5")
@@ -137,7 +136,7 @@ def test_the_view_shows_how_far_it_is_the_phases_that_overlap_and_what_was_said(
     for event in (
         PhaseChanged("collect", 1, True), PhaseChanged("collect", 1, False),
         PhaseChanged("collect", 3, True), PhaseChanged("judge", 2, True),
-        RoundTrained(1, 6, ROUND), RowsDone("round", 2, 6, 3, 8),
+        StepTaken(1, 6, ROUND, "round"), RowsDone("round", 2, 6, 3, 8),
         HeldOutJudged(1, {"reward/answer/mean": 0.625, "unscored_share": 0.5}),
     ):  # fmt: skip
         progress.advance(event)
@@ -151,7 +150,7 @@ def test_the_view_shows_how_far_it_is_the_phases_that_overlap_and_what_was_said(
 
 def test_no_line_of_the_view_is_wider_than_the_terminal():
     progress = TrainProgress()
-    progress.advance(RoundTrained(1, 6, ROUND))
+    progress.advance(StepTaken(1, 6, ROUND, "round"))
     lines = drawn(progress, "x" * 300, width=40).splitlines()
     assert max(map(len, lines)) <= 40
     assert "step 0" not in lines[1] and "round 1 of 6" in lines[1], "how far it is stays one line"

@@ -12,20 +12,29 @@ from rubricem.memory.errors import StoreError
 from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.show.collected import run_numbers
 from rubricem.training.show.pages import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
     MOST,
     REWARDS,
+    RIGHT,
+    TOP,
     UPDATES,
+    WIDTH,
     WORK,
+    Series,
+    bars,
     charts,
     collected_page,
+    curves,
     held_out_charts,
+    histogram,
     scaffold_means,
     training_page,
+    up_and_down,
 )
-from rubricem.training.show.svg import BOTTOM, HEIGHT, TOP
 from rubricem.training.show.training import KeptNumbers, kept_numbers
-from tests.support.collected import manifest
-from tests.support.run_pages import NASTY, show
+from tests.support.collected import NASTY, manifest, show
 
 ROUND = {"loss": -0.02, "grad_norm": 1.5, "kl_reference": 0.001, "clipped_low": 0.01,
          "reward/plan/mean": 0.25, "reward/answer/mean": 0.75, "staleness/mean": 1.0,
@@ -64,18 +73,6 @@ def test_the_page_has_a_curve_of_everything_measured_and_of_nothing_else(rounds:
     assert "Loss by objective" not in text
     assert "0.60 (0.50 to 0.70)" in text
     assert "/home/me" not in text
-
-
-def test_the_page_loads_and_runs_nothing_and_shows_text_as_text(rounds: Path):
-    text = training_page(kept_numbers(rounds), f"out {NASTY}")
-    read = Tags(text)
-    assert "<script>alert(1)</script>" in read.text
-    names = {tag for tag, _ in read.tags}
-    assert not names & {"script", "img", "iframe", "link", "object", "a", "form"}
-    attributes = {name for _, found in read.tags for name in found}
-    assert not attributes & {"src", "href", "style", "srcset"}
-    assert not any(name.startswith("on") for name in attributes)
-    assert not re.search(r"url\(|@import|https?://", text) and "\x1b" not in text
 
 
 def test_a_round_without_an_update_is_a_gap_in_the_line(rounds: Path):
@@ -138,12 +135,6 @@ def test_what_is_no_training_or_damaged_is_refused_in_a_sentence(rounds: Path, t
     assert show(rounds).exit_code != 0
 
 
-def test_a_training_that_has_only_begun_has_a_page(tmp_path: Path):
-    (tmp_path / "run.json").write_text('{"method": "sft", "adaptation": "full"}')
-    text = training_page(kept_numbers(tmp_path), "new")
-    assert "No step is finished yet" in text and "all weights" in text
-
-
 class Tags(HTMLParser):
     """The tags of a page with their attributes, and its text."""
 
@@ -160,44 +151,50 @@ class Tags(HTMLParser):
         self.text += data
 
 
-def test_hostile_text_is_shown_and_does_nothing(folder: Path):
-    text = collected_page(run_numbers(RunDirectory(folder)), f"run {NASTY}")
-    read = Tags(text)
-    assert "<script>alert(1)</script>" in read.text, "it is shown as it was written"
-    names = {tag for tag, _ in read.tags}
-    assert not names & {"script", "img", "iframe", "link", "object", "a", "form"}
-    assert not any(name.startswith("on") for _, attributes in read.tags for name in attributes)
-    assert "\x1b" not in text and "\u202e" not in text
+def collected(folder: Path) -> str:
+    return collected_page(run_numbers(RunDirectory(folder)), f"run {NASTY}")
+
+
+def test_pages_show_hostile_text_as_text_and_load_and_run_nothing(folder: Path, rounds: Path):
     # In question, reasons, notes, criteria, justifications, failures and the title.
-    assert read.text.count("alert(1)") >= 9
+    for text, places in (
+        (collected(folder), 9), (training_page(kept_numbers(rounds), f"out {NASTY}"), 2)
+    ):  # fmt: skip
+        read = Tags(text)
+        assert read.text.count("<script>alert(1)</script>") >= places, "it is shown as written"
+        names = {tag for tag, _ in read.tags}
+        assert not names & {"script", "img", "iframe", "link", "object", "a", "form"}
+        attributes = {name for _, found in read.tags for name in found}
+        assert not attributes & {"src", "href", "style", "srcset", "action"}
+        assert not any(name.startswith("on") for name in attributes)
+        assert not re.search(r"url\(|@import|https?://", text)
+        assert "\x1b" not in text and "\u202e" not in text
+        assert "default-src 'none'" in text and "style-src 'sha256-" in text
 
 
-def test_a_page_loads_nothing(folder: Path):
-    text = collected_page(run_numbers(RunDirectory(folder)), "run")
-    attributes = {name for _, found in Tags(text).tags for name in found}
-    assert not attributes & {"src", "href", "srcset", "action", "style"}
-    assert not re.search(r"url\(|@import|https?://", text)
-    assert "default-src 'none'" in text and "style-src 'sha256-" in text
+def test_what_has_only_begun_has_a_page(tmp_path: Path):
+    (tmp_path / "run.json").write_text('{"method": "sft", "adaptation": "full"}')
+    text = training_page(kept_numbers(tmp_path), "new")
+    assert "No step is finished yet" in text and "all weights" in text
+    run = RunDirectory(tmp_path / "run")
+    run.begin(manifest(), [])
+    assert "No finished step has a rollout yet." in collected(run.folder)
+    done = show(str(run.folder))
+    assert done.exit_code == 0 and "0 rollouts, 0 failed, in 0 groups" in done.stdout
 
 
 def test_a_page_tells_the_numbers(folder: Path):
-    told = " ".join(Tags(collected_page(run_numbers(RunDirectory(folder)), "run")).text.split())
+    told = " ".join(Tags(collected(folder)).text.split())
     for fact in (
         "Rollouts3 2 finished, 1 failed", "Unscored stages 12%", "Malformed rollouts 33%",
         "1 criteria added, 1 retired", "answer score 1.00 against 0.25", "judge2", "1 accepted",
         "step 1: answer score", "Best, plan 0.50", "Worst, review unscored",
     ):  # fmt: skip
         assert fact.replace(" ", "") in told.replace(" ", ""), fact
-    variety = run_numbers(RunDirectory(folder)).variety.told()
+    run = run_numbers(RunDirectory(folder))
+    variety = run.variety.told()
     assert variety and all(line[1:] in told for line in variety)
-
-
-def test_a_run_that_has_only_begun_has_a_page(tmp_path: Path):
-    run = RunDirectory(tmp_path / "run")
-    run.begin(manifest(), [])
-    assert "No finished step has a rollout yet." in collected_page(run_numbers(run), "run")
-    done = show(str(run.folder))
-    assert done.exit_code == 0 and "0 rollouts, 0 failed, in 0 groups" in done.stdout
+    assert scaffold_means(run) == [(3, 1, 1.0), (0, 2, 0.25)], "what was shown of the rubric"
 
 
 def test_the_command_writes_the_page_beside_the_run_or_where_it_is_told(folder: Path):
@@ -224,5 +221,79 @@ def test_a_thread_has_no_such_page_and_a_folder_needs_a_run(
     assert done.exit_code == 2 and "is no collecting run" in done.stderr
 
 
-def test_what_was_shown_of_the_rubric_stands_beside_the_score(folder: Path):
-    assert scaffold_means(run_numbers(RunDirectory(folder))) == [(3, 1, 1.0), (0, 2, 0.25)]
+FLOOR, INNER = HEIGHT - BOTTOM, WIDTH - LEFT - RIGHT
+
+
+def rects(svg: str) -> list[tuple[float, float, float, float]]:
+    """x, y, width, height of each."""
+    found = re.findall(r'<rect [^>]*x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', svg)
+    return [tuple(map(float, one)) for one in found]  # type: ignore[misc]
+
+
+def test_a_line_is_broken_where_a_value_is_not_known():
+    svg = curves([Series("s", "plan", [0.0, 1.0, None, 0.5])])
+    first, second = re.findall(r'points="(.*?)"', svg)
+    step = INNER / 4
+    assert first == f"{LEFT + step / 2:.1f},{FLOOR:.1f} {LEFT + 1.5 * step:.1f},{TOP:.1f}"
+    assert second == f"{LEFT + 3.5 * step:.1f},{(FLOOR + TOP) / 2:.1f}"
+    assert svg.count("<circle") == 3
+
+
+def test_a_range_goes_there_along_the_highest_and_back_along_the_lowest():
+    svg = curves([Series("s", "plan", [0.5, 0.5], low=[0.0, 0.0], high=[1.0, 1.0])])
+    (polygon,) = re.findall(r'<polygon class="range plan" points="(.*?)"', svg)
+    heights = [float(point.split(",")[1]) for point in polygon.split()]
+    assert heights == [TOP, TOP, FLOOR, FLOOR]
+
+
+def test_values_outside_the_axis_stay_inside_the_picture():
+    svg = curves([Series("s", "plan", [-3.0, 7.0])])
+    assert {float(p.split(",")[1]) for p in re.findall(r'points="(.*?)"', svg)[0].split()} == {
+        float(FLOOR), float(TOP),
+    }  # fmt: skip
+
+
+def test_counts_by_tenths():
+    svg = histogram([0.0, 0.05, 0.1, 0.95, 1.0, -0.5], "plan", "scores")
+    heights = [height for *_, height in rects(svg)]
+    # Four is the axis: three in the first tenth, one in the second, two in the last.
+    unit = (FLOOR - TOP) / 4
+    assert heights == pytest.approx([3 * unit, unit, *[0] * 7, 2 * unit], abs=0.06)
+    assert "3, 1, 0, 0, 0, 0, 0, 0, 0, 2" in svg
+
+
+@pytest.mark.parametrize(
+    ("value", "top"), [(0.0, 1), (0.03, 0.05), (7, 10), (120, 200), (1e6, 1e6)]
+)
+def test_an_axis_ends_at_a_round_number(value: float, top: float):
+    svg = bars([value], "accent", "b")
+    ((_, _, _, height),) = rects(svg)
+    assert height == pytest.approx(value / top * (FLOOR - TOP), abs=0.06)
+
+
+def test_a_step_without_a_value_has_no_bar():
+    assert len(rects(bars([1.0, None, 2.0], "accent", "b"))) == 2
+    assert rects(bars([], "accent", "b")) == []
+
+
+def test_what_comes_stands_above_what_goes():
+    (up, _), (down, _) = (
+        [(y, h) for _, y, _, h in rects(up_and_down(counts, goes, ("in", "out"))) if h]
+        + [(0.0, 0.0)]
+        for counts, goes in (([2], [0]), ([0], [2]))
+    )
+    middle = (TOP + FLOOR) / 2
+    assert up == (TOP, middle - TOP) and down == (middle, middle - TOP)
+
+
+def test_a_picture_is_told_to_those_who_do_not_see_it():
+    svg = curves([Series('a "name" <b>', "plan", [0.25, None])], unit="%")
+    [(_, attributes), *_] = Tags(svg).tags
+    assert attributes["aria-label"] == 'a "name" <b> by step: 0.25%, none'
+    assert "<b>" not in svg
+
+
+def test_many_steps_have_no_dots_and_thin_bars():
+    assert "<circle" not in curves([Series("s", "plan", [0.5] * 200)])
+    found = rects(bars([1.0] * 500, "accent", "b"))
+    assert all(0 < width < 1 and LEFT <= x <= WIDTH - RIGHT for x, _, width, _ in found)

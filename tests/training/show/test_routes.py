@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from rubricem.training.show.routes import finite, router
+from tests.support.collected import written_run
 from tests.support.pages import served
-from tests.support.run_pages import written_run
 
 STEPS = (
     {"step": 0, "loss": 0.5, "grad_norm": float("nan")},

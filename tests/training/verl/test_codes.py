@@ -14,14 +14,22 @@ import torch
 
 from rubricem.agent.models.policy import TokenWriter
 from rubricem.agent.research.free import FreeDecoder
-from rubricem.agent.research.question import Ask
 from rubricem.agent.research.researcher import Researcher
-from rubricem.judge.base import NO_CRITERIA
+from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import JudgeError, PolicyError
-from rubricem.memory.interfaces import Message, Sampling
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Criterion, Decoding, Stage, StageScore, Status, Trajectory
+from rubricem.memory.schema import (
+    NO_CRITERIA,
+    Criterion,
+    Decoding,
+    Message,
+    Sampling,
+    Stage,
+    StageScore,
+    Status,
+    Trajectory,
+)
 from rubricem.training.rows.credit import (
     PAPER,
     broadcast,
@@ -34,7 +42,6 @@ from rubricem.training.verl.codes import (
     UNKNOWN,
     decoded,
     encoded,
-    read_back,
     response_of,
     ss_grpo_advantages,
     told,
@@ -54,12 +61,13 @@ SCORES = ((0.2, 0.0, 1.0, 0.5), (0.9, 0.5, None, 1.0), (0.4, 1.0, 0.0, 0.0), (0.
 QUESTIONS = ["one", "one", "one", "two"]
 
 
-def batch(absent: dict[tuple[int, int], bool] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(absent: tuple[int, int] | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """The codes and the mask of the responses above, padded on the right."""
     codes, masks = [], []
     for number, (stages, scores) in enumerate(zip(STAGES, SCORES, strict=True)):
-        without = [bool(absent and absent.get((number, k))) for k in range(4)]
-        codes.append(encoded(stages, scores, without))
+        told = dict(zip(Stage, (UNKNOWN if s is None else s for s in scores), strict=True))
+        told |= {stage: ABSENT for k, stage in enumerate(Stage) if (number, k) == absent}
+        codes.append(encoded(stages, told))
         masks.append(torch.tensor([float(stage >= 0) for stage in stages]))
     pad = torch.nn.utils.rnn.pad_sequence
     return pad(codes, batch_first=True), pad(masks, batch_first=True)
@@ -67,13 +75,13 @@ def batch(absent: dict[tuple[int, int], bool] | None = None) -> tuple[torch.Tens
 
 @pytest.mark.parametrize("dependence", [PAPER, identity(), broadcast()])
 def test_advantages_on_verls_tensors_are_those_of_the_project(dependence: object) -> None:
-    codes, mask = batch({(0, 1): True})
+    codes, mask = batch((0, 1))
     found, returns = ss_grpo_advantages(codes, mask, QUESTIONS, dependence)  # type: ignore[arg-type]
     scores = np.array([[NAN if s is None else s for s in row] for row in SCORES[:3]])
     absent = np.zeros((3, 4), dtype=np.bool_)
     absent[0, 1] = True
     wanted = stage_returns(scores, dependence, absent)  # type: ignore[arg-type]
-    values = stage_advantages(wanted).values
+    values = stage_advantages(wanted)
     for row, stages in enumerate(STAGES[:3]):
         for place, stage in enumerate(stages):
             told = values[row, stage] if stage >= 0 else 0.0
@@ -103,7 +111,8 @@ def test_a_question_with_one_response_teaches_nothing() -> None:
 
 
 def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
-    codes = encoded([0, 1, 2, 3, 3], [0.0, None, 0.3, 1.0], [False, False, True, False])
+    scores = {"plan": 0.0, "research": UNKNOWN, "review": ABSENT, "answer": 1.0}
+    codes = encoded([0, 1, 2, 3, 3], scores)
     assert codes.tolist() == [5.0, 11.0, 12.5, 18.0, 16.0]
     found = decoded(codes.unsqueeze(0), torch.ones(1, 5), 4)
     assert found.stages.tolist() == [[0, 1, 2, 3, 3]]
@@ -112,7 +121,7 @@ def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
 
 
 def test_a_response_shorter_than_the_stages_leaves_the_last_unknown() -> None:
-    codes = encoded([0, 3], [0.5, 0.5, 0.5, 0.5], [False] * 4)
+    codes = encoded([0, 3], dict.fromkeys(Stage, 0.5))
     found = decoded(codes.unsqueeze(0), torch.ones(1, 2), 4)
     np.testing.assert_array_equal(found.scores, [[0.5, 0.5, NAN, NAN]])
 
@@ -126,7 +135,7 @@ def test_rewards_that_are_no_codes_are_refused(spoilt: float) -> None:
     with pytest.raises(ValueError, match="use_kl_in_reward"):
         ss_grpo_advantages(torch.zeros_like(codes), mask, QUESTIONS, PAPER)
     with pytest.raises(ValueError, match="not in"):
-        encoded([0], [1.5], [False])
+        encoded([0], {"plan": 1.5})
 
 
 END = 3
@@ -246,16 +255,19 @@ async def test_an_episode_on_verls_servers_becomes_a_masked_response(tmp_path: P
     trajectory = await rollout(tmp_path)
     assert trajectory.status is not Status.FAILED, trajectory.reason
     response = response_of(trajectory, 4000)
-    whole = Bytes().decode(response.ids)
-    assert "lru_cache" in Bytes().decode(response.prompt)
-    written = Bytes().decode([i for i, on in zip(response.ids, response.mask, strict=True) if on])
+    ids, mask = response["response_ids"], response["response_mask"]
+    whole = Bytes().decode(ids)
+    assert "lru_cache" in Bytes().decode(response["prompt_ids"])
+    written = Bytes().decode([i for i, on in zip(ids, mask, strict=True) if on])
     assert two_turns("", Sampling(seed=1)) in written
     assert "Least-recently-used" in whole and "Least-recently-used" not in written
-    pairs = list(zip(response.stages, response.mask, response.logprobs, strict=True))
+    told = (response["response_stages"], mask, response["response_logprobs"])
+    pairs = list(zip(*told, strict=True))
     assert {stage for stage, on, _ in pairs if on} == {0, 1, 2, 3}
     assert all(stage == -1 and logprob == 0 for stage, on, logprob in pairs if not on)
     short = response_of(trajectory, 20)
-    assert len(short.ids) == len(short.mask) == 20 and short.prompt == response.prompt
+    assert len(short["response_ids"]) == len(short["response_mask"]) == 20
+    assert short["prompt_ids"] == response["prompt_ids"]
     forced = trajectory.model_copy(update={"decoding": Decoding.FORCED})
     with pytest.raises(ValueError, match="not those that were sampled"):
         response_of(forced, 20)
@@ -283,5 +295,5 @@ async def test_stage_scores_go_to_verl_as_numbers_and_come_back(tmp_path: Path) 
     stages = tuple(absent if s.stage is Stage.REVIEW else s for s in judged.stages)
     numbers = told(judged.model_copy(update={"stages": stages}))
     assert numbers == {"plan": 0.5, "research": UNKNOWN, "review": ABSENT, "answer": 0.0}
-    assert read_back(numbers) == ([0.5, None, None, 0.0], [False, False, True, False])
-    assert read_back({}) == ([None] * 4, [False] * 4)
+    assert encoded([0] * 4, numbers).tolist() == [5.5, 7.0, 4.5, 5.0]
+    assert encoded([0] * 4, {}).tolist() == [7.0] * 4

@@ -1,1 +1,0 @@
-"""Whole pages of the web, read safely: addresses checked, sizes bounded, text extracted."""

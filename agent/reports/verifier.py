@@ -1,0 +1,376 @@
+"""The verify stage: every citation of an answer checked, and in repair mode what fails repaired.
+
+Who checks follows from the policy's model. A chat server is asked of a batch of claims in one
+call and answers with verdicts as checked JSON; the rule that numbers, names and quotations must
+occur in the cited text stands above its reply: no passage can talk the model out of it. An
+embedded model is asked how likely it holds "Yes" that the passage says the claim. There the
+rules come first, since a small model overlooks a changed number: what they find at fault is
+unsupported, and the model is not asked. Where the model fails, or may not be asked any more, the
+lexical rules check instead, and that is said.
+
+The transcript stays as it was written: what was found is a value beside it, and the reports
+mark, rewrite or leave out by it. Repair is one try at a claim that its source does not hold: said
+again from what the source says. Every model call goes through the run's journal.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+from pydantic import BaseModel
+
+from rubricem.agent.models.policy import JournaledCalls, JournaledPolicy, Policy, call_scope
+from rubricem.agent.models.reading import split_thinking
+from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer
+from rubricem.agent.reports.rules import (
+    NAME,
+    Checker,
+    Finding,
+    Findings,
+    LexicalChecker,
+    Pair,
+    lexical_finding,
+)
+from rubricem.agent.transcript.events import Listener, SourceProgress, ignore
+from rubricem.agent.transcript.scaffold import neutralise, template
+from rubricem.agent.transcript.words import closest_sentence
+from rubricem.agent.weights.catalogue import catalogue
+from rubricem.memory.asking import ask_json, chance_of_yes, check_numbers
+from rubricem.memory.errors import PolicyError
+from rubricem.memory.schema import (
+    NO_USAGE,
+    AnswerFormat,
+    Author,
+    ChatModel,
+    ChoiceReader,
+    CitationCheck,
+    Message,
+    Repair,
+    Sampling,
+    Segment,
+    Trajectory,
+    Usage,
+    Verification,
+)
+from rubricem.memory.text import fenced, one_line, without_markers
+
+CHARACTERS = 1200
+"""of a passage shown"""
+CLAIM_CHARACTERS = 800
+SUPPORTED = 0.6
+"""probability of "Yes" from which a claim counts as supported"""
+UNSUPPORTED = 0.4
+"""probability below which it counts as unsupported"""
+
+
+class ChoiceChecker:
+    """A `Checker` over a `ChoiceReader`."""
+
+    def __init__(self, reader: ChoiceReader) -> None:
+        self._reader = reader
+
+    @property
+    def name(self) -> str:
+        return f"{self._reader.name} and lexical rules"
+
+    async def check(self, pairs: Sequence[Pair]) -> Findings:
+        found, usage = [], NO_USAGE
+        for pair in pairs:
+            if wrong := pair.fault():
+                found.append(Finding("unsupported", wrong))
+                continue
+            probability, used = await self.probability(pair)
+            found.append(finding_at(probability))
+            usage += used
+        return Findings(tuple(found), usage)
+
+    async def probability(self, pair: Pair) -> tuple[float, Usage]:
+        """How likely the model holds it that the passage says the claim, 0 to 1."""
+        messages = [Message("system", template("verify_choice")), Message("user", question(pair))]
+        return await chance_of_yes(self._reader, messages)
+
+
+def finding_at(probability: float) -> Finding:
+    """The finding that a probability of "Yes" stands for."""
+    if probability >= SUPPORTED:
+        return Finding("supported")
+    said = f"the model holds it {probability:.0%} likely that the source says this"
+    return Finding("unsupported" if probability < UNSUPPORTED else "partial", said)
+
+
+def question(pair: Pair) -> str:
+    """Passage, closest sentence and claim, in this order."""
+    shown = around(pair.claim, pair.source.text, CHARACTERS)
+    closest = closest_sentence(pair.claim, shown) or "(none speaks of it)"
+    return (
+        f"{fenced({'passage': passage(pair, CHARACTERS)})}\n"
+        f"The closest sentence in it: {without_markers(closest[:CLAIM_CHARACTERS])}\n"
+        f"{fenced({'claim': pair.claim[:CLAIM_CHARACTERS]})}\n"
+        "Does the passage say what the claim says? Yes or No?"
+    )
+
+
+def passage(pair: Pair, characters: int) -> str:
+    """The pair's title, and so many characters of the text, those around the claim."""
+    return f"{pair.source.title}\n{around(pair.claim, pair.source.text, characters)}"
+
+
+def around(claim: str, text: str, characters: int) -> str:
+    """The text, or so many characters of it around the sentence closest to the claim."""
+    if len(text) <= characters:
+        return text
+    closest = closest_sentence(claim, text)
+    middle = text.find(closest) + len(closest) // 2 if closest else 0
+    start = min(max(middle - characters // 2, 0), len(text) - characters)
+    return text[start : start + characters]
+
+
+BATCH_CHARACTERS = 4000
+"""of a passage shown"""
+REASON_CHARACTERS = 200
+
+
+class GivenClaimVerdict(BaseModel):
+    """The verdict on one claim, as the model writes it."""
+
+    number: int
+    reason: str = ""
+    verdict: Literal["supported", "partial", "unsupported"]
+
+
+class GivenClaimVerdicts(BaseModel):
+    """The reply to a batch."""
+
+    verdicts: list[GivenClaimVerdict]
+
+
+class ChatChecker:
+    """A `Checker` over a `ChatModel`; each call of `check` is one batch."""
+
+    def __init__(self, model: ChatModel) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    async def check(self, pairs: Sequence[Pair]) -> Findings:
+        messages = [Message("system", template("verify")), Message("user", listed(pairs))]
+        reply, usage = await ask_json(
+            self._model,
+            messages,
+            GivenClaimVerdicts,
+            check=lambda reply: check_numbers((v.number for v in reply.verdicts), len(pairs)),
+            failure=PolicyError,
+        )
+        given = sorted(reply.verdicts, key=lambda v: v.number)
+        found = []
+        for pair, one in zip(pairs, given, strict=True):
+            reason = " ".join(one.reason.split())[:REASON_CHARACTERS].rstrip(".")
+            said = Finding(one.verdict, "" if one.verdict == "supported" else reason)
+            wrong = pair.must_occur()
+            found.append(Finding("unsupported", wrong) if wrong else said)
+        return Findings(tuple(found), usage)
+
+
+def listed(pairs: Sequence[Pair]) -> str:
+    """The passages, each once, then the claims with their numbers."""
+    shown = dict.fromkeys((pair.source.id, passage(pair, BATCH_CHARACTERS)) for pair in pairs)
+    passages = [fenced({f"passage {source}": text}) for source, text in shown]
+    claims = [
+        f"Claim {number}, citing passage {pair.source.id}:\n{fenced({'claim': pair.claim})}"
+        for number, pair in enumerate(pairs, start=1)
+    ]
+    return "\n\n".join([*passages, *claims])
+
+
+REWRITE_CHARACTERS = 1500
+"""of the passage shown"""
+LONGEST = 400
+"""characters of a claim written anew"""
+SAMPLING = Sampling(max_tokens=400, temperature=0.0, seed=0)
+
+
+async def rewrite(policy: Policy, pair: Pair) -> tuple[str, Usage]:
+    """The claim as the policy writes it from the passage; "" where it says that nothing is there.
+
+    What comes back is a claim like any other and still to be checked.
+    """
+    system = template("rewrite")
+    message = fenced({"claim": pair.claim, "passage": passage(pair, REWRITE_CHARACTERS)})
+    ids = await policy.open(system, message)
+    asked = Segment(author=Author.PROMPT, text=message, token_ids=ids)
+    said = await policy.write(system, [asked], SAMPLING, None, None)
+    # The first line as plain text; what is too long is no claim.
+    _, text = split_thinking(said.text)
+    line = one_line(next((line for line in text.splitlines() if line.strip()), ""))
+    line = neutralise(line.strip("\"'` "))
+    unfit = line.upper().rstrip(".") == "NONE" or len(line) > LONGEST
+    return "" if unfit else line, said.usage
+
+
+BATCH = 8
+"""claims asked of a server in one call"""
+
+Mode = Literal["mark", "repair"]
+CheckerChoice = Literal["auto", "lexical"]
+
+
+@dataclass
+class _Work:
+    """One answer being verified: who checks, and what was found so far."""
+
+    checker: Checker
+    policy: Policy | None
+    usage: Usage = NO_USAGE
+    note: str = ""
+    found: dict[Pair, Finding] = field(default_factory=dict)
+
+    async def check(self, pairs: Sequence[Pair]) -> None:
+        """Check each pair that was not, in batches whose claims share their passages."""
+        left = [pair for pair in dict.fromkeys(pairs) if pair not in self.found]
+        new = sorted(left, key=lambda pair: (len(pair.source.id), pair.source.id))
+        batches = [new[i : i + BATCH] for i in range(0, len(new), BATCH)]
+        for batch, said in zip(
+            batches, await asyncio.gather(*map(self._batch, batches)), strict=True
+        ):
+            self.usage += said.usage
+            self.found |= dict(zip(batch, said.each, strict=True))
+
+    async def _batch(self, pairs: Sequence[Pair]) -> Findings:
+        try:
+            return await self.checker.check(pairs)
+        except PolicyError as error:
+            self.note = f"some citations were checked by {NAME} alone: {error}"
+            return Findings(tuple(map(lexical_finding, pairs)))
+
+    def holds(self, pair: Pair) -> bool:
+        return bool(pair.claim) and self.found[pair].verdict == "supported"
+
+    async def rewrite(self, pair: Pair) -> str:
+        """The claim written anew and found in its source; "" where that cannot be had."""
+        if self.policy is None:
+            return ""
+        try:
+            text, used = await rewrite(self.policy, pair)
+        except PolicyError as error:
+            self.note = f"not every claim could be rewritten: {error}"
+            return ""
+        self.usage += used
+        return text if text != pair.claim else ""
+
+
+class AnswerVerifier:
+    """Checks with the policy's own model, or by rules alone where it is given none."""
+
+    def __init__(self, mode: Mode, policy: Policy | None) -> None:
+        self._mode: Mode = mode
+        self.policy = policy
+
+    @classmethod
+    def choose(
+        cls, policy: Policy, mode: Literal["off", "mark", "repair"], checker: CheckerChoice
+    ) -> Self | None:
+        """None where nothing is to be checked; the lexical checker asks no model.
+
+        Nor is a model asked that is known to judge claims no better than the rules.
+        """
+        if mode == "off":
+            return None
+        known = next((w for w in catalogue() if policy.version.startswith(w.folder)), None)
+        asked = checker == "auto" and (known is None or known.checks_claims)
+        return cls(mode, policy if asked else None)
+
+    async def verify(
+        self, trajectory: Trajectory, calls: JournaledCalls, listener: Listener = ignore
+    ) -> tuple[Verification, Usage]:
+        """Every pair of the answer; the calls are those of the journal's thread.
+
+        Raises nothing where the model fails: the rules check then.
+        """
+        answer = cited_answer(trajectory)
+        pairs = pairs_of(answer)
+        work = _work(self.policy, calls)
+        if pairs:
+            listener(SourceProgress(f"checking the citations ({len(pairs)}): {work.checker.name}"))
+        with call_scope(trajectory.thread):
+            await work.check(pairs)
+            repairs = await self._repaired(trajectory, work)
+        checker = work.checker.name
+        return self._outcome(checker, work.note, work.found, repairs), work.usage
+
+    def by_rules(self, trajectory: Trajectory, why: str) -> Verification:
+        """By lexical rules, without any call; claims that repair cannot rewrite are removed."""
+        found = {pair: lexical_finding(pair) for pair in pairs_of(cited_answer(trajectory))}
+        failed = _failed(trajectory, found) if self._repairing(trajectory) else ()
+        repairs = tuple(Repair(claim=pairs[0].claim) for pairs in failed)
+        return self._outcome(NAME, why, found, repairs)
+
+    def _outcome(
+        self, checker: str, note: str, found: Mapping[Pair, Finding], repairs: tuple[Repair, ...]
+    ) -> Verification:
+        checks = tuple(
+            CitationCheck(
+                source=pair.source.id,
+                claim=pair.claim,
+                verdict=finding.verdict,
+                reason=finding.reason,
+            )
+            for pair, finding in found.items()
+        )
+        return Verification(
+            mode=self._mode, checker=checker, note=note, checks=checks, repairs=repairs
+        )
+
+    def _repairing(self, trajectory: Trajectory) -> bool:
+        return self._mode == "repair" and trajectory.answer_format is not AnswerFormat.EXACT
+
+    async def _repaired(self, trajectory: Trajectory, work: _Work) -> tuple[Repair, ...]:
+        """What becomes of the claims that none of their sources holds."""
+        if not self._repairing(trajectory):
+            return ()
+        failed = list(_failed(trajectory, work.found))
+        texts = await asyncio.gather(*(work.rewrite(pairs[0]) for pairs in failed))
+        anew = [
+            [Pair(text, pair.source, pair.beside) for pair in pairs]
+            for text, pairs in zip(texts, failed, strict=True)
+        ]
+        await work.check([pair for pairs in anew for pair in pairs if pair.claim])
+        return tuple(
+            Repair(claim=old[0].claim, became=new[0].claim if any(map(work.holds, new)) else "")
+            for old, new in zip(failed, anew, strict=True)
+        )
+
+
+def pairs_of(answer: CitedAnswer) -> tuple[Pair, ...]:
+    """The pairs of an answer, each once: the same claim on the same source is one question."""
+    pairs = dict[Pair, None]()
+    for piece in (piece for piece in answer.pieces if isinstance(piece, Cited)):
+        for citation in piece.citations:
+            beside = tuple(c.source for c in piece.citations if c is not citation)
+            pairs[Pair(citation.claim, citation.source, beside)] = None
+    return tuple(pairs)
+
+
+def _work(policy: Policy | None, calls: JournaledCalls) -> _Work:
+    """The checker that goes with the policy's model; its calls and the rewriting journalled."""
+    if policy is not None:
+        policy = JournaledPolicy(policy, calls)
+        if policy.chat:
+            return _Work(ChatChecker(policy.chat), policy)
+        if policy.reader:
+            return _Work(ChoiceChecker(policy.reader), policy)
+    return _Work(LexicalChecker(), None)
+
+
+def _failed(trajectory: Trajectory, found: dict[Pair, Finding]) -> Iterator[list[Pair]]:
+    """The pairs of each claim that none of its sources holds, even in part; each claim once."""
+    verdicts = {(pair.source.id, pair.claim): (pair, f.verdict) for pair, f in found.items()}
+    seen: set[str] = set()
+    for piece in cited_answer(trajectory).pieces:
+        if isinstance(piece, Cited) and piece.citations[0].claim not in seen:
+            seen.add(piece.citations[0].claim)
+            pairs = [verdicts[(c.id, c.claim)] for c in piece.citations]
+            if all(verdict == "unsupported" for _, verdict in pairs):
+                yield [pair for pair, _ in pairs]

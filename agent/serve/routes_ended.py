@@ -1,0 +1,277 @@
+"""What is done with a run that has ended: it is exported, judged, and rated by a person.
+
+    /api/runs/{run}/export/{kind}        its report as a file, without this machine's paths and keys
+    /api/runs/{run}/judge, /judgement    judging, and what it gave, criterion by criterion
+    /api/runs/{run}/rate                 how good a person finds it
+
+Judging is asked for and goes on in the background, one run after another; its state is looked at
+until it is done.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, Field, SecretStr
+
+from rubricem.agent.learning.lessons import rated
+from rubricem.agent.learning.scoring import FILE
+from rubricem.agent.reports.page import rendered
+from rubricem.agent.serve.refusals import check_known, conflict, missing, too_many
+from rubricem.agent.serve.requests import RequestBody
+from rubricem.agent.settings import Settings
+from rubricem.agent.sources.choice import SEARXNG
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.runs import BEST, MOST_CHARACTERS, RunStore, ratings_in, value_in
+from rubricem.memory.schema import Judgement, StageScore, Trajectory, Verdict
+from rubricem.memory.text import with_leaves
+
+Kind = Literal["md", "html", "pdf", "json"]
+TYPES: dict[Kind, str] = {
+    "md": "text/markdown; charset=utf-8",
+    "html": "text/html; charset=utf-8",
+    "pdf": "application/pdf",
+    "json": "application/json",
+}
+Judge = Callable[[str], Awaitable[object]]
+"""judges the run of a key and keeps what it gave; raises RubricemError"""
+JudgeState = Literal["none", "waiting", "running", "done", "failed"]
+MOST = 32
+"""runs that wait to be judged, or are judged"""
+KEPT = 200
+"""states of ended judgings that are kept"""
+_SHORTEST_KEY = 6
+"""characters; what is shorter stands in any text"""
+
+
+class Rated(RequestBody):
+    """1, of no use, to 5, just what was asked for."""
+
+    rating: Annotated[int, Field(strict=True, ge=1, le=BEST)]
+    note: str = Field(default="", max_length=MOST_CHARACTERS)
+
+
+def router(settings: Settings, judge: Judge) -> APIRouter:
+    """The routes over the runs of the settings' data directory."""
+    desk = _EndedRuns(settings, JudgingJobs(judge))
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        yield
+        await desk.jobs.aclose()
+
+    routes = APIRouter(prefix="/api/runs/{run}", lifespan=lifespan)
+    routes.get("/export/{kind}")(desk.export)
+    routes.get("/judgement")(desk.judgement)
+    routes.post("/judge", status_code=HTTPStatus.ACCEPTED)(desk.judge)
+    routes.get("/judge")(desk.state)
+    routes.post("/rate")(desk.rate)
+    return routes
+
+
+class _EndedRuns:
+    """What the routes do."""
+
+    def __init__(self, settings: Settings, jobs: "JudgingJobs") -> None:
+        self.jobs = jobs
+        self._settings = settings
+        self._store = RunStore(settings.data_dir)
+        # A page set on paper takes a processor for a second: one at a time.
+        self._turn = asyncio.Semaphore(1)
+
+    async def export(self, run: str, kind: Kind) -> Response:
+        trajectory = await asyncio.to_thread(self._ended, run)
+        async with self._turn:
+            shown = await asyncio.to_thread(for_others, trajectory, self._settings)
+            content = await asyncio.to_thread(rendered, shown, f".{kind}")
+        named = {"Content-Disposition": f'attachment; filename="{file_name(run, kind)}"'}
+        return Response(content, media_type=TYPES[kind], headers=named)
+
+    def judgement(self, run: str) -> dict[str, Any]:
+        trajectory, folder = self._ended(run), self._store.folder / run
+        found = _judgement_in(folder)
+        stale = found.trajectory_id != trajectory.id
+        return {
+            "judge": found.judge,
+            "rubric_version": found.rubric_version,
+            "note": "The run has gone on since it was judged." if stale else "",
+            "stages": [_stage(score) for score in found.stages],
+            "ratings": [rating.model_dump(mode="json") for rating in ratings_in(folder)],
+        }
+
+    async def judge(self, run: str) -> dict[str, Any]:
+        await asyncio.to_thread(self._ended, run)
+        return asdict(self.jobs.start(run))
+
+    async def state(self, run: str) -> dict[str, Any]:
+        await asyncio.to_thread(self._ended, run)
+        return asdict(self.jobs.of(run))
+
+    def rate(self, run: str, given: Rated) -> dict[str, Any]:
+        self._ended(run)
+        said = rated(self._store, run, given.rating, given.note)
+        return {"rating": given.rating, "said": said}
+
+    def _ended(self, run: str) -> Trajectory:
+        """The run of this key. Refused (404) where none is, (409) where it has not ended."""
+        check_known(self._store, run)
+        if not self._store.ended(run):
+            raise conflict("The run has not ended.", "Wait for its end, or stop it.")
+        return self._store.load(run)
+
+
+@dataclass(slots=True)
+class JudgingJob:
+    """Judging of one run."""
+
+    state: JudgeState = "waiting"
+    error: str = ""
+    remedy: str = ""
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ("none", "done", "failed")
+
+
+class JudgingJobs:
+    """Jobs by the run that is judged; used on one event loop."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+        self._jobs: dict[str, JudgingJob] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Semaphore(1)
+
+    def start(self, run: str) -> JudgingJob:
+        """The job of this run: the one that goes on, or a new one. Refused (429) for too many."""
+        job = self.of(run)
+        if not job.ended:
+            return job
+        if len(self._tasks) >= MOST:
+            raise too_many(f"{MOST} runs wait to be judged already.", "Wait until some are.")
+        self._jobs.pop(run, None)
+        job = self._jobs[run] = JudgingJob()
+        task = asyncio.create_task(self._work(run, job))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return job
+
+    def of(self, run: str) -> JudgingJob:
+        return self._jobs.get(run, JudgingJob("none"))
+
+    async def aclose(self) -> None:
+        """Break off what goes on; replies that a model gave are kept, and not asked for again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _work(self, run: str, job: JudgingJob) -> None:
+        async with self._turn:
+            job.state = "running"
+            try:
+                await self._judge(run)
+            except RubricemError as error:
+                job.error, job.remedy = str(error), error.remedy
+            except Exception as error:
+                # Nobody awaits this task: a fault that is not told here is told nowhere.
+                job.error = f"rubricem itself failed: {error!r}"
+            job.state = "failed" if job.error else "done"
+        ended = [run for run, job in self._jobs.items() if job.ended]
+        for oldest in ended[: max(0, len(ended) - KEPT)]:
+            del self._jobs[oldest]
+
+
+def _judgement_in(folder: Path) -> Judgement:
+    """What lies in a run's folder, also where nothing was scored; Refused (404) for none."""
+    what = "The judgement of this run"
+    found = value_in(folder / FILE, Judgement, "Have the run judged anew.", what)
+    if found is None:
+        raise missing("The run was not judged.", "Have it judged, or learn from it.")
+    return found
+
+
+def _stage(score: StageScore) -> dict[str, Any]:
+    """`score` is None where it is unscored, and `reason` says why."""
+    told = {"stage", "score", "missing", "spread", "components"}
+    return score.model_dump(mode="json", include=told) | {
+        "reason": score.unscored_reason if score.score is None else score.justification,
+        "criteria": [_criterion(verdict) for verdict in score.verdicts],
+    }
+
+
+def _criterion(verdict: Verdict) -> dict[str, Any]:
+    """`points` from 0, absent, to 2, full; of a flaw they are the flaw's."""
+    criterion, told = verdict.criterion, {"title", "weight", "positive", "persistent"}
+    return criterion.model_dump(include=told) | {
+        "text": criterion.description,
+        "points": verdict.points,
+        "why": verdict.justification,
+        "by": verdict.justified_by,
+    }
+
+
+def file_name(run: str, kind: Kind) -> str:
+    """Letters, digits and dashes of ASCII alone: it goes into a header, then onto a disk."""
+    safe = re.sub(r"[^A-Za-z0-9_-]+", "-", run).strip("-") or "run"
+    return f"rubricem-{safe}.{kind}"
+
+
+def for_others(trajectory: Trajectory, settings: Settings) -> Trajectory:
+    """The run with this machine's folders and the settings' keys taken out of all its texts."""
+    hidden = _hidden(settings)
+    if not hidden:
+        return trajectory
+    pattern = re.compile("|".join(re.escape(text) for text in sorted(hidden, key=len)[::-1]))
+
+    def without(held: object) -> object:
+        if not isinstance(held, str):
+            return held
+        return pattern.sub(lambda found: hidden[found.group()], held)
+
+    return Trajectory.model_validate(with_leaves(trajectory.model_dump(mode="json"), without))
+
+
+def _hidden(settings: Settings) -> dict[str, str]:
+    """Text that is not to leave -> what stands in its place."""
+    folders = {
+        settings.data_dir: "DATA",
+        settings.weights_dir: "WEIGHTS",
+        Path.cwd(): "FOLDER",
+        Path.home(): "~",
+    }
+    # A folder of one part, such as /, /root or /data, would be found in many an innocent text.
+    shown = {str(path): name for path, name in folders.items() if len(path.parts) > 2}
+    secrets = (
+        secret for name in Settings.model_fields for secret in _held(getattr(settings, name))
+    )
+    return shown | {secret: "***" for secret in secrets if len(secret) >= _SHORTEST_KEY}
+
+
+def _held(value: object) -> Iterator[str]:
+    """The secrets in a setting's value: keys, headers and variables of programs, passwords."""
+    match value:
+        case SecretStr():
+            whole = value.get_secret_value()
+            # Of `Bearer KEY` the key may be told alone.
+            yield from dict.fromkeys((whole, whole.rpartition(" ")[2]))
+        case BaseModel():
+            for name in type(value).model_fields:
+                yield from _held(getattr(value, name))
+        case Mapping():
+            for held in value.values():
+                yield from _held(held)
+        case tuple():
+            for held in value:
+                yield from _held(held)
+        case str() if "://" in value:
+            # Its password, and its query, in which hosted servers want their keys.
+            parts = urlsplit(value.removeprefix(SEARXNG))
+            yield from filter(None, (parts.password, unquote(parts.password or "")))
+            yield from (given for _, given in parse_qsl(parts.query))

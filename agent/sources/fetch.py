@@ -1,0 +1,329 @@
+"""Fetching one page over HTTP: bounded in bytes, in time and in redirects, and only where allowed.
+
+A model chooses among addresses that strangers wrote, so a page must not lead to what only this
+machine can reach: loopback, private and link-local networks, a cloud's metadata service. Which
+may be read is decided on what a name resolves to and not on how it looks; each hop is resolved and
+checked anew, and the connection goes to the number that was checked, since a name may resolve
+otherwise the next time, with the host's own name in the request and in the TLS handshake. A host
+that the user allowed may be private; link-local and metadata addresses are reached only where the
+user named the very address. Bodies are unpacked here, since a few kilobytes of gzip can hold
+gigabytes.
+"""
+
+import asyncio
+import re
+import socket
+import ssl
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from typing import Self
+
+import httpx
+
+from rubricem.memory.errors import SourceError
+
+Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
+"""host and port -> its addresses as text; raises OSError where there is none"""
+Address = IPv4Address | IPv6Address
+
+PORTS = {"http": 80, "https": 443}
+LONGEST = 2000
+"""characters of an address"""
+
+_ADDRESS = re.compile(r"https?://[^\s<>\"'`\\^{}|\[\]]+", re.I)
+_TRAILING = ".,;:!?*"
+_NAT64 = ip_network("64:ff9b::/96")
+_PUBLIC_V6 = ip_network("2000::/3")
+_PROTOCOLS = ip_network("192.0.0.0/24")
+"""for protocols; some Pythons take most of it for public"""
+_METADATA = frozenset(map(ip_address, ("169.254.169.254", "168.63.129.16", "fd00:ec2::254")))
+"""metadata services; one of them has an address that is public by its number"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A page's address, and the checked numbers to connect to, in the order to try them."""
+
+    url: httpx.URL
+    numbers: tuple[str, ...]
+
+
+def _parsed(address: str) -> httpx.URL:
+    """The address in its normal form, without fragment.
+
+    Raises SourceError unless it is an http or https address of a host, without a password.
+    """
+    try:
+        url = httpx.URL(address.strip()) if len(address) <= LONGEST else httpx.URL("")
+    except httpx.InvalidURL:
+        url = httpx.URL("")
+    if url.scheme not in PORTS or not url.host:
+        raise SourceError("That is no web address.", "Give one that begins with https://.")
+    if url.userinfo:
+        raise SourceError("An address with a password in it is not opened.")
+    return url.copy_with(fragment=None, path=url.path or "/")
+
+
+@lru_cache(maxsize=1024)  # every passage that a search brings is asked for more than once
+def normal(address: str) -> str:
+    """What two spellings of one address have in common; "" for what is no web address."""
+    try:
+        return str(_parsed(address))
+    except SourceError:
+        return ""
+
+
+def addresses_in(text: str) -> list[str]:
+    """The web addresses written in a text, each once."""
+    found: dict[str, None] = {}
+    for match in _ADDRESS.finditer(text):
+        # Without what ends the sentence it stands in; a bracket that it opens is its own.
+        address = match[0].rstrip(_TRAILING)
+        while address.endswith(")") and address.count(")") > address.count("("):
+            address = address[:-1].rstrip(_TRAILING)
+        found[normal(address)] = None
+    return list(filter(None, found))
+
+
+async def resolved(host: str, port: int) -> Sequence[str]:
+    """The `Resolve` of the system."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(entry[4][0]) for entry in found]
+
+
+class AddressGuard:
+    """Says where an address leads, or that it may not be read."""
+
+    def __init__(self, allowed: Sequence[str] = (), resolve: Resolve = resolved) -> None:
+        """`allowed`: hosts, or host:port, that may be private."""
+        self._allowed = frozenset(entry.lower().rstrip(".") for entry in allowed)
+        self._resolve = resolve
+
+    @classmethod
+    def of(cls, address: str) -> Self:
+        """One by which the host and port of an address may be private."""
+        url = _parsed(address)
+        return cls((f"{url.host}:{url.port or PORTS[url.scheme]}",))
+
+    async def target(self, address: str) -> Target:
+        """The address with the numbers it may be reached at. Raises SourceError for none."""
+        url = _parsed(address)
+        port = url.port or PORTS[url.scheme]
+        try:
+            texts = await self._resolve(url.raw_host.decode("ascii"), port)
+        except (OSError, UnicodeError) as cause:
+            raise SourceError(f"The host {url.host} is not known.") from cause
+        numbers = tuple(dict.fromkeys(texts))
+        # One private number among public ones is enough: it may be the one that answers.
+        if not numbers or not all(self._may_reach(url.host, port, text) for text in numbers):
+            raise SourceError(
+                f"The host {url.host} is on this machine or in a private network, and is not named "
+                "in allow_hosts.",
+                "Name it there if it is yours and meant to be read.",
+            )
+        return Target(url, numbers)
+
+    def _may_reach(self, host: str, port: int, text: str) -> bool:
+        number = _number(text)
+        if number is None:
+            return False
+        if all(_public(each) for each in _meant(number)):
+            return True
+        named = {host.lower().rstrip("."), f"{host.lower().rstrip('.')}:{port}"} & self._allowed
+        # Not even an allowed name may lead to these.
+        own = any(each.is_link_local or each in _METADATA for each in _meant(number))
+        return bool(named) and (not own or _number(host) == number)
+
+
+def _number(text: str) -> Address | None:
+    try:
+        return ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _meant(number: Address) -> Iterator[Address]:
+    """The number, and the older ones that are wrapped in it."""
+    yield number
+    if isinstance(number, IPv6Address):
+        wrapped = [number.ipv4_mapped, number.sixtofour, *(number.teredo or ())]
+        if number in _NAT64:
+            wrapped.append(IPv4Address(int(number) & 0xFFFFFFFF))
+        yield from (old for old in wrapped if old is not None)
+
+
+def _public(number: Address) -> bool:
+    if isinstance(number, IPv6Address) and (number.ipv4_mapped or number in _NAT64):
+        return True  # what it wraps is looked at by itself
+    if isinstance(number, IPv6Address) and number not in _PUBLIC_V6:
+        return False
+    if number in _PROTOCOLS or number in _METADATA:
+        return False
+    return number.is_global and not number.is_multicast
+
+
+_HEADERS = {
+    "user-agent": "rubricem (research agent)",
+    "accept": "text/html, application/pdf, text/plain, */*;q=0.5",
+    "accept-encoding": "gzip",
+}
+_PIECE = 1 << 16
+_GZIP_OR_ZLIB = 47
+"""what zlib calls reading either"""
+
+
+@dataclass(frozen=True, slots=True)
+class FetchLimits:
+    """What one page may cost."""
+
+    megabytes: int = 20
+    """unpacked"""
+    seconds: float = 20.0
+    """for the whole page, all redirects included"""
+    redirects: int = 5
+
+    @property
+    def bytes(self) -> int:
+        return self.megabytes << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """A page as it came: the address that answered, its declared type, its bytes unpacked."""
+
+    address: str
+    content_type: str
+    content: bytes
+
+
+class Fetcher:
+    """Fetches pages. Every failure is a SourceError with one sentence."""
+
+    def __init__(
+        self,
+        guard: AddressGuard,
+        limits: FetchLimits | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+        verify: str | None = None,
+    ) -> None:
+        """`transport` stands in for the network; `verify`: a file of further authorities."""
+        self._guard = guard
+        self._limits = limits or FetchLimits()
+        self._transport = transport
+        self._verify = verify
+
+    async def fetch(self, address: str) -> Fetched:
+        """The page at an address, through its redirects."""
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                return await self._follow(address)
+        except TimeoutError as cause:
+            raise SourceError(
+                f"{_host(address)} did not send the page within {self._limits.seconds:g} s."
+            ) from cause
+        except httpx.HTTPError as cause:
+            raise SourceError(
+                f"{_host(address)} could not be read: {type(cause).__name__}."
+            ) from cause
+
+    async def _follow(self, address: str) -> Fetched:
+        for _ in range(self._limits.redirects + 1):
+            target = await self._guard.target(address)
+            async with self._response(target) as response:
+                if not response.has_redirect_location:
+                    return await self._read(target, response)
+                try:
+                    joined = target.url.join(response.headers["location"])
+                except httpx.InvalidURL as cause:
+                    said = f"{target.url.host} redirects to no web address."
+                    raise SourceError(said) from cause
+                address = str(_parsed(str(joined)))
+        raise SourceError(f"{_host(address)} redirects without end.")
+
+    @asynccontextmanager
+    async def _response(self, target: Target) -> AsyncIterator[httpx.Response]:
+        """The answer of the first number that can be connected to."""
+        # A client for each hop: a connection kept open belongs to the host that it was made for.
+        # Not through a proxy of the environment: it would resolve the name by itself.
+        async with httpx.AsyncClient(
+            transport=self._transport,
+            verify=self._trusted,
+            trust_env=False,
+            headers=_HEADERS,
+            timeout=self._limits.seconds / 2,
+        ) as client:
+            for number in target.numbers:
+                last = number == target.numbers[-1]
+                try:
+                    response = await client.send(_request(client, target, number), stream=True)
+                except (httpx.ConnectError, httpx.ConnectTimeout):
+                    if last:
+                        raise
+                    continue
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
+                return
+
+    @cached_property
+    def _trusted(self) -> ssl.SSLContext:
+        context = httpx.create_ssl_context()
+        if self._verify:
+            context.load_verify_locations(self._verify)
+        return context
+
+    async def _read(self, target: Target, response: httpx.Response) -> Fetched:
+        if response.status_code >= 400:
+            raise SourceError(f"{target.url.host} answered {response.status_code} for that page.")
+        declared = response.headers.get("content-length", "")
+        if declared.isdigit() and int(declared) > self._limits.bytes:
+            raise self._too_large(target)
+        body = bytearray()
+        async for piece in _unpacked(response):
+            body += piece
+            if len(body) > self._limits.bytes:
+                raise self._too_large(target)
+        return Fetched(str(target.url), response.headers.get("content-type", ""), bytes(body))
+
+    def _too_large(self, target: Target) -> SourceError:
+        return SourceError(
+            f"The page at {target.url.host} is larger than {self._limits.megabytes} MB."
+        )
+
+
+def _request(client: httpx.AsyncClient, target: Target, number: str) -> httpx.Request:
+    url = target.url.copy_with(host=number)
+    return client.build_request(
+        "GET",
+        url,
+        headers={"host": target.url.netloc.decode("ascii")},
+        extensions={"sni_hostname": target.url.raw_host.decode("ascii")},
+    )
+
+
+async def _unpacked(response: httpx.Response) -> AsyncIterator[bytes]:
+    """The body in pieces of at most 64 KiB."""
+    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "", "gzip", "x-gzip", "deflate"):
+        raise SourceError(f"The page is packed as {encoding[:20]!r}, which was not asked for.")
+    unpack = zlib.decompressobj(_GZIP_OR_ZLIB) if encoding not in ("identity", "") else None
+    async for packed in response.aiter_raw():
+        while packed:
+            if unpack is None:
+                yield packed
+                break
+            try:
+                yield unpack.decompress(packed, _PIECE)
+            except zlib.error as cause:
+                raise SourceError("The page is packed, and its packing is damaged.") from cause
+            packed = unpack.unconsumed_tail
+
+
+def _host(address: str) -> str:
+    return _parsed(address).host

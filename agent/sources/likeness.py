@@ -1,0 +1,76 @@
+"""Which texts of the web say nearly the same: copies are one source, however many sites hold them.
+
+A text is the set of its shingles, runs of four words without case and punctuation. Excerpts of one
+page are cut differently by each engine, so they are alike by the share of the smaller one that
+stands in the other. A whole page that quotes another is no copy of it, so pages are alike by their
+resemblance, the share of both; it is estimated from the smallest hashes of each, which a journal
+can hold. Source: Broder (1997), On the resemblance and containment of documents.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from heapq import nsmallest
+
+from rubricem.agent.sources.fetch import normal
+from rubricem.memory.schema import Passage
+
+SHINGLE = 4
+"""words"""
+LEAST = 12
+"""shingles of a text that can be told to be a copy: 15 words"""
+CONTAINED = 0.8
+RESEMBLING = 0.7
+SKETCH = 128
+"""hashes of a page; the estimate is then off by 0.04, as one standard deviation"""
+
+_WORD = re.compile(r"\w+")
+
+Shingles = frozenset[tuple[str, ...]]
+Sketch = Sequence[int]
+
+
+def shingles(text: str) -> Shingles:
+    words = _WORD.findall(text.casefold())
+    return frozenset(zip(*(words[i:] for i in range(SHINGLE)), strict=False))
+
+
+def contained(left: Shingles, right: Shingles) -> bool:
+    """Whether the smaller text stands in the larger one."""
+    least = min(len(left), len(right))
+    return least >= LEAST and len(left & right) >= CONTAINED * least
+
+
+def sketch(texts: Iterable[str]) -> Sketch:
+    """The smallest hashes of a page, in order; the same in every process."""
+    found = shingles(" ".join(texts))
+    hashes = (blake2b(" ".join(words).encode(), digest_size=6).digest() for words in found)
+    return nsmallest(SKETCH, (int.from_bytes(digest) for digest in hashes))
+
+
+def resembling(left: Sketch, right: Sketch) -> bool:
+    """Whether two whole pages are mostly the same, as far as their sketches tell."""
+    if min(len(left), len(right)) < LEAST:
+        return False
+    union = nsmallest(SKETCH, {*left, *right})
+    return len({*left} & {*right} & {*union}) >= RESEMBLING * len(union)
+
+
+class Excerpts:
+    """The texts of the web seen so far in a run, by the id of their source."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[str, str, Shingles]] = []
+
+    def original(self, passage: Passage) -> str:
+        """The id of the source at another address that holds this text already, or ""."""
+        address = normal(passage.location)
+        if not address:
+            return ""
+        found = shingles(passage.text)
+        others = (i for i, where, seen in self._seen if where != address and contained(seen, found))
+        return next(others, "")
+
+    def add(self, identifier: str, passage: Passage) -> None:
+        if address := normal(passage.location):
+            self._seen.append((identifier, address, shingles(passage.text)))

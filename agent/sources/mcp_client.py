@@ -1,0 +1,399 @@
+"""What a run can search, with the tools of MCP servers beside it; the extra `mcp` brings the SDK.
+
+The servers are asked for their tools when the sources are prepared; one that fails or hangs then
+is a sentence, told once, and its tools are not offered. It is asked again when the next question
+begins, or when one of its tools is called, and its tools are offered from then on. Which tool a
+name means is decided here alone.
+
+A connection is opened once, kept, and opened again after it broke. The SDK's client must be closed
+by the task that opened it, so a task of its own holds it. All waits are bounded, and every failure
+is a SourceError in one sentence.
+
+A program is reached on its standard input and output. By HTTP every request goes to numbers that
+were checked: the host that the settings name may be private, since the user named it; whatever it
+resolves to by then must not be link-local or a cloud's metadata service, unless that is the very
+address that was named.
+
+What a tool returned becomes passages that can be cited. A list of results (objects with a text,
+perhaps a title and an address) is one passage or more for each; any other text is cut into
+passages. Images and sounds are left out, and said to be.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from rubricem.agent.sources.fetch import AddressGuard, Target, normal
+from rubricem.agent.sources.index import split_passages
+from rubricem.agent.sources.offers import Offer
+from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.memory.errors import RubricemError, SettingsError, SourceError
+from rubricem.memory.schema import Passage, SearchTool
+from rubricem.memory.text import one_line, printable
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+
+@asynccontextmanager
+async def opened_client(name: str, server: ToolServer) -> "AsyncIterator[Client]":
+    """A client that has shaken hands with the server. Raises whatever went wrong with that."""
+    try:
+        from mcp import Client, Implementation
+    except ImportError as cause:
+        raise SettingsError(
+            f"The MCP server {name} needs the extra `mcp`.",
+            'Install it: pip install "rubricem[mcp]"',
+        ) from cause
+    told = Implementation(name="rubricem", version="1")
+    transport: Any = _program(server) if server.command else _http(server)
+    async with Client(transport, client_info=told, cache=None) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _program(server: ToolServer) -> AsyncIterator[Any]:
+    from mcp import StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    env = {key: value.get_secret_value() for key, value in server.env.items()}
+    program = StdioServerParameters(command=server.command or "", args=[*server.args], env=env)
+    # What a program writes beside the protocol would run across the terminal.
+    with Path(os.devnull).open("w", encoding="utf-8") as log:
+        async with stdio_client(program, errlog=log) as streams:
+            yield streams
+
+
+@asynccontextmanager
+async def _http(server: ToolServer) -> AsyncIterator[Any]:
+    from mcp.client.streamable_http import streamable_http_client
+
+    # No proxy of the environment stands between, as there is a transport.
+    client = httpx2.AsyncClient(
+        transport=Pinned(AddressGuard.of(server.url or "")),
+        headers={name: value.get_secret_value() for name, value in server.headers.items()},
+        timeout=server.seconds,
+    )
+    async with (
+        client as http,
+        streamable_http_client(server.url or "", http_client=http) as streams,
+    ):
+        yield streams
+
+
+LEAVING = 10.0
+"""seconds for ending a connection; a program that does not go by itself is ended by then"""
+QUOTED = 300
+"""characters of a server's own words"""
+MOST_PAGES = 20
+"""of a list of tools"""
+
+
+class Connection:
+    """One server, by its name in the settings."""
+
+    def __init__(self, name: str, server: ToolServer) -> None:
+        self._name = name
+        self._server = server
+        self._lock = asyncio.Lock()
+        self._client: Client | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closing = asyncio.Event()
+
+    async def offers(self) -> list[Offer]:
+        """The allowed tools that the server has. Raises SourceError."""
+        client = await self._connected()
+        found: list[Offer] = []
+        async with self._bounded("list its tools"):
+            cursor = None
+            for _ in range(MOST_PAGES):
+                page = await client.list_tools(cursor=cursor)
+                found += [
+                    Offer(self._name, tool.name, tool.description or "", tool.input_schema)
+                    for tool in page.tools
+                    if tool.name in self._server.tools
+                ]
+                if not (cursor := page.next_cursor):
+                    break
+        return found
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> Any:
+        """The `CallToolResult` of one call. Raises SourceError, also for a tool's own error."""
+        client = await self._connected()
+        async with self._bounded(f"answer the call of {tool}"):
+            result = await client.call_tool(tool, arguments)
+        if result.is_error:
+            said = " ".join(b.text for b in result.content if b.type == "text")
+            words = one_line(said, QUOTED).rstrip(".") or "it did not say why"
+            raise SourceError(f"The tool {self._name}.{tool} failed: {words}.")
+        return result
+
+    async def aclose(self) -> None:
+        """End the connection, and the program where it is one."""
+        task, self._task, self._client = self._task, None, None
+        if task is not None:
+            self._closing.set()
+            # What goes wrong while a server is left is of no use to anybody.
+            await asyncio.wait([task], timeout=LEAVING)
+            task.cancel()
+
+    async def _connected(self) -> "Client":
+        async with self._lock:
+            if self._client is None or self._task is None or self._task.done():
+                await self.aclose()
+                async with self._bounded("answer when it was connected to"):
+                    self._client = await self._open()
+            return self._client
+
+    async def _open(self) -> "Client":
+        loop = asyncio.get_running_loop()
+        opened: asyncio.Future[Client] = loop.create_future()
+        self._closing = asyncio.Event()
+        # The one task that may close the client keeps it open.
+        self._task = asyncio.create_task(self._hold(opened, self._closing))
+        try:
+            return await opened
+        except BaseException:
+            self._task.cancel()
+            raise
+
+    async def _hold(self, opened: "asyncio.Future[Client]", closing: asyncio.Event) -> None:
+        try:
+            async with opened_client(self._name, self._server) as client:
+                if not opened.done():
+                    opened.set_result(client)
+                await closing.wait()
+        except Exception as error:
+            # A broken connection shows in the call that needs it.
+            if not opened.done():
+                opened.set_exception(error)
+
+    @asynccontextmanager
+    async def _bounded(self, doing: str) -> AsyncIterator[None]:
+        """Within the server's seconds, with one sentence for whatever goes wrong."""
+        place = f"The MCP server {self._name}"
+        try:
+            async with asyncio.timeout(self._server.seconds):
+                yield
+        except RubricemError:
+            raise
+        except TimeoutError as cause:
+            self._break()
+            raise SourceError(
+                f"{place} did not {doing} within {self._server.seconds:g} s."
+            ) from cause
+        except Exception as cause:
+            self._break()
+            first: BaseException = cause
+            while isinstance(first, BaseExceptionGroup):
+                first = first.exceptions[0]
+            words = one_line(str(first), QUOTED).rstrip(".") or type(first).__name__
+            raise SourceError(f"{place} could not {doing}: {words}.") from cause
+
+    def _break(self) -> None:
+        """Connect anew before the next call: this connection may be dead, or hold it up."""
+        self._closing.set()
+        self._client = None
+
+
+PASSAGE_WORDS = 160
+MOST_CHARACTERS = 1_000_000
+"""of what one call returned"""
+MOST_ROWS = 1000
+"""of a list of results"""
+LONGEST_NAME = 200
+_TEXTS = ("text", "content", "snippet", "body", "description", "summary")
+_ADDRESSES = ("url", "link", "href", "uri")
+_LISTS = ("results", "items", "documents", "result")
+
+
+def passages_of(
+    result: Any, name: str, arguments: Mapping[str, Any] | None = None
+) -> tuple[list[Passage], str]:
+    """Passages of a `CallToolResult` of the tool `name`, and a note on what was left out.
+
+    What was asked is their place, so that equal results of two calls are two sources.
+    """
+    asked = ", ".join(f"{key}: {value}" for key, value in (arguments or {}).items())
+    place = one_line(asked, LONGEST_NAME)
+    texts, left = [], set()
+    for block in result.content:
+        if block.type == "text":
+            texts.append(block.text)
+        elif block.type == "resource" and hasattr(block.resource, "text"):
+            texts.append(block.resource.text)
+        elif block.type == "resource_link":
+            texts.append(f"{block.title or block.name}: {block.uri}\n{block.description or ''}")
+        else:
+            left.add(block.type)
+    # Servers mostly repeat the structured form as text.
+    structured = result.structured_content
+    if not texts and structured is not None:
+        texts.append(json.dumps(structured, ensure_ascii=False, indent=1))
+    rows = _rows(structured) or [row for text in texts for row in _rows(_json(text))]
+    found = list(_listed(rows, name))
+    if not rows:
+        pieces = _pieces("\n\n".join(texts))
+        found = [Passage(name, f"mcp:{name}", place, piece) for piece in pieces]
+    note = f"What {name} returned as {', '.join(sorted(left))} is left out." if left else ""
+    return found, note
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text) if text.lstrip()[:1] in ("[", "{") else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _rows(value: Any) -> list[Mapping[str, Any]]:
+    """The results in it; none unless every one has a text."""
+    if isinstance(value, Mapping):
+        held = next((value[k] for k in _LISTS if isinstance(value.get(k), list | dict)), None)
+        value = [value] if held is None else held
+    if isinstance(value, Mapping):
+        return _rows(value)
+    if not isinstance(value, Sequence) or isinstance(value, str) or not value:
+        return []
+    whole = all(isinstance(row, Mapping) and _first(row, _TEXTS) for row in value)
+    return list(value) if whole else []
+
+
+def _first(row: Mapping[str, Any], names: Sequence[str]) -> str:
+    return next((row[n] for n in names if isinstance(row.get(n), str) and row[n].strip()), "")
+
+
+def _listed(rows: Sequence[Mapping[str, Any]], name: str) -> Iterator[Passage]:
+    left = MOST_CHARACTERS
+    for row in rows[:MOST_ROWS]:
+        text = _first(row, _TEXTS)[:left]
+        left -= len(text)
+        address = normal(_first(row, _ADDRESSES))
+        title = one_line(_first(row, ("title", "name")) or address or name, LONGEST_NAME)
+        for piece in _pieces(text):
+            yield Passage(title, address or f"mcp:{name}", "", piece)
+
+
+def _pieces(text: str) -> list[str]:
+    return split_passages(printable(text[:MOST_CHARACTERS]), PASSAGE_WORDS)
+
+
+PATIENCE = 2.0
+"""seconds that a question waits for servers that were missing; the next one may gain by more"""
+AGAIN = 10.0
+"""seconds after which a server that was missing is asked again"""
+
+
+class Equipped:
+    """A `SearchTool` that passes searches on, and calls tools by their names; close it."""
+
+    def __init__(
+        self,
+        search_tool: SearchTool,
+        servers: Mapping[str, ToolServer],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = search_tool.name
+        self.offers: dict[str, Offer] = {}
+        """the tools that can be called, by the names that the policy calls them"""
+        self.allowed = frozenset(f"{n}.{tool}" for n in servers for tool in servers[n].tools)
+        """the names on the lists of what may be called, whether their servers answer or not"""
+        self._search_tool = search_tool
+        self._servers = servers
+        self._clock = clock
+        self._connections = {name: Connection(name, servers[name]) for name in servers}
+        self._missing: dict[str, float] = {}
+        """servers whose tools are not known, and when they were asked last"""
+        self._asking: dict[str, asyncio.Task[str]] = {}
+
+    async def prepare(self) -> tuple[str, ...]:
+        search = asyncio.ensure_future(self._search_tool.prepare())
+        problems = await asyncio.gather(*map(self._asked, self._connections))
+        return (*await search, *(problem for problem in problems if problem))
+
+    async def look_again(self) -> list[str]:
+        """Ask the servers that were missing; returns what has changed, in sentences.
+
+        Waits a moment alone. A server that takes longer is asked on, for the next question.
+        """
+        now = self._clock()
+        for name in [n for n, since in self._missing.items() if now - since >= AGAIN]:
+            if name not in self._asking:
+                self._asking[name] = asyncio.create_task(self._asked(name))
+        if self._asking:
+            await asyncio.wait(self._asking.values(), timeout=PATIENCE)
+        ended = [name for name, task in self._asking.items() if task.done()]
+        said = {name: self._asking.pop(name).result() for name in ended}
+        back = [name for name in said if name not in self._missing]
+        return [said[n] or f"The tools of the MCP server {n} can be called now." for n in back]
+
+    async def _asked(self, name: str) -> str:
+        """Ask a server for its tools; returns what is wrong with them, in a sentence, or ""."""
+        try:
+            offers = await self._connections[name].offers()
+        except SourceError as error:
+            self._missing[name] = self._clock()
+            return f"{error} Its tools are left out."
+        self._missing.pop(name, None)
+        self.offers |= {offer.name: offer for offer in offers}
+        missing = sorted(set(self._servers[name].tools) - {offer.tool for offer in offers})
+        return f"The MCP server {name} has no tool {', '.join(missing)}." if missing else ""
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        return await self._search_tool.search(query, limit)
+
+    async def call(self, name: str, written: str) -> tuple[list[Passage], str]:
+        """What a tool returned, as passages, and a note. Raises SourceError, in a sentence."""
+        server, _, tool = name.partition(".")
+        problem = "" if name in self.offers else await self._asked(server)
+        if name not in self.offers:
+            raise SourceError(problem)
+        arguments = self.offers[name].arguments(written)
+        result: Any = await self._connections[server].call(tool, arguments)
+        return await asyncio.to_thread(passages_of, result, name, arguments)
+
+    async def aclose(self) -> None:
+        for task in self._asking.values():
+            task.cancel()
+        await asyncio.gather(*self._asking.values(), return_exceptions=True)
+        await asyncio.gather(*(each.aclose() for each in self._connections.values()))
+
+
+class Pinned(httpx2.AsyncBaseTransport):
+    """Sends each request to a number that the guard let through, under the host's own name."""
+
+    def __init__(self, guard: AddressGuard) -> None:
+        self._guard = guard
+        self._network = httpx2.AsyncHTTPTransport()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        target = await self._guard.target(str(request.url))
+        *others, last = target.numbers
+        for number in others:
+            with suppress(httpx2.ConnectError):
+                return await self._network.handle_async_request(_to(request, target, number))
+        return await self._network.handle_async_request(_to(request, target, last))
+
+    async def aclose(self) -> None:
+        await self._network.aclose()
+
+
+def _to(request: httpx2.Request, target: Target, number: str) -> httpx2.Request:
+    """The request as it is sent to a number; the one that it came from stays as it is."""
+    headers = request.headers.copy()
+    headers["host"] = target.url.netloc.decode("ascii")
+    name = {"sni_hostname": target.url.raw_host.decode("ascii")}
+    return httpx2.Request(
+        request.method,
+        request.url.copy_with(host=number),
+        headers=headers,
+        stream=request.stream,
+        extensions={**request.extensions, **name},
+    )

@@ -1,0 +1,63 @@
+"""A server of tools as the settings name it (Model Context Protocol).
+
+    [mcp_servers.wiki]
+    command = "wiki-mcp"               # or url = "https://wiki.example/mcp"
+    tools = ["search_pages", "page"]   # nothing but these is ever offered or called
+
+A program gets none of this process's environment but PATH, HOME and their like, and what `env`
+says.
+"""
+
+import re
+from typing import Annotated, Self
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
+
+ServerName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_-]{0,30}$")]
+ToolName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,100}$")]
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+class ToolServer(BaseModel):
+    """How one server is reached, and what of it may be used."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    command: str | None = None
+    """a program that speaks the protocol on its standard input and output"""
+    args: tuple[str, ...] = ()
+    """of the program"""
+    env: dict[str, SecretStr] = {}
+    """variables that the program gets besides PATH, HOME and their like"""
+    url: str | None = None
+    """of a server that speaks streamable HTTP"""
+    headers: dict[str, SecretStr] = {}
+    """sent with each request, such as Authorization"""
+    tools: tuple[ToolName, ...] = Field(min_length=1)
+    """the tools that may be called"""
+    seconds: float = Field(default=30, gt=0, le=600)
+    """for connecting, and for each call"""
+
+    @model_validator(mode="after")
+    def _is_one_kind(self) -> Self:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("name either a command or a url")
+        unfit = {"args", "env"} if self.url else {"headers"}
+        if given := sorted(unfit & self.model_fields_set):
+            raise ValueError(f"{given[0]} does not go with {'url' if self.url else 'command'}")
+        if self.url:
+            try:
+                url = httpx.URL(self.url)
+            except httpx.InvalidURL as cause:
+                raise ValueError(f"the url is no address: {cause}") from cause
+            if url.scheme not in ("http", "https") or not url.host or url.userinfo:
+                raise ValueError("the url must be an address such as http://localhost:8000/mcp")
+        if not all(_HEADER.fullmatch(name) for name in self.headers):
+            raise ValueError("a header has no such name")
+        return self
+
+    def told(self) -> dict[str, object]:
+        """What was said of it, but for a program's arguments, among which may be a key."""
+        said = {name: getattr(self, name) for name in sorted(self.model_fields_set)}
+        return said | ({"args": f"{len(self.args)}, not shown"} if self.args else {})

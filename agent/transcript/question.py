@@ -1,0 +1,364 @@
+"""What is asked of a run, what it may spend on it, and what one action of it brings.
+
+A budget - tokens, seconds, US dollars - has a reserve: where what is left falls below it the
+research ends, so that an answer can still be written; where nothing is left the run is broken
+off. Tokens are those processed afresh, read and written: what a server read from its cache is not
+counted. Money is limited where a price is known. A call is not begun that would, at the size of
+the one before it, spend more tokens or dollars than are left; seconds also end a call in flight.
+All that decides is taken from the journal where it holds the calls: the clock stands still while
+finished calls are replayed, so a resumed run decides as it did at first.
+
+What the policy does next is one line of text, which the graph's state holds and a person is
+shown: a query, `open_page S3 words to find`, whose address only the guard of pages decides on, or
+a tool of an MCP server by its name, `wiki.page {"title": "..."}`. What comes back is shown to it
+as numbered snippets, untrusted text made harmless.
+
+The person who asked is somebody who decides when they are asked: `approve_plan` comes with the
+plan, `clarify` with the doubt.
+"""
+
+import asyncio
+import time
+from collections.abc import Coroutine, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, Protocol, TypeVar, cast
+
+from rubricem.agent.transcript.scaffold import neutralise, parse, rubric_items
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import AnswerFormat, Source, Stage, Usage, Value
+from rubricem.memory.text import one_line, storable
+
+T = TypeVar("T")
+Limited = Literal["tokens", "seconds", "cost"]
+LIMITED: tuple[Limited, ...] = ("tokens", "seconds", "cost")
+RESERVE = 0.15
+"""share of a budget kept for the answer, or two of the largest calls so far where that is more"""
+LARGEST_RESERVE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """Limits of one run; None: no limit."""
+
+    tokens: int | None = None
+    seconds: float | None = None
+    cost: float | None = None
+    """in US dollars"""
+
+    def phrases(self) -> dict[Limited, str]:
+        """Each limit that there is, in words."""
+        words: dict[Limited, str] = {}
+        if self.tokens is not None:
+            words["tokens"] = f"{self.tokens:,} tokens"
+        if self.seconds is not None:
+            words["seconds"] = f"{self.seconds:,g} seconds"
+        if self.cost is not None:
+            words["cost"] = f"{self.cost:,.6g} US dollar{'' if self.cost == 1 else 's'}"
+        return words
+
+
+UNLIMITED = Budgets()
+
+
+class RunCut(Exception):
+    """The run is broken off: a budget is spent, or a person wants it to end.
+
+    `text` is what the policy had written of the turn in flight.
+    """
+
+    def __init__(self, by: Limited | Literal["interrupt"], stage: Stage, text: str = "") -> None:
+        super().__init__(by)
+        self.by = by
+        self.stage = stage
+        self.text = text
+
+
+class OutOfTime(Exception):
+    """A call was ended before its own end: by its budget of seconds, or by a person."""
+
+    def __init__(self, by: Literal["seconds", "interrupt"]) -> None:
+        super().__init__(by)
+        self.by = by
+
+
+@dataclass
+class Spending:
+    """What one run has spent so far of its budgets."""
+
+    budgets: Budgets = UNLIMITED
+    stop: asyncio.Event | None = None
+    """set by a person who wants the run to end now"""
+    _spent: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
+    _last: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
+    _largest: dict[Limited, float] = field(default_factory=lambda: dict.fromkeys(LIMITED, 0.0))
+    _since: float | None = field(default_factory=time.monotonic)
+    """None while finished calls are replayed"""
+
+    @property
+    def seconds(self) -> float:
+        """Time the run was worked on, in this process and before."""
+        going = 0.0 if self._since is None else time.monotonic() - self._since
+        return self._spent["seconds"] + going
+
+    def live(self) -> None:
+        """From now on time counts: a call is made that no journal holds."""
+        if self._since is None:
+            self._since = time.monotonic()
+
+    def stand(self) -> None:
+        """A person is waited for: until the next call is made no time counts."""
+        self._spent["seconds"], self._since = self.seconds, None
+
+    def replayed(self, at: float) -> None:
+        """A call was read back that had ended after so many seconds; the clock stands there."""
+        self._spent["seconds"], self._since = max(at, 0.0), None
+
+    def count(self, usage: Usage, seconds: float) -> None:
+        """Count one call of the policy and how long it took."""
+        fresh = max(usage.prompt_tokens - usage.cached_tokens, 0) + usage.completion_tokens
+        self._spent["tokens"] += fresh
+        self._spent["cost"] += usage.cost or 0.0
+        sizes = {"tokens": float(fresh), "seconds": seconds, "cost": usage.cost or 0.0}
+        self._last = cast(dict[Limited, float], sizes)
+        self._largest = {name: max(self._largest[name], self._last[name]) for name in LIMITED}
+
+    def low(self) -> Limited | None:
+        """The budget of which only the reserve is left."""
+        for name, limit in self._limits():
+            reserve = min(max(RESERVE * limit, 2 * self._largest[name]), LARGEST_RESERVE * limit)
+            if self._used(name) > limit - reserve:
+                return name
+        return None
+
+    def out(self) -> Limited | None:
+        """The budget that does not allow another call of the policy."""
+        for name, limit in self._limits():
+            coming = 0.0 if name == "seconds" else self._last[name]
+            if self._used(name) >= limit or self._used(name) + coming > limit:
+                return name
+        return None
+
+    def room(self, tokens: int) -> int:
+        """So many tokens as may be written, of those wanted."""
+        if self.budgets.tokens is None:
+            return tokens
+        return max(min(tokens, self.budgets.tokens - int(self._spent["tokens"])), 1)
+
+    async def bounded(self, call: Coroutine[Any, Any, T]) -> T:
+        """What the call gives; raises OutOfTime where it is ended before."""
+        if self.stop is None and self.budgets.seconds is None:
+            return await call
+        left = None if self.budgets.seconds is None else self.budgets.seconds - self.seconds
+        stopping = self.stop is not None and self.stop.is_set()
+        if stopping or (left is not None and left <= 0):
+            call.close()
+            raise OutOfTime("interrupt" if stopping else "seconds")
+        task = asyncio.ensure_future(call)
+        stopped = asyncio.ensure_future((self.stop or asyncio.Event()).wait())
+        try:
+            await asyncio.wait({task, stopped}, timeout=left, return_when="FIRST_COMPLETED")
+            if task.done():
+                return task.result()
+            raise OutOfTime("interrupt" if stopped.done() else "seconds")
+        finally:
+            task.cancel()
+            stopped.cancel()
+            await asyncio.gather(task, stopped, return_exceptions=True)
+
+    def holds(self, decision: dict[str, Any]) -> bool:
+        """Whether a decision that the journal kept is still right: not under a larger budget."""
+        limit = asdict(self.budgets).get(decision["by"])
+        return limit is not None and limit <= decision["limit"]
+
+    def decision(self, by: Limited, text: str = "") -> dict[str, Any]:
+        """A decision as the journal keeps it."""
+        limit = asdict(self.budgets)[by]
+        return {"by": by, "limit": limit, "text": text, "at": self.seconds}
+
+    def _limits(self) -> list[tuple[Limited, float]]:
+        limits = {name: getattr(self.budgets, name) for name in LIMITED}
+        return [(name, limit) for name, limit in limits.items() if limit is not None]
+
+    def _used(self, name: Limited) -> float:
+        return self.seconds if name == "seconds" else self._spent[name]
+
+
+def reason_of(by: str, budgets: Budgets, *, low: bool = False) -> str:
+    """Why a run ended early, as a clause."""
+    if by == "interrupt":
+        return "it was interrupted"
+    phrase = budgets.phrases()[cast(Limited, by)]
+    how = "ran low, so the research ended before it was done" if low else "ran out"
+    return f"the budget of {phrase} {how}"
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What is asked, and the limits the answer has to keep."""
+
+    question: str
+    answer_format: AnswerFormat = AnswerFormat.LONG
+    tool_calls: int = 10
+    passages: int = 5
+    """passages shown for each search"""
+    passage_words: int = 160
+    """words shown of each passage; the source keeps its whole text"""
+    max_tokens: int = 4096
+    """tokens the policy may write in one turn"""
+    seed: int = 0
+    approve_plan: bool = False
+    """a person decides on the plan before it is followed"""
+    clarify: bool = False
+    """the policy may ask the person one question before it plans"""
+    budgets: Budgets = UNLIMITED
+    """may be other ones when the run is resumed; all else is part of what was asked"""
+    scaffold: str = ""
+    """criteria of the question's rubric, put after the system prompt of a collected rollout"""
+    criteria_shown: int = 0
+    """how many stand in it"""
+    earlier: tuple[str, ...] = ()
+    """the runs of the thread before this question, in order; none: it is asked alone"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search brought: sources (numbered), those shown for the first time, or an error."""
+
+    sources: tuple[Source, ...]
+    new: frozenset[str] = frozenset()
+    error: str = ""
+    repeated: bool = False
+    """answered from the transcript, without a tool call"""
+    note: str = ""
+    """what the policy has to know of it, in one sentence"""
+
+
+LONGEST_QUESTION = 20_000
+"""characters; more is a document, and documents are sources"""
+
+
+def checked(question: str) -> str:
+    """The question, if it is one; raises SettingsError otherwise."""
+    if not question.strip():
+        raise SettingsError("There is no question.", 'Ask one: rubricem ask "How does ... work?"')
+    if len(question) > LONGEST_QUESTION:
+        raise SettingsError(
+            f"The question has {len(question):,} characters; at most {LONGEST_QUESTION:,} can be "
+            "asked at once.",
+            "Put long material into a folder and name it with --source.",
+        )
+    return storable(question.strip())
+
+
+OPEN_PAGE = "open_page"
+
+
+CHARACTERS_A_WORD = 10
+
+
+def tool_output(found: Found, words: int) -> str:
+    """The `<tool_output>` block; a source shown before is named and not shown again."""
+    note = f"{neutralise(found.note)}\n" if found.note else ""
+    if found.error:
+        reason = neutralise(" ".join(found.error.split())).replace('"', "'")
+        said = note or "The search failed.\n"
+        return f'<tool_output error="{reason}">\n{said}</tool_output>\n'
+    if not found.sources and not note:
+        return "<tool_output>\nNothing was found.\n</tool_output>\n"
+    snippets = (snippet(source, words, new=source.id in found.new) for source in found.sources)
+    return f"<tool_output>\n{note}{''.join(snippets)}</tool_output>\n"
+
+
+def snippet(source: Source, words: int, *, new: bool = True) -> str:
+    """The source as the policy reads it: its title and its first `words` words.
+
+    Line breaks are kept; scripts without spaces are cut by length.
+    """
+    parts = source.text.split(" ")
+    short = source.text if len(parts) <= words else " ".join(parts[:words]) + " ..."
+    longest = words * CHARACTERS_A_WORD
+    text = short if len(short) <= longest else short[:longest] + " ..."
+    body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
+    return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
+
+
+MOST_REJECTED = 5
+"""plans that a person may reject before the run ends"""
+RUBRIC, RESEARCH, QUERY = "## Rubric", "## Research plan", "## First search"
+
+
+class ShownPlan(Value):
+    """What a person is shown of a plan, and may change."""
+
+    rubric: tuple[str, ...] = ()
+    research_plan: str = ""
+    query: str = ""
+    """the first search"""
+
+    @classmethod
+    def of(cls, text: str, query: str) -> "ShownPlan":
+        """The last plan of a transcript."""
+        document = parse(text)
+        rubric = tuple(rubric_items(document.last("rubric")))
+        return cls(rubric=rubric, research_plan=document.last("research_plan").strip(), query=query)
+
+    @classmethod
+    def read(cls, text: str) -> "ShownPlan":
+        """The plan that an edited text holds; a part whose heading is gone is empty."""
+        parts: dict[str, list[str]] = {}
+        at = ""
+        for line in text.splitlines():
+            if line.strip() in (RUBRIC, RESEARCH, QUERY):
+                at = line.strip()
+            else:
+                parts.setdefault(at, []).append(line)
+        rubric = (line.strip().lstrip("-*").strip() for line in parts.get(RUBRIC, []))
+        return cls(
+            rubric=tuple(item for item in rubric if item),
+            research_plan="\n".join(parts.get(RESEARCH, [])).strip(),
+            query=" ".join(" ".join(parts.get(QUERY, [])).split()),
+        )
+
+    def text(self) -> str:
+        """The plan as it is shown and edited."""
+        items = "\n".join(f"- {one_line(item.lstrip('-* '))}" for item in self.rubric)
+        research, query = f"{self.research_plan}\n", one_line(self.query)
+        return "\n".join([RUBRIC, f"{items}\n", RESEARCH, research, QUERY, query]) + "\n"
+
+    def note(self) -> str:
+        """The plan as the policy is told that it was changed to it."""
+        items = "\n".join(f"- {neutralise(item)}" for item in self.rubric)
+        first = f"\nThe first search is for: {neutralise(self.query)}\n" if self.query else "\n"
+        return (
+            "\n\nThe person who asked has changed the plan. What follows holds now.\n"
+            f"<structured_plan>\n<rubric>\n{items}\n</rubric>\n"
+            f"<research_plan>{neutralise(self.research_plan)}</research_plan>\n</structured_plan>"
+            f"{first}"
+        )
+
+
+class PlanDecision(Value):
+    """What a person says of a plan; `plan` is theirs where they edited it."""
+
+    verdict: Literal["approve", "edit", "reject"]
+    plan: ShownPlan = ShownPlan()
+    reason: str = ""
+
+
+class Reply(Value):
+    """A person's answer to a question back; "" where they had none."""
+
+    text: str = ""
+
+
+class Person(Protocol):
+    """Decides, and takes as long as it takes."""
+
+    async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+class Nobody:
+    """Approves every plan unseen and answers no question."""
+
+    async def decide(self, asked: Mapping[str, Any]) -> dict[str, Any]:
+        return {"verdict": "approve"} if asked["ask"] == "approve_plan" else {"text": ""}

@@ -1,0 +1,190 @@
+"""The words by which texts meet: a claim and a passage, a question and a page.
+
+Words are lower-cased and brought to a light stem (plural, -ing, -ed and a last -e go, which makes
+"caching", "cached" and "caches" one word); of content words identifiers count by their parts
+(`lru_cache` is "lru" and "cache"), and negations count, since they turn a claim round. The overlap
+of a claim and a passage is cheap and blind to meaning: it says where to look, never that a claim
+holds.
+
+What narrows a query (`year:2019-2021`, `field:"Computer Science"`) travels inside its text, so that
+the journal, a resume and the report show it as asked; sources that cannot narrow leave it out.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rubricem.memory.schema import Passage
+
+_VOWEL = re.compile("[aeiouy]")
+_KEEP_DOUBLE = frozenset("lsz")
+
+_STOP_WORDS = """
+    a about after all also an and any are as at be because been before being between both
+    but by can could did do does doing done each for from had has have having he her here
+    him his how i if in into is it its itself just may me might more most must my no nor not
+    now of off on once only or other our out over own same shall she should so some such
+    than that the their them then there these they this those through to too under until up
+    upon us very was we were what when where whether which while who whom whose why will
+    with would you your
+"""
+STOP_WORDS = frozenset(_STOP_WORDS.split())
+
+
+def stem(word: str) -> str:
+    """A light English stem of a lower-case word."""
+    word = _singular(word)
+    for ending, shortest in (("ing", 6), ("ed", 6)):
+        if word.endswith(ending) and len(word) >= shortest:
+            rest = word[: -len(ending)]
+            if _VOWEL.search(rest):
+                doubled = len(rest) > 3 and rest[-1] == rest[-2] and rest[-1] not in _KEEP_DOUBLE
+                word = rest[:-1] if doubled else rest
+            break
+    return word[:-1] if len(word) > 4 and word.endswith("e") else word
+
+
+def _singular(word: str) -> str:
+    if len(word) <= 3 or not word.endswith("s") or word.endswith(("ss", "us", "is")):
+        return word
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "shes", "ches", "xes")):
+        return word[:-2]
+    return word[:-1]
+
+
+_WIDE = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+"""scripts that are written without spaces: each character is a word"""
+_WORD = re.compile(
+    rf"\d+(?:[.,]\d+)*+(?![^\W_])|[{_WIDE}]|[^\W_{_WIDE}]+(?:['\u2019][^\W_{_WIDE}]+)?+"
+)
+_STOP = STOP_WORDS - {"no", "nor", "not"}
+NAME = re.compile(r"\w[._]\w|[a-z][A-Z]")
+"""inside a word: it is an identifier"""
+_ADDRESS = re.compile(r"https?://\S+")
+_SIGNATURE = re.compile(r"[\w.]+\([^\n]*\)(?:[ ]->[^\n]*)?|[\w.]+")
+_BLANK_LINE = re.compile(r"\n[ \t]*\n\s*")
+_LINE_ITEM = re.compile(r"\n(?=\s*(?:[-*•]|\d+[.)])\s)|(?<=[):])\n(?=\s*[^\sa-z])")
+_FULL_STOP = re.compile(r"[.!?]['\")\]\u201d\u2019`*]*+\s+(?=[^\sa-z])|[\u3002\uff01\uff1f]")
+_ABBREVIATION = re.compile(
+    r"(?:\b(?:e\.g|i\.e|cf|vs|dr|mr|mrs|ms|prof|fig|no|st)|\b[A-Z])\.$", re.I
+)
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The distinct words that carry the text's content, reduced to a common form."""
+    words = (match[0].lower().replace("\u2019", "'") for match in _WORD.finditer(text))
+    return frozenset(_form(word) for word in words if word not in _STOP)
+
+
+def overlap(claim: str, passage: str) -> float:
+    """Share of the claim's content words found in the passage; 0 if the claim has none."""
+    words = content_words(claim)
+    return len(words & content_words(passage)) / len(words) if words else 0.0
+
+
+def closest_sentence(claim: str, passage: str) -> str:
+    """The sentence of the passage that shares most words with the claim, as it stands there.
+
+    Addresses do not count, and a signature counts half: it shares names with any claim about
+    what it names. Of equals the shortest in words, then the first. "" if none shares a word.
+    """
+    words = content_words(claim)
+    best, best_rank = "", (0.0, 0)
+    for sentence in sentences(passage):
+        found = content_words(_ADDRESS.sub(" ", sentence))
+        weight = 0.5 if _SIGNATURE.fullmatch(sentence) else 1.0
+        rank = (weight * len(words & found), -len(found))
+        if rank[0] and rank > best_rank:
+            best, best_rank = sentence, rank
+    return best
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences, list items and paragraphs of a text, without the space around them."""
+    for paragraph in _BLANK_LINE.split(text):
+        for item in _LINE_ITEM.split(paragraph):
+            start = 0
+            for stop in _FULL_STOP.finditer(item):
+                if not _ABBREVIATION.search(item[max(start, stop.start() - 6) : stop.start() + 1]):
+                    yield item[start : stop.end()].strip()
+                    start = stop.end()
+            if rest := item[start:].strip():
+                yield rest
+
+
+def _form(word: str) -> str:
+    if word.endswith("n't"):
+        return "not"
+    if word[0].isdigit():
+        return word.replace(",", "")
+    return stem(word.removesuffix("'s"))
+
+
+def nearest(passages: Sequence[Passage], sought: str, question: str, most: int) -> list[Passage]:
+    """The passages with most of the words sought, then of the question's, in the page's order."""
+    wanted = content_words(sought), content_words(question)
+    words = [content_words(f"{passage.place} {passage.text}") for passage in passages]
+
+    def rank(i: int) -> tuple[int, int, int]:
+        first, second = (len(each & words[i]) for each in wanted)
+        return -first, -second, i
+
+    return [passages[i] for i in sorted(sorted(range(len(passages)), key=rank)[:most])]
+
+
+_YEARS = r"\d{4}(?:-(?:\d{4})?)?|-\d{4}"
+_NARROWING = re.compile(
+    rf"(?<!\S)(?:years?:(?P<years>{_YEARS})|fields?:(?:\"(?P<quoted>[^\"]+)\"|(?P<bare>\S+)))(?!\S)",
+    re.I,
+)
+_FIELD_NAMES = (
+    "Agricultural and Food Sciences, Art, Biology, Business, Chemistry, Computer Science, "
+    "Economics, Education, Engineering, Environmental Science, Geography, Geology, History, "
+    "Law, Linguistics, Materials Science, Mathematics, Medicine, Philosophy, Physics, "
+    "Political Science, Psychology, Sociology"
+)
+_FIELDS = {name.casefold(): name for name in _FIELD_NAMES.split(", ")}
+"""fields of study as Semantic Scholar names them"""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """`years` is "2020", "2019-2021", "2019-", "-2021", or "" for any."""
+
+    text: str
+    years: str = ""
+    fields: tuple[str, ...] = ()
+
+
+def read_query(written: str) -> Query:
+    """The words, the years and the fields of study of a query; the last named years count."""
+    years, fields = "", dict[str, None]()
+
+    def take(found: re.Match[str]) -> str:
+        nonlocal years
+        if found["years"]:
+            years = found["years"]
+            return ""
+        named = known_fields(found["quoted"] or found["bare"])
+        fields.update(dict.fromkeys(named))
+        return "" if named else found[0]
+
+    text = _NARROWING.sub(take, written)
+    return Query(" ".join(text.split()), years, tuple(fields))
+
+
+def known_fields(names: str) -> tuple[str, ...]:
+    """The fields in a list with commas, spelt as they are known; () if any is unknown."""
+    found = [_FIELDS.get(" ".join(name.split()).casefold()) for name in names.split(",")]
+    return () if None in found else tuple(name for name in found if name)
+
+
+def narrowed(query: str, attributes: Mapping[str, str]) -> str:
+    """The query of a tool call with what its attributes narrow written into it."""
+    years = attributes.get("year") or attributes.get("years") or ""
+    fields = known_fields(attributes.get("field") or attributes.get("fields") or "")
+    if re.fullmatch(_YEARS, years):
+        query += f" year:{years}"
+    return f'{query} field:"{",".join(fields)}"' if fields else query

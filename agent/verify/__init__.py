@@ -1,1 +1,0 @@
-"""Every claim of an answer held against the text that it cites."""

@@ -1,0 +1,143 @@
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from rubricem.agent.models.limits import AttemptError, Endpoint, Server
+from rubricem.agent.models.openai_client import ModelServer, complaint_of
+from rubricem.agent.models.reading import Reading
+from tests.support.scripted_server import ScriptedServer
+from tests.support.token_servers import http_to
+from tests.support.waiting import PATIENCE
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+WHOLE = b'data: {"a": 1}\n\ndata: {"a": 2}\n\ndata: [DONE]\n\n'
+
+
+class Values(Reading):
+    """Whatever comes; complete from the start, so that its end is never a broken reply."""
+
+    def __init__(self) -> None:
+        super().__init__(finish="stop")
+        self.taken: list[Any] = []
+
+    def take(self, event: Any) -> None:
+        self.taken.append(event)
+
+
+@asynccontextmanager
+async def sending(chunks: Sequence[bytes | None]) -> AsyncIterator[ModelServer]:
+    """A client of a server whose reply comes in these chunks; None: nothing more comes."""
+
+    answering: set[asyncio.Task[None] | None] = set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering.add(asyncio.current_task())
+        await reader.readuntil(b"\r\n\r\n")
+        for chunk in (HEAD, *chunks):
+            if chunk is None:
+                await reader.read()
+                break
+            writer.write(chunk)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        async with http_to(address) as http:
+            yield http
+        await asyncio.gather(*filter(None, answering))
+
+
+async def heard(*chunks: bytes | None) -> list[Any]:
+    values = Values()
+    async with sending(chunks) as http:
+        await http.hear(values, http.stream("/chat/completions", {}), lambda event: event, PATIENCE)
+    return values.taken
+
+
+@pytest.mark.parametrize("end", [[], [None]], ids=["closed", "left open after its end"])
+@pytest.mark.parametrize("size", [1, 3, 100])
+async def test_events_come_whole_however_the_bytes_are_cut_and_no_more_is_waited_for(
+    size: int, end: list[None]
+):
+    chunks = [WHOLE[i : i + size] for i in range(0, len(WHOLE), size)]
+    async with asyncio.timeout(PATIENCE):
+        assert await heard(*chunks, *end) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize(
+    ("sent", "values"),
+    [
+        (b'data:{"a": 1}\r\n\r\ndata: [DONE]\r\n\r\n', [{"a": 1}]),
+        (b': still here\n\ndata: {"a": 1}\n\n: still here\n\n', [{"a": 1}]),
+        (b'event: x\nid: 7\ndata: {"a": 1}\n\n', [{"a": 1}]),
+        (b'data: {"a":\ndata: 1}\n\n', [{"a": 1}]),
+        (b'data: {"a": 1}\n\ndata: [DONE]\n\ndata: {"a": 2}\n\n', [{"a": 1}]),
+        (b"", []),
+        (b"not an event at all", []),
+    ],
+    ids=["crlf", "comments", "fields", "lines", "after the end", "empty", "no events"],
+)
+async def test_what_servers_send_is_read(sent: bytes, values: list[Any]):
+    assert await heard(sent) == values
+
+
+async def test_what_is_no_json_is_told_unless_the_reply_is_there():
+    broken = (b'data: {"a": 1}\n\ndata: {no\n\n',)
+    assert await heard(*broken) == [{"a": 1}]
+    values = Values()
+    values.finish = None
+    async with sending(broken) as http:
+        with pytest.raises(AttemptError, match="no OpenAI-compatible chat completion"):
+            await http.hear(values, http.stream("/chat/completions", {}), dict, PATIENCE)
+    assert values.taken == [{"a": 1}]
+
+
+async def test_a_reader_that_fails_leaves_no_connection_open():
+    def fails(event: Any) -> Any:
+        raise ZeroDivisionError
+
+    async with sending([WHOLE, None]) as http:
+        with pytest.raises(ZeroDivisionError):
+            response = await http.stream("/chat/completions", {})
+            opened = asyncio.get_running_loop().create_future()
+            opened.set_result(response)
+            await http.hear(Values(), opened, fails, PATIENCE)
+        assert response.is_closed
+
+
+async def test_calls_that_end_share_one_connection():
+    body = {"messages": [{"role": "user", "content": "?"}], "stream": True}
+    with ScriptedServer(["one", "two", "three"]) as server:
+        async with http_to(server.base_url) as http:
+            for _ in range(3):
+                stream = http.stream("/chat/completions", body)
+                await http.hear(Values(), stream, lambda event: event, PATIENCE)
+        assert (len(server.requests), server.connections) == (3, 1)
+
+
+async def test_a_client_for_https_is_opened_with_certificates():
+    server = ModelServer(Server(Endpoint.parse("https://models.invalid/v1"), "m", "KEY"))
+    assert server._client is server._client
+    await server.aclose()
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"error": {"message": "no", "code": "bad_thing", "param": "n"}}, "no bad_thing n"),
+        ({"error": {"message": "no", "code": 400}}, "no"),
+        ({"error": "just words"}, "just words"),
+        ({"object": "error", "message": "no", "code": 404}, "no"),
+        ({"detail": "not here"}, "not here"),
+        ("<html>Bad gateway</html>", "<html>Bad gateway</html>"),
+        ([1, 2], "[1, 2]"),
+        ({}, ""),
+    ],
+)
+def test_a_servers_words_are_found_wherever_it_puts_them(body: Any, words: str):
+    assert complaint_of(body) == words

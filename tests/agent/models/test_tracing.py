@@ -1,0 +1,238 @@
+"""Spans of runs: their tree, their attributes, what is never in them, and what off costs."""
+
+import json
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from rubricem import research
+from rubricem.agent.models.tracing import CAPTURE, EXPORTERS, is_on, traced_model
+from rubricem.agent.research.setup import open_researcher
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
+from rubricem.memory.errors import RubricemError
+from tests.conftest import COMMAND, ENVIRONMENT, ROOT
+from tests.support.policies import RUN, SUPPORTED, plan
+from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+
+QUESTION = "What does lru_cache do with maxsize None?"
+
+
+@pytest.fixture(scope="module")
+def exporter() -> InMemorySpanExporter:
+    """A provider can be set once in a process."""
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+@pytest.fixture
+def spans(exporter: InMemorySpanExporter) -> Iterator[InMemorySpanExporter]:
+    exporter.clear()
+    yield exporter
+    exporter.clear()
+
+
+@pytest.fixture(autouse=True)
+def documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in (*EXPORTERS, CAPTURE, "OTEL_SDK_DISABLED"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUBRICEM_DATA_DIR", str(tmp_path / "data"))
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    (folder / "cache.md").write_text("# lru_cache\n\nIf None, an unbounded cache.\n")
+    return folder
+
+
+async def asked(documents: Path, *script: Scripted, **options: Any) -> None:
+    with ScriptedServer(script) as server:
+        await research(QUESTION, source=str(documents), base_url=server.base_url, **options)
+
+
+def named(spans: InMemorySpanExporter, name: str) -> list[ReadableSpan]:
+    return [span for span in spans.get_finished_spans() if span.name == name]
+
+
+async def test_a_run_is_one_tree_of_spans_below_whoever_asks_with_the_conventions_attributes(
+    spans: InMemorySpanExporter, documents: Path
+) -> None:
+    with trace.get_tracer("app").start_as_current_span("request") as request:
+        await asked(documents, *RUN, SUPPORTED, tracing=True, thread="mine", max_tokens=500)
+    [run] = named(spans, "invoke_agent rubricem")
+    chats, tools = named(spans, "chat scripted"), named(spans, "execute_tool folder")
+    assert (len(chats), len(tools)) == (4, 2), "the check of the citation is a call as well"
+    assert run.context and run.parent is not None
+    assert run.parent.span_id == request.get_span_context().span_id
+    for span in (*chats, *tools):
+        assert span.parent is not None and span.parent.span_id == run.context.span_id
+        assert span.status.status_code is StatusCode.UNSET
+    assert {span.kind for span in chats} == {SpanKind.CLIENT}
+    told = dict(chats[0].attributes or {})
+    assert str(told.pop("server.address")).startswith("127.0.0.1")
+    assert isinstance(told.pop("gen_ai.request.seed"), int)
+    assert told == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "scripted",
+        "gen_ai.request.max_tokens": 500,
+        "gen_ai.request.temperature": 1.0,
+        "gen_ai.request.top_p": 1.0,
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 100,
+        "gen_ai.usage.output_tokens": 20,
+        "gen_ai.usage.cache_read.input_tokens": 0,
+    }
+    whole = dict(run.attributes or {})
+    assert whole["gen_ai.conversation.id"] == "mine"
+    assert whole["gen_ai.usage.input_tokens"] == 400
+    assert (whole["rubricem.status"], whole["rubricem.tool_calls"]) == ("finished", 2)
+    assert dict(tools[1].attributes or {}) == {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "folder",
+        "gen_ai.tool.type": "function",
+        "gen_ai.tool.call.id": "2",
+        "rubricem.sources": 1,
+    }
+
+
+def everything(spans: InMemorySpanExporter) -> str:
+    return "".join(span.to_json() for span in spans.get_finished_spans())
+
+
+async def test_no_text_of_the_run_is_in_any_span_unless_it_is_wanted(
+    spans: InMemorySpanExporter, documents: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asked(documents, *RUN, SUPPORTED, tracing=True, thread="one")
+    assert len(spans.get_finished_spans()) == 7
+    assert named(spans, "invoke_agent rubricem")[0].parent is None, "nobody else had a span"
+    for text in (QUESTION, "unbounded", "structured_plan", "lru_cache", "Look it up"):
+        assert text not in everything(spans)
+    monkeypatch.setenv(CAPTURE, "true")
+    await asked(documents, *RUN, SUPPORTED, tracing=True, thread="two")
+    for text in (QUESTION, "unbounded", "structured_plan", "Look it up"):
+        assert text in everything(spans)
+    told = named(spans, "chat scripted")[-1].attributes or {}
+    [written] = json.loads(str(told["gen_ai.output.messages"]))
+    assert written["parts"] == [{"type": "text", "content": SUPPORTED}]
+    assert (written["role"], written["finish_reason"]) == ("assistant", "stop")
+
+
+async def test_a_call_and_a_run_that_fail_say_so_without_the_servers_words(
+    spans: InMemorySpanExporter, documents: Path
+) -> None:
+    with pytest.raises(RubricemError, match="secret words"):
+        await asked(documents, plan(), Fault(400, "secret words"), tracing=True)
+    [run] = named(spans, "invoke_agent rubricem")
+    failed = named(spans, "chat scripted")[-1]
+    assert (run.attributes or {})["error.type"] == "failure"
+    assert (failed.attributes or {})["error.type"] == "PolicyError"
+    assert run.status.status_code is failed.status.status_code is StatusCode.ERROR
+    assert "secret words" not in everything(spans)
+
+
+async def test_a_researcher_made_from_another_keeps_its_spans(
+    spans: InMemorySpanExporter, documents: Path
+) -> None:
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
+        chosen = {"source": (str(documents),), "base_url": server.base_url, "tracing": True}
+        async with open_researcher(setup_of(load_settings(chosen))) as opened:
+            copy = replace(opened, journal=None)  # as collecting makes one, with a gate
+            await copy.ask(replace(copy.template, question=QUESTION))
+    assert len(named(spans, "invoke_agent rubricem")) == 1
+    assert len(named(spans, "execute_tool folder")) == 2
+
+
+async def test_off_is_the_default_wraps_nothing_and_is_found_within_microseconds(
+    spans: InMemorySpanExporter, documents: Path
+) -> None:
+    await asked(documents, *RUN, SUPPORTED)
+    assert spans.get_finished_spans() == ()
+    thing: Any = type("Model", (), {"chat": lambda self: None, "ask": lambda self: None})()
+    assert traced_model(thing, False) is thing
+    assert vars(thing) == {}, "no call goes through anything that was not there before"
+    began = time.process_time()
+    for _ in range(1000):
+        traced_model(None, False)
+    assert time.process_time() - began < 0.5, "a model is opened once for many calls"
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen", "on"),
+    [
+        ({}, False, False),
+        ({}, True, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://localhost:4318"}, False, True),
+        ({"OTEL_TRACES_EXPORTER": "none"}, False, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, False, True),
+        ({"OTEL_SDK_DISABLED": "true"}, True, False),
+    ],
+)
+def test_the_setting_or_the_standard_variables_turn_it_on(
+    variables: dict[str, str], chosen: bool, on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert is_on(chosen) is on
+
+
+def ask_in_process(server: ScriptedServer, documents: Path, **more: str) -> Any:
+    command = [*COMMAND, "ask", QUESTION, "--source", str(documents), "--json"]
+    chosen = {"RUBRICEM_BASE_URL": server.base_url, "RUBRICEM_DATA_DIR": str(documents.parent)}
+    kept = {k: v for k, v in ENVIRONMENT.items() if not k.startswith(("RUBRICEM_", "OTEL_"))}
+    return subprocess.run(
+        command, cwd=ROOT, env={**kept, **chosen, **more}, capture_output=True, text=True
+    )
+
+
+def test_spans_are_sent_by_otlp_where_the_standard_variable_points(documents: Path) -> None:
+    received: list[tuple[str, bytes]] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            received.append((self.path, body))
+            self.send_response(200)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Tests print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Collector) as http:
+        threading.Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        endpoint = f"http://127.0.0.1:{http.server_address[1]}"
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        }
+        with ScriptedServer([*RUN, SUPPORTED]) as server:
+            done = ask_in_process(server, documents, **variables)
+        http.shutdown()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["status"] == "finished"
+    assert {path for path, _ in received} == {"/v1/traces"}
+    sent = b"".join(body for _, body in received)
+    for name in (b"invoke_agent rubricem", b"chat scripted", b"execute_tool folder"):
+        assert name in sent
+    assert b"unbounded" not in sent
+
+
+def test_an_exporter_that_is_not_known_is_a_sentence(documents: Path) -> None:
+    with ScriptedServer([]) as server:
+        done = ask_in_process(server, documents, OTEL_TRACES_EXPORTER="zipkin")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: OTEL_TRACES_EXPORTER cannot be 'zipkin' here.\n")

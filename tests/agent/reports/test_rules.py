@@ -1,0 +1,173 @@
+"""What words, numbers, names and negations tell about a claim, on sentences made by hand."""
+
+import json
+import time
+
+import pytest
+
+from rubricem.agent.reports.rules import (
+    Finding,
+    LexicalChecker,
+    Pair,
+    clauses,
+    contradiction,
+    lexical_finding,
+    missing_names,
+    missing_numbers,
+    missing_quotations,
+    numbers,
+)
+from rubricem.agent.transcript.words import sentences
+from rubricem.memory.schema import Source
+from tests.conftest import ROOT
+
+PAIRS = ROOT / "benchmarks" / "verify_pairs.jsonl"
+QUEUE = (
+    "The queue holds 128 items by default. If maxsize is None it grows without bound. "
+    "The oldest item is taken first. It does not block readers."
+)
+
+
+def source(text: str, title: str = "Queue", number: int = 1) -> Source:
+    return Source(id=f"S{number}", title=title, location="q.md", text=text, tool="t", query="q")
+
+
+def said(claim: str, text: str = QUEUE, *beside: Source) -> str:
+    return lexical_finding(Pair(claim, source(text), beside)).verdict
+
+
+def test_numbers_are_the_same_however_they_are_written():
+    assert numbers("1,000 and three and 5 million and 12 %") == {
+        "1000",
+        "3",
+        "5000000",
+        "12",
+        "12%",
+    }
+    assert missing_numbers("Fifty years, 4.2 million boxes.", "50 years; 4,200,000 boxes") == []
+
+
+@pytest.mark.parametrize(
+    ("claim", "text", "missing"),
+    [
+        ("It holds 12 items.", "It holds 128 items.", ["12"]),
+        ("It grew by 12%.", "It grew by 12 metres.", ["12%"]),
+        ("5 billion", "5 million", ["5 billion"]),
+        ("Python 3.9", "Python 3.10", ["3.9"]),
+        ("two of them", "three of them", ["two"]),
+        ("12 of them", "12% of them", []),
+    ],
+)
+def test_a_number_must_be_there_whole_with_its_scale_and_sign(
+    claim: str, text: str, missing: list[str]
+):
+    assert missing_numbers(claim, text) == missing
+
+
+def test_a_quotation_must_stand_there_word_for_word():
+    text = "She said that it was \u201cbetter than expected\u201d, and left."
+    assert missing_quotations('They found it "better than  Expected."', text) == []
+    assert missing_quotations('"She said \u2026 and left"', text) == []
+    assert missing_quotations('They found it "much better"', text) == ["much better"]
+
+
+@pytest.mark.parametrize(
+    ("claim", "missing"),
+    [
+        ("It was built by Ada Lovelace.", ["Ada", "Lovelace"]),
+        ("Ada Lovelace built it.", ["Ada", "Lovelace"]),
+        ("Caches keep what Grace Hopper wrote.", []),
+        ("Call functools.lru_cache for it.", []),
+        ("Call lru_cache_clear for it.", ["lru_cache_clear"]),
+        ("It is an LRU cache.", []),
+        ("It is an MRU cache.", ["MRU"]),
+        ("It returns None e.g. for Hopper's keys.", ["None"]),
+    ],
+)
+def test_a_name_must_stand_there_whole(claim: str, missing: list[str]):
+    text = "Grace Hopper wrote lru_cache, which drops the least recently used key."
+    assert missing_names(claim, text) == missing
+
+
+@pytest.mark.parametrize(
+    ("claim", "sentence", "turned"),
+    [
+        ("It does not block readers.", "It blocks readers.", True),
+        ("It blocks readers.", "It doesn't block readers.", True),
+        ("It never blocks readers.", "It does not block readers.", False),
+        ("It can grow without bound.", "It grows without bound.", False),
+        ("It begins a line.", "It begins a text but does not begin a line.", True),
+        ("It begins a text.", "It begins a text but does not begin a line.", False),
+        ("It keeps no more than 5 keys.", "It keeps 5 keys.", False),
+        ("The newest key goes.", "The oldest key goes.", True),
+        ("The cache is bounded.", "The cache is unbounded.", True),
+        ("Males are larger than females.", "Females are larger than males.", True),
+        ("Females are larger than males.", "Females are much larger than males.", False),
+    ],
+)
+def test_a_claim_that_turns_a_sentence_round_is_seen(claim: str, sentence: str, turned: bool):
+    assert bool(contradiction(claim, sentence)) is turned
+
+
+def test_a_claim_is_supported_in_part_where_only_one_of_its_clauses_is_there():
+    assert said("The oldest item is taken first.") == "supported"
+    both = "The oldest item is taken first, and writers are told by a signal."
+    assert clauses(both) == ["The oldest item is taken first", "writers are told by a signal."]
+    assert said(both) == "partial"
+    assert said("Writers are told by a signal.") == "unsupported"
+
+
+FAR = "The queue holds 128 items. " + "It is a plain list of keys. " * 4 + "Maya is 64."
+
+
+@pytest.mark.parametrize(
+    ("claim", "text", "verdict"),
+    [
+        ("It grows as an unbounded queue.", QUEUE, "supported"),
+        ("It grows as an unlimited list.", QUEUE, "unsupported"),
+        ("The queue holds 64 items.", FAR, "unsupported"),
+        ("The queue holds 128 items.", FAR, "supported"),
+        ("It is what it is.", QUEUE, "unchecked"),
+        ("Очередь растёт без границ.", QUEUE, "unchecked"),
+        ("The queue holds 128 items.", "", "unsupported"),
+    ],
+    ids=[
+        "a denying prefix denies", "no such word", "a number far from the claim's words",
+        "a number near them", "no words", "another script", "an empty source",
+    ],
+)  # fmt: skip
+def test_a_claim_is_held_by_its_words_denials_and_numbers(claim: str, text: str, verdict: str):
+    assert said(claim, text) == verdict
+
+
+def test_what_must_occur_makes_a_claim_unsupported_whatever_its_other_words():
+    found = lexical_finding(Pair("The queue holds 256 items by default.", source(QUEUE)))
+    assert found == Finding("unsupported", 'the number "256" does not stand in the source')
+
+
+def test_what_another_source_of_the_claim_has_is_no_fault_of_this_one():
+    claim = "The queue holds 128 items and the stack 64 items."
+    other = source("The stack holds 64 items.", "Stack", 2)
+    assert said(claim) == "unsupported"
+    assert said(claim, QUEUE, other) == "partial"
+    third = source("Nothing of it.", "Else", 3)
+    assert Pair(claim, source(QUEUE), (third,)).fault()
+
+
+async def test_every_sentence_of_a_passage_is_supported_by_it():
+    rows = [json.loads(line) for line in PAIRS.read_text(encoding="utf-8").splitlines()]
+    pairs = [
+        Pair(sentence, source(text, title))
+        for title, text in {(row["title"], row["passage"]) for row in rows}
+        for sentence in sentences(text)
+    ]
+    found = await LexicalChecker().check(pairs)
+    assert len(pairs) > 60
+    assert {finding.verdict for finding in found.each} == {"supported"}
+
+
+def test_a_page_of_many_words_is_read_in_time():
+    page = " ".join(f"Line {i} tells of the number {i}." for i in range(5_000))
+    began = time.process_time()
+    assert said("Line 7 tells of the number 7.", page) == "supported"
+    assert time.process_time() - began < 6

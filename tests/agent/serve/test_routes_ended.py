@@ -1,0 +1,337 @@
+"""What is done with runs that have ended: exported whole and clean, judged behind, and rated."""
+
+import asyncio
+import io
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pypdf
+import pytest
+from pydantic import SecretStr
+
+from rubricem.agent.learning.scoring import find_run, score
+from rubricem.agent.serve.refusals import RequestRefused
+from rubricem.agent.serve.routes_ended import (
+    MOST,
+    JudgingJob,
+    JudgingJobs,
+    file_name,
+    for_others,
+    router,
+)
+from rubricem.agent.settings import Settings
+from rubricem.agent.settings.door import stores_of
+from rubricem.judge.stage import StageJudge
+from rubricem.memory.errors import JudgeError
+from rubricem.memory.runs import RunStore, ratings_in
+from rubricem.memory.schema import Criterion, GroupJudge, Source, Stage, Trajectory
+from tests.agent.mcp.test_runs import SECRETS, chosen
+from tests.support.pages import served
+from tests.support.values import WHOLE, ScriptedProposer, ScriptedScorer, item, run_of
+
+CRITERIA = {stage: (item(f"does {stage.value}", weight=3),) for stage in Stage}
+CRITERIA[Stage.ANSWER] = (item("guesses", positive=False), item("names the rule", kept=True))
+KEYS = {
+    name: f"{name}-0123456789"
+    for name, field in Settings.model_fields.items()
+    if "SecretStr" in str(field.annotation)
+}
+HIDDEN = " ".join([*SECRETS, *KEYS.values()])
+NASTY = (
+    '</style><script>alert(1)</script><img src="file:///etc/passwd">@import "http://127.0.0.1:9/x"'
+)
+KINDS = {
+    "md": "text/markdown",
+    "html": "text/html",
+    "pdf": "application/pdf",
+    "json": "application/json",
+}
+
+
+class Judging:
+    """A stage judge whose opening waits until it is let go on."""
+
+    def __init__(self) -> None:
+        self.points: float | None = 2.0
+        self.go = asyncio.Event()
+        self.go.set()
+        self.opened = 0
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[GroupJudge]:
+        self.opened += 1
+        await self.go.wait()
+        yield StageJudge(ScriptedProposer(CRITERIA), ScriptedScorer(self._given))
+
+    def _given(self, run: Trajectory, stage: Stage, criterion: Criterion) -> float | None:
+        return 1.0 if not criterion.positive else self.points
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return chosen(tmp_path, **{name: SecretStr(key) for name, key in KEYS.items()})
+
+
+@pytest.fixture
+def store(settings: Settings) -> RunStore:
+    store = RunStore(settings.data_dir)
+    for name in ("a", "b"):
+        keep(store, run_of(name=name))
+    store.create("young", {"ask": {"question": "?"}, "choices": {}})
+    return store
+
+
+@pytest.fixture
+def judging() -> Judging:
+    return Judging()
+
+
+@pytest.fixture
+async def client(
+    settings: Settings, store: RunStore, judging: Judging
+) -> AsyncIterator[httpx.AsyncClient]:
+    async def judge(run: str) -> None:
+        found = find_run(str(store.folder / run), settings.data_dir)
+        async with judging.open() as opened:
+            await score(opened, found, stores_of(settings), None)
+
+    async with served(router(settings, judge)) as client:
+        yield client
+
+
+def keep(store: RunStore, trajectory: Trajectory) -> None:
+    store.create(trajectory.thread, {"ask": {"question": trajectory.question}, "choices": {}})
+    store.save(trajectory)
+
+
+def text_of(reply: httpx.Response, kind: str) -> str:
+    if kind != "pdf":
+        return reply.text
+    return "\n".join(
+        page.extract_text() for page in pypdf.PdfReader(io.BytesIO(reply.content)).pages
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_report_is_a_file_of_its_kind(
+    client: httpx.AsyncClient, store: RunStore, kind: str
+):
+    reply = await client.get(f"/api/runs/a/export/{kind}")
+    assert reply.status_code == 200
+    assert reply.headers["content-type"].startswith(KINDS[kind])
+    assert reply.headers["content-disposition"] == f'attachment; filename="rubricem-a.{kind}"'
+    assert "The least recently used entry goes first." in text_of(reply, kind)
+    if kind == "json":
+        assert Trajectory.model_validate_json(reply.content) == store.load("a")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_folder_and_no_key_of_this_machine_is_in_an_export(
+    client: httpx.AsyncClient, settings: Settings, store: RunStore, kind: str
+):
+    told = f"{settings.data_dir}/uploads/x and {Path.home()}/y {HIDDEN} but Bearer stays"
+    source = Source(id="S1", title=told, location=told, text=told, tool=told, query=told)
+    answer = f'<answer>It is <cite id="S1">in {told}</cite>.</answer>'
+    run = run_of({**WHOLE, Stage.ANSWER: answer}, "leaky", sources=(source,), reason=told)
+    keep(store, run.model_copy(update={"policy": told, "question": told}))
+    reply = await client.get(f"/api/runs/leaky/export/{kind}")
+    whole = re.sub(r"\s+", "", text_of(reply, kind).replace("\\", ""))
+    assert "uploads/x" in whole and "Bearerstays" in whole
+    for hidden in (str(settings.data_dir), str(Path.home()), *HIDDEN.split()):
+        assert hidden not in whole and hidden.encode() not in reply.content
+
+
+def test_every_kind_of_secret_setting_is_taken_out_of_what_leaves(settings: Settings):
+    assert {"api_key", "scholar_key", "checkpoints"} <= set(KEYS)
+    left = for_others(run_of().model_copy(update={"question": HIDDEN}), settings)
+    assert set(left.question.split()) == {"***"}
+
+
+@pytest.mark.parametrize("kind", ["html", "pdf"])
+async def test_what_models_and_pages_wrote_stays_text(
+    client: httpx.AsyncClient, store: RunStore, kind: str
+):
+    answer = f"<answer>It goes first. {NASTY}</answer>"
+    nasty = run_of({**WHOLE, Stage.ANSWER: answer}, "nasty")
+    keep(store, nasty.model_copy(update={"question": NASTY}))
+    reply = await client.get(f"/api/runs/nasty/export/{kind}")
+    assert reply.status_code == 200
+    if kind == "html":
+        assert "<script" not in reply.text and "<img" not in reply.text
+        assert "&lt;script&gt;" in reply.text
+    else:
+        assert "alert(1)" in text_of(reply, kind)
+        assert b"/EmbeddedFile" not in reply.content and b"/JavaScript" not in reply.content
+
+
+async def test_an_unknown_form_is_refused(client: httpx.AsyncClient):
+    assert (await client.get("/api/runs/a/export/exe")).status_code == 422
+
+
+@pytest.mark.parametrize("run", ['a".exe', "a\r\nSet-Cookie: x=1", "日本", "../x", "a;b", ""])
+def test_a_file_name_is_plain_whatever_the_run_is_called(run: str):
+    assert re.fullmatch(r"rubricem-[A-Za-z0-9_-]+\.pdf", file_name(run, "pdf"))
+
+
+PATHS = ("judgement", "judge", "export/md")
+
+
+@pytest.mark.parametrize("run", ["none", "%2e%2e", "a%2fb", "x" * 80, ".hidden"])
+async def test_an_unknown_run_is_a_404(client: httpx.AsyncClient, run: str):
+    for path in PATHS:
+        assert (await client.get(f"/api/runs/{run}/{path}")).status_code == 404
+    for path, body in (("judge", None), ("rate", {"rating": 5})):
+        assert (await client.post(f"/api/runs/{run}/{path}", json=body)).status_code == 404
+
+
+async def test_a_run_that_goes_on_is_neither_exported_judged_nor_rated(client: httpx.AsyncClient):
+    for path in PATHS:
+        assert (await client.get(f"/api/runs/young/{path}")).status_code == 409
+    assert (await client.post("/api/runs/young/judge")).status_code == 409
+    rated = await client.post("/api/runs/young/rate", json={"rating": 5})
+    assert rated.status_code == 409 and "not ended" in rated.json()["error"]
+
+
+async def judged(client: httpx.AsyncClient, run: str = "a") -> dict[str, Any]:
+    """The last state of judging a run."""
+    begun = await client.post(f"/api/runs/{run}/judge")
+    assert begun.status_code == 202
+    while True:
+        state: dict[str, Any] = (await client.get(f"/api/runs/{run}/judge")).json()
+        if state["state"] not in ("waiting", "running"):
+            return state
+        await asyncio.sleep(0.01)
+
+
+async def comes_to(client: httpx.AsyncClient, run: str, state: str) -> None:
+    while (await client.get(f"/api/runs/{run}/judge")).json()["state"] != state:
+        await asyncio.sleep(0.01)
+
+
+async def test_a_run_is_judged_in_the_background_and_its_scores_are_shown(
+    client: httpx.AsyncClient, judging: Judging, store: RunStore
+):
+    assert (await client.get("/api/runs/a/judgement")).status_code == 404
+    assert (await client.get("/api/runs/a/judge")).json()["state"] == "none"
+    judging.go.clear()
+    assert (await client.post("/api/runs/a/judge")).json()["state"] == "waiting"
+    await comes_to(client, "a", "running")
+    judging.go.set()
+    assert await judged(client) == {"state": "done", "error": "", "remedy": ""}
+    found = (await client.get("/api/runs/a/judgement")).json()
+    assert [stage["stage"] for stage in found["stages"]] == [stage.value for stage in Stage]
+    plan, answer = found["stages"][0], found["stages"][3]
+    assert (plan["score"], plan["criteria"][0]["text"]) == (1.0, "does plan")
+    held, flaw = sorted(answer["criteria"], key=lambda criterion: -criterion["points"])
+    assert (flaw["points"], flaw["positive"], flaw["weight"], flaw["why"]) == (1, False, 2, "seen")
+    assert (held["points"], held["positive"], held["persistent"]) == (2, True, True)
+    # Weights 2 and 2: the flaw holds in part, which leaves a half, and the other in full.
+    assert answer["score"] == pytest.approx(0.75)
+    assert (found["judge"], found["note"], found["ratings"]) == (
+        "scripted judge", "", []
+    )  # fmt: skip
+    assert (store.folder / "a" / "judgement.json").exists()
+
+
+async def test_one_run_is_judged_after_another_and_each_once_however_often_it_is_asked(
+    client: httpx.AsyncClient, judging: Judging
+):
+    judging.go.clear()
+    for run in ("a", "a", "a", "b"):
+        await client.post(f"/api/runs/{run}/judge")
+    await comes_to(client, "a", "running")
+    assert (await client.get("/api/runs/b/judge")).json()["state"] == "waiting"
+    assert judging.opened == 1
+    judging.go.set()
+    for run in ("a", "b"):
+        await comes_to(client, run, "done")
+    assert judging.opened == 2
+    await judged(client)
+    assert judging.opened == 3
+
+
+async def test_a_judge_that_failed_leaves_no_score_and_says_why(
+    client: httpx.AsyncClient, judging: Judging
+):
+    judging.points = None
+    state = await judged(client)
+    assert state["state"] == "failed" and "the server is down" in state["error"]
+    assert (await client.get("/api/runs/a/judgement")).status_code == 404
+    judging.points = 2.0
+    assert (await judged(client))["state"] == "done"
+
+
+async def test_what_lies_in_the_folder_is_told_unscored_outdated_or_damaged(
+    client: httpx.AsyncClient, store: RunStore
+):
+    await judged(client)
+    path = store.folder / "a" / "judgement.json"
+    kept = path.read_text().replace('"score": 1.0', '"score": null, "unscored_reason": "too long"')
+    path.write_text(kept.replace(' "unscored_reason": ""', ' "missing": false'))
+    found = (await client.get("/api/runs/a/judgement")).json()
+    plan = found["stages"][0]
+    assert (plan["score"], plan["reason"], found["note"]) == (None, "too long", "")
+    store.save(run_of(name="a").model_copy(update={"id": "later"}))
+    found = (await client.get("/api/runs/a/judgement")).json()
+    assert found["note"] == "The run has gone on since it was judged."
+    path.write_text("{")
+    reply = await client.get("/api/runs/a/judgement")
+    assert reply.status_code == 500 and reply.json()["remedy"] == "Have the run judged anew."
+
+
+async def test_a_rating_is_kept_and_shown(client: httpx.AsyncClient, store: RunStore):
+    given = await client.post("/api/runs/a/rate", json={"rating": 4, "note": "good \u202e"})
+    assert given.status_code == 200 and "does not wait" in given.json()["said"]
+    [kept] = ratings_in(store.folder / "a")
+    assert (kept.score, kept.comment) == (4, "good \u202e")
+    await judged(client)
+    shown = (await client.get("/api/runs/a/judgement")).json()["ratings"]
+    assert [(rating["score"], rating["comment"]) for rating in shown] == [(4, "good \u202e")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"rating": 0}, {"rating": 6}, {"rating": "5"}, {"rating": True}, {"rating": 4.5},
+     {"rating": 3, "note": "x" * 2001}, {"rating": 3, "more": 1}],
+)  # fmt: skip
+async def test_a_rating_that_is_none_is_refused(
+    client: httpx.AsyncClient, store: RunStore, body: dict[str, Any]
+):
+    assert (await client.post("/api/runs/a/rate", json=body)).status_code == 422
+    assert ratings_in(store.folder / "a") == ()
+
+
+async def test_too_many_judgings_are_refused_and_closing_ends_them():
+    begun: list[str] = []
+
+    async def never(run: str) -> None:
+        begun.append(run)
+        await asyncio.Event().wait()
+
+    jobs = JudgingJobs(never)
+    for number in range(MOST):
+        jobs.start(f"r{number}")
+    with pytest.raises(RequestRefused, match="wait to be judged") as caught:
+        jobs.start("one more")
+    assert caught.value.status == 429
+    assert jobs.start("r0") is jobs.of("r0")
+    await asyncio.sleep(0)
+    await jobs.aclose()
+    assert begun == ["r0"]
+
+
+async def test_a_fault_in_judging_is_told_as_one():
+    async def broken(run: str) -> None:
+        raise JudgeError("it gave nothing", "Ask again.") if run == "a" else KeyError("x")
+
+    jobs = JudgingJobs(broken)
+    for run in ("a", "b"):
+        jobs.start(run)
+    while jobs.of("b").state != "failed":
+        await asyncio.sleep(0)
+    assert jobs.of("a") == JudgingJob("failed", "it gave nothing", "Ask again.")
+    assert "rubricem itself failed: KeyError" in jobs.of("b").error

@@ -1,0 +1,275 @@
+"""Fetching one page: pinned to what was checked, bounded in bytes, time and redirects.
+
+Which addresses may be read: by what they resolve to, never by how they look.
+"""
+
+import gzip
+import socket
+import ssl
+import time
+import zlib
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import pytest
+
+from rubricem.agent.sources.fetch import (
+    AddressGuard,
+    Fetched,
+    Fetcher,
+    FetchLimits,
+    addresses_in,
+    normal,
+)
+from rubricem.memory.errors import SourceError
+from tests.support.sites import PageSite, Sent, names
+
+SMALL = FetchLimits(megabytes=1, seconds=1.0)
+PUBLIC = "93.184.215.14"
+
+
+def packed(encoding: str, body: bytes = b"not packed") -> Sent:
+    return Sent(body, headers={"content-encoding": encoding})
+
+
+async def fetched(
+    site: PageSite, path: str, limits: FetchLimits = SMALL, allowed: Sequence[str] = ("site.test",)
+) -> Fetched:
+    guard = AddressGuard(allowed, names(site_test="127.0.0.1", evil_test="127.0.0.1"))
+    return await Fetcher(guard, limits).fetch(site.address(path, "site.test"))
+
+
+async def test_a_page_is_fetched_under_its_own_name():
+    with PageSite({"/a?b=1": Sent("hello", kind="text/plain")}) as site:
+        page = await fetched(site, "/a?b=1")
+        assert site.asked == [(f"site.test:{site.port}", "/a?b=1")]
+    assert page == Fetched(site.address("/a?b=1", "site.test"), "text/plain", b"hello")
+
+
+async def test_the_connection_goes_to_numbers_that_were_checked_whatever_comes_after():
+    answers = iter([["2606:2800:21f::1", PUBLIC], ["127.0.0.1"]])
+    seen: list[httpx.Request] = []
+
+    async def rebinding(host: str, port: int) -> Sequence[str]:
+        return next(answers)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        if len(seen) == 1:
+            raise httpx.ConnectError("no route")
+        return httpx.Response(200, stream=httpx.ByteStream(b"public page"))
+
+    fetcher = Fetcher(AddressGuard((), rebinding), SMALL, httpx.MockTransport(answer))
+    page = await fetcher.fetch("https://site.test:8443/x")
+    assert (page.address, page.content) == ("https://site.test:8443/x", b"public page")
+    tried = ["https://[2606:2800:21f::1]:8443/x", f"https://{PUBLIC}:8443/x"]
+    assert [str(request.url) for request in seen] == tried, "the next where the first fails"
+    assert {request.headers["host"] for request in seen} == {"site.test:8443"}
+    assert {request.extensions["sni_hostname"] for request in seen} == {"site.test"}
+
+
+async def test_a_redirect_is_followed_and_what_was_packed_unpacked_under_the_last_address():
+    with PageSite(
+        {
+            "/old": Sent(status=301, headers={"location": "/new#part"}),
+            "/new": packed("gzip", gzip.compress(b"the page")),
+        }
+    ) as site:
+        page = await fetched(site, "/old")
+    assert page.address == site.address("/new", "site.test")
+    assert page.content == b"the page"
+
+
+@pytest.mark.parametrize("where", ["http://127.0.0.1:{}/secret", "//evil.test:{}/secret"])
+async def test_a_redirect_to_a_private_address_is_refused(where: str):
+    with PageSite({"/secret": "private"}) as site:
+        site.pages["/old"] = Sent(status=302, headers={"location": where.format(site.port)})
+        with pytest.raises(SourceError, match="private network"):
+            await fetched(site, "/old")
+        assert [path for _, path in site.asked] == ["/old"]
+
+
+MEGABYTE = b"x" * (1 << 20)
+
+
+def moved(where: str) -> Sent:
+    return Sent(status=302, headers={"location": where})
+
+
+@pytest.mark.parametrize(
+    ("sent", "said", "asked", "most"),
+    [
+        (Sent(MEGABYTE, pieces=50), "is larger than 1 MB", 1, 8 << 20),
+        (Sent(MEGABYTE, pieces=50, length=False), "is larger than 1 MB", 1, 12 << 20),
+        (packed("deflate", zlib.compress(bytes(100 << 20), 9)), "larger than 1 MB", 1, 1 << 18),
+        (packed("br"), "packed as 'br'", 1, 99),
+        (packed("gzip"), "its packing is damaged", 1, 99),
+        (moved("file:///etc/passwd"), "no web address", 1, 0),
+        (moved("http://"), "redirects without end", 6, 0),
+        (moved("https://u:p@site.test/"), "with a password", 1, 0),
+        (moved("/a"), r"site\.test redirects without end", 6, 0),
+        (Sent("gone", status=404), r"site\.test answered 404", 1, 99),
+    ],
+    ids=[
+        "50 MB that say so: what the sockets hold is sent", "50 MB that do not say so",
+        "a small pack that holds much", "a packing not asked for", "a damaged packing",
+        "to a file", "to nowhere", "to a password", "in a circle", "an error of the server",
+    ],
+)  # fmt: skip
+async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
+    sent: Sent, said: str, asked: int, most: int
+):
+    with PageSite({"/a": sent}) as site:
+        with pytest.raises(SourceError, match=said):
+            await fetched(site, "/a")
+        assert (len(site.asked), site.sent <= most) == (asked, True)
+
+
+async def test_a_slow_drip_ends_at_the_time_limit_and_nobody_there_is_said():
+    with PageSite({"/": Sent(b"x", pieces=1000, seconds=0.1)}) as site:
+        began = time.monotonic()
+        with pytest.raises(SourceError, match=r"did not send the page within 0\.4 s"):
+            await fetched(site, "/", FetchLimits(seconds=0.4))
+        assert time.monotonic() - began < 60
+    with pytest.raises(SourceError, match="could not be read: ConnectError"):
+        await fetched(site, "/")
+
+
+def certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
+    """A certificate of its own authority for a name, and a server's context with it."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    today = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(today - timedelta(days=1))
+        .not_valid_after(today + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    path = folder / f"{name}.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM) + private)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(path)
+    return path, context
+
+
+@pytest.mark.parametrize(("name", "well"), [("site.test", True), ("other.test", False)])
+async def test_the_certificate_must_be_of_the_name_and_not_of_the_number(
+    name: str, well: bool, tmp_path: Path
+):
+    path, context = certificate(tmp_path, name)
+    site = PageSite({"/": "over TLS"})
+    site.wrap(lambda plain: context.wrap_socket(plain, server_side=True))
+    guard = AddressGuard(("site.test",), names(site_test="127.0.0.1"))
+    fetcher = Fetcher(guard, SMALL, verify=str(path))
+    with site:
+        address = f"https://site.test:{site.port}/"
+        if well:
+            assert (await fetcher.fetch(address)).content == b"over TLS"
+        else:
+            with pytest.raises(SourceError, match="could not be read: ConnectError"):
+                await fetcher.fetch(address)
+
+
+async def target(address: str, *numbers: str, allowed: tuple[str, ...] = ()) -> tuple[str, ...]:
+    guard = AddressGuard(allowed, names(site_test=numbers))
+    return (await guard.target(address)).numbers
+
+
+async def test_a_public_host_is_reached_at_the_numbers_it_has_wrapped_in_newer_ones_too():
+    six = "2606:2800:21f::1"
+    assert await target("https://site.test/a", PUBLIC, six, PUBLIC) == (PUBLIC, six)
+    assert await target("http://site.test/", "64:ff9b::5db8:d70e", "::ffff:93.184.215.14")
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        "127.0.0.1", "127.8.9.1", "0.0.0.0", "10.1.2.3", "172.16.0.1", "192.168.1.1",
+        "100.64.0.1", "100.100.100.200", "169.254.169.254", "168.63.129.16", "192.0.0.192",
+        "224.0.0.1", "255.255.255.255", "198.18.0.1", "::1", "::", "::7f00:1",
+        "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe",
+        "2002:7f00:1::", "fe80::1%eth0", "fc00::1", "fd00:ec2::254", "fec0::1", "ff02::1",
+        "no number",
+    ],
+)  # fmt: skip
+async def test_what_only_this_machine_can_reach_is_refused(number: str):
+    with pytest.raises(SourceError, match=r"site\.test is on this machine or in a private network"):
+        await target("http://site.test/", number)
+    with pytest.raises(SourceError):
+        await target("http://site.test/", PUBLIC, number)
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.1"])
+async def test_every_spelling_of_loopback_that_a_c_library_reads_is_refused(host: str):
+    async def resolve(host: str, port: int) -> list[str]:
+        return [socket.inet_ntoa(socket.inet_aton(host))]
+
+    with pytest.raises(SourceError, match=r"private network|no web address"):
+        await AddressGuard((), resolve).target(f"http://{host}/")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]", "localhost", "LOCALHOST:8080"])
+async def test_loopback_is_refused_by_the_system_s_resolver(host: str):
+    with pytest.raises(SourceError, match="private network"):
+        await AddressGuard().target(f"http://{host}/")
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["file:///etc/passwd", "ftp://site.test/", "gopher://site.test/", "javascript:alert(1)",
+     "site.test/page", "http://", "", "http://user:secret@site.test/",
+     "http://site.test/" + "a" * 2000, "http://[::1/"],
+)  # fmt: skip
+async def test_only_plain_web_addresses_are_opened(address: str):
+    with pytest.raises(SourceError):
+        await target(address, PUBLIC)
+
+
+async def test_an_unknown_host_is_said_to_be_unknown():
+    with pytest.raises(SourceError, match=r"The host other\.test is not known"):
+        await target("http://other.test/")
+    with pytest.raises(SourceError, match="private network"):
+        await target("http://site.test/")
+
+
+@pytest.mark.parametrize("entry", ["site.test", "SITE.test.", "site.test:80"])
+async def test_a_host_that_the_user_allowed_may_be_private_at_its_port_but_no_metadata_service(
+    entry: str,
+):
+    assert await target("http://site.test/", "10.0.0.7", allowed=(entry,)) == ("10.0.0.7",)
+    with pytest.raises(SourceError):
+        await target("http://site.test:81/", "10.0.0.7", allowed=("site.test:80",))
+    for number in ("169.254.169.254", "fe80::1", "::ffff:169.254.169.254"):
+        with pytest.raises(SourceError):
+            await target("http://site.test/", number, allowed=(entry,))
+    guard = AddressGuard(("169.254.169.254",), names())
+    named = await guard.target("http://169.254.169.254/")
+    assert named.numbers == ("169.254.169.254",), "the user named its very number"
+
+
+def test_two_spellings_of_one_address_are_one():
+    assert normal("HTTPS://Site.Test:443?q=1#part") == "https://site.test/?q=1"
+    assert normal("https://site.test/?q=1") == "https://site.test/?q=1"
+    assert normal("no address") == ""
+
+
+def test_the_addresses_in_a_text_are_found_without_the_punctuation_around_them():
+    text = "See https://a.test/x_(1), (http://b.test/y). <https://a.test/x_(1)> or ftp://c.test."
+    assert addresses_in(text) == ["https://a.test/x_(1)", "http://b.test/y"]

@@ -1,0 +1,79 @@
+"""Copies on the web are one source; what only quotes or resembles is another."""
+
+import pytest
+
+from rubricem.agent.research.run import Evidence
+from rubricem.agent.sources.likeness import SKETCH, contained, resembling, shingles, sketch
+from rubricem.memory.schema import Passage
+
+WORDS = [f"word{i}" for i in range(400)]
+NEWS = (
+    "Acme said on Monday that its revenue rose to 12.5 million dollars in 2023, more than "
+    "analysts had expected, and that it would build a second factory in Ohio."
+)
+
+
+def page(site: str, text: str) -> Passage:
+    return Passage(site, f"https://{site}.test/news", "", text)
+
+
+def test_shingles_are_runs_of_four_words_without_case_and_punctuation():
+    assert shingles("One, two THREE four. Five") == {
+        ("one", "two", "three", "four"),
+        ("two", "three", "four", "five"),
+    }
+    assert shingles("one two three") == frozenset()
+
+
+def test_an_excerpt_is_contained_in_what_it_was_cut_from():
+    assert contained(shingles(NEWS), shingles("Before. " + NEWS + " And after it all."))
+    assert not contained(
+        shingles(NEWS),
+        shingles(NEWS.replace("in 2023", "last year").upper()[60:] + " ".join(WORDS[:30])),
+    )
+    assert not contained(shingles(" ".join(WORDS[:14])), shingles(" ".join(WORDS))), "too short"
+
+
+def test_the_resemblance_is_estimated_from_the_sketches():
+    whole, half = sketch([" ".join(WORDS)]), sketch([" ".join(WORDS[:200])])
+    nearly = sketch([" ".join(WORDS[:380])])
+    assert len(whole) == SKETCH and list(whole) == sorted(whole)
+    assert resembling(whole, nearly) and resembling(nearly, whole)
+    assert not resembling(whole, half), "a page that quotes half of another is no copy of it"
+    assert not resembling([1, 2, 3], [1, 2, 3]), "too little to tell"
+
+
+def test_a_copy_found_by_a_search_gets_the_number_of_the_first():
+    evidence = Evidence()
+    first = evidence.number(page("acme", NEWS), "q", "web")
+    copy = evidence.number(page("herald", NEWS.replace("Monday", "Tuesday")), "q", "web")
+    other = evidence.number(page("times", "Acme makes anvils. " + " ".join(WORDS[:30])), "q", "web")
+    assert (first.id, copy.id, other.id) == ("S1", "S1", "S2")
+    assert evidence.sources["S1"].copies == ("https://herald.test/news",)
+    assert evidence.sources["S1"].text == NEWS
+
+
+@pytest.mark.parametrize(
+    "passages",
+    [
+        [(page("acme", NEWS), "web"), (page("acme", NEWS + " More follows."), "web")],
+        [(Passage(name, name, "", NEWS), "folder") for name in ("a.md", "b.md")],
+        [(page("herald", NEWS), "web"), (page("acme", NEWS + " The rest of it."), "open_page")],
+    ],
+    ids=["the same page again", "local documents", "a page that was opened, whole"],
+)
+def test_what_is_no_copy_is_a_source_of_its_own(passages: list[tuple[Passage, str]]):
+    evidence = Evidence()
+    numbered = [evidence.number(passage, "q", tool) for passage, tool in passages]
+    assert [source.id for source in numbered] == ["S1", "S2"]
+
+
+def test_a_query_that_brings_copies_brings_one_source():
+    evidence = Evidence()
+    fields = [
+        {"title": s, "location": f"https://{s}.test/", "place": "", "text": NEWS} for s in "ab"
+    ]
+    found = evidence.take("web", "q", {"passages": fields, "error": ""})
+    assert [source.id for source in found.sources] == ["S1"]
+    assert found.sources[0].copies == ("https://b.test/",)
+    assert evidence.known("web", " Q ") is not None

@@ -1,0 +1,374 @@
+"""Tools of MCP servers: reached by a program and by HTTP, allowed, bounded, and cited.
+
+What a server of tools can say that no server should: it costs little and breaks nothing.
+
+Servers of tools that were down at the start: told once, asked again, waited for briefly.
+"""
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import uvicorn
+from mcp.types import CallToolResult, TextContent
+from pydantic import ValidationError
+
+from rubricem.agent.research.free import FreeDecoder
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.sources.fetch import AddressGuard
+from rubricem.agent.sources.mcp_client import (
+    AGAIN,
+    MOST_CHARACTERS,
+    MOST_ROWS,
+    PATIENCE,
+    Equipped,
+    Pinned,
+    passages_of,
+)
+from rubricem.agent.sources.tool_server import ToolServer
+from rubricem.agent.transcript.events import Event, SourceProgress
+from rubricem.agent.transcript.question import Ask
+from rubricem.memory.errors import SourceError
+from rubricem.memory.runs import RunStore
+from rubricem.memory.schema import Author, Decoding
+from tests.conftest import ROOT
+from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
+from tests.support.tool_servers import PAGES, TOOLS, server, serving_http
+from tests.support.waiting import descendants, name_of
+
+PROGRAM = {"command": sys.executable, "env": {"PYTHONPATH": str(ROOT)}, "seconds": 60}
+
+
+def program(*more: str, **options: Any) -> ToolServer:
+    args = ("-m", "tests.support.tool_servers", *more)
+    return ToolServer(**{**PROGRAM, "args": args, "tools": TOOLS, **options})
+
+
+@asynccontextmanager
+async def equipped(**servers: ToolServer) -> AsyncIterator[tuple[Equipped, tuple[str, ...]]]:
+    tools = Equipped(FixedSearch(), servers)
+    try:
+        yield tools, await tools.prepare()
+    finally:
+        await tools.aclose()
+
+
+def programs() -> list[int]:
+    """Servers that this process has begun and that still run."""
+    every = descendants(os.getpid())
+    return [pid for pid in every if "tests.support.tool_servers" in name_of(pid)]
+
+
+async def test_a_program_is_asked_for_its_allowed_tools_and_called() -> None:
+    async with equipped(wiki=program(tools=("page", "nothing"))) as (tools, problems):
+        assert problems == ("The MCP server wiki has no tool nothing.",)
+        assert list(tools.offers) == ["wiki.page"]
+        found, note = await tools.call("wiki.page", '{"title": "lru_cache"}')
+        [passage] = found
+        assert (passage.title, passage.location) == ("wiki.page", "mcp:wiki.page")
+        assert (passage.text, note) == (PAGES["lru_cache"], "")
+        assert programs()
+    assert not programs()
+
+
+async def test_a_server_over_http_is_asked_and_called() -> None:
+    with serving_http(server().streamable_http_app()) as address:
+        wiki = ToolServer(url=f"{address}/mcp", tools=("page", "find"), seconds=20)
+        async with equipped(wiki=wiki) as (tools, problems):
+            assert (problems, sorted(tools.offers)) == ((), ["wiki.find", "wiki.page"])
+            found, _ = await tools.call("wiki.find", "lru_cache")
+    assert [(p.title, p.location, p.text) for p in found] == [
+        ("lru_cache", "https://wiki.example/lru_cache", PAGES["lru_cache"])
+    ]
+
+
+async def test_the_host_that_is_named_may_be_private_but_leads_nowhere_else() -> None:
+    async def rebound(host: str, port: int) -> list[str]:
+        return ["169.254.169.254"]
+
+    guard = AddressGuard(("metadata.test:80",), rebound)
+    async with httpx2.AsyncClient(transport=Pinned(guard)) as client:
+        with pytest.raises(SourceError, match="in a private network"):
+            await client.get("http://metadata.test/mcp")
+
+
+async def test_headers_of_the_settings_are_sent_and_hosts_keep_their_name() -> None:
+    heard: list[dict[str, str]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        heard.append({k.decode(): v.decode() for k, v in scope["headers"]})
+        await send({"type": "http.response.start", "status": 401, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    with serving_http(app, lifespan="off") as address:
+        host = address.replace("127.0.0.1", "localhost")
+        wiki = ToolServer(url=host, headers={"Authorization": "Bearer s3cret"}, tools=("page",))
+        async with equipped(wiki=wiki) as (tools, problems):
+            assert tools.offers == {}
+    [problem] = problems
+    assert problem.startswith("The MCP server wiki could not answer when it was connected to")
+    assert problem.endswith("Its tools are left out.")
+    assert "s3cret" not in problem
+    assert heard[0]["authorization"] == "Bearer s3cret"
+    assert heard[0]["host"] == host.removeprefix("http://")
+
+
+async def test_what_a_tool_says_against_it_is_a_sentence_and_the_connection_stays() -> None:
+    async with equipped(wiki=program()) as (tools, problems):
+        assert problems == ()
+        with pytest.raises(SourceError, match=r"^The tool wiki.broken failed: .*broken.$"):
+            await tools.call("wiki.broken", "x")
+        with pytest.raises(SourceError, match="takes a JSON object with first, second"):
+            await tools.call("wiki.two", "x")
+        found, _ = await tools.call("wiki.two", '{"first": "one", "second": 2}')
+        assert found[0].text == "one and 2"
+        found, note = await tools.call("wiki.picture", "x")
+        assert (found, note) == ([], "What wiki.picture returned as image is left out.")
+
+
+async def test_a_tool_that_hangs_is_given_up_and_the_next_call_is_answered() -> None:
+    with serving_http(server().streamable_http_app()) as address:
+        wiki = ToolServer(url=f"{address}/mcp", tools=("page", "hang"), seconds=5)
+        async with equipped(wiki=wiki) as (tools, _):
+            with pytest.raises(SourceError, match="did not answer the call of hang within 5 s"):
+                await tools.call("wiki.hang", "x")
+            found, _ = await tools.call("wiki.page", "lru_cache")
+    assert found[0].text == PAGES["lru_cache"]
+
+
+async def test_a_server_that_dies_is_started_again_and_a_cancelled_call_leaves_none_behind() -> (
+    None
+):
+    async with equipped(wiki=program()) as (tools, _):
+        with pytest.raises(SourceError, match=r"^The MCP server wiki could not answer the call"):
+            await tools.call("wiki.die", "x")
+        found, _ = await tools.call("wiki.page", "lru_cache")
+        assert found[0].text == PAGES["lru_cache"]
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(tools.call("wiki.hang", "x"), 0.5)
+    assert not programs()
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (program("silent", seconds=1), "did not answer when it was connected to within 1 s."),
+        (
+            ToolServer(command="/nowhere/wiki-mcp", tools=("page",)),
+            "could not answer when it was connected to: ",
+        ),
+        (
+            ToolServer(url="http://127.0.0.1:9/mcp", tools=("page",)),
+            "could not answer when it was connected to: ",
+        ),
+    ],
+    ids=["silent", "no such program", "nobody listens"],
+)
+async def test_a_server_that_cannot_be_had_is_a_sentence_and_searches_go_on(
+    bad: ToolServer, said: str
+) -> None:
+    async with equipped(bad=bad, wiki=program(tools=("page",))) as (tools, problems):
+        assert [said in problem for problem in problems] == [True]
+        assert list(tools.offers) == ["wiki.page"]
+        assert len(await tools.search("query", 2)) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"tools": ("a",)}, "either a command or a url"),
+        ({"command": "a", "url": "http://b/", "tools": ("a",)}, "either a command or a url"),
+        ({"command": "a"}, "tools"),
+        ({"command": "a", "tools": ()}, "at least 1"),
+        ({"command": "a", "tools": ("a b",)}, "match pattern"),
+        ({"url": "ftp://a/", "tools": ("a",)}, "must be an address"),
+        ({"url": "http://u:p@a/", "tools": ("a",)}, "must be an address"),
+        ({"url": "http://a/", "args": ("x",), "tools": ("a",)}, "args does not go with url"),
+        ({"command": "a", "headers": {"X": "y"}, "tools": ("a",)}, "headers does not go with"),
+        ({"command": "a", "tools": ("a",), "seconds": 0}, "greater than 0"),
+        ({"command": "a", "tools": ("a",), "allow": ("b",)}, "Extra inputs"),
+    ],
+)
+def test_a_server_that_cannot_be_meant_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        ToolServer(**fields)
+
+
+def returned(text: str) -> CallToolResult:
+    return CallToolResult(content=[TextContent(text=text)])
+
+
+@pytest.mark.parametrize(
+    ("rows", "characters"),
+    [
+        ([f"result {at}" for at in range(5 * MOST_ROWS)], None),
+        (["word " * (MOST_CHARACTERS // 10)] * 10, MOST_CHARACTERS),
+    ],
+    ids=["many", "large"],
+)
+def test_of_many_or_large_results_no_more_is_read_than_of_one_text(
+    rows: list[str], characters: int | None
+) -> None:
+    result = returned(json.dumps([{"text": text} for text in rows]))
+    found, _ = passages_of(result, "wiki.find")
+    if characters is None:
+        assert [passage.text for passage in found] == rows[:MOST_ROWS]
+    else:
+        assert 0.9 * characters < sum(len(p.text) for p in found) <= characters
+
+
+def test_what_is_nested_beyond_reading_is_text() -> None:
+    found, _ = passages_of(returned('{"results":' * 100_000), "wiki.find")
+    assert found and found[0].text.startswith('{"results":{"results":')
+
+
+PAST = PATIENCE + 10
+"""seconds that a server is given in all, beyond those that a question waits"""
+
+
+class Clock:
+    """Seconds that pass when they are told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def wiki(port: int, *tools: str, seconds: float = 60) -> ToolServer:
+    return ToolServer(url=f"http://127.0.0.1:{port}/mcp", tools=tools or ("page",), seconds=seconds)
+
+
+async def news(tools: Equipped) -> list[str]:
+    """The first that is told, by whichever question: a slow machine may take more than one."""
+    while not (said := await tools.look_again()):
+        await asyncio.sleep(0.01)
+    return said
+
+
+class Served:
+    """A server of tools that comes to life on a port when it is told to."""
+
+    def __init__(self, port: int) -> None:
+        self._config = uvicorn.Config(
+            server().streamable_http_app(), port=port, log_level="error", ws="none",
+            timeout_graceful_shutdown=2,
+        )  # fmt: skip
+        self._running = uvicorn.Server(self._config)
+
+    async def __aenter__(self) -> None:
+        self._task = asyncio.create_task(self._running.serve())
+        while not self._running.started:
+            await asyncio.sleep(0.01)
+
+    async def __aexit__(self, *error: object) -> None:
+        self._running.should_exit = True
+        await self._task
+
+
+@pytest.fixture
+def port() -> int:
+    """One that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+@asynccontextmanager
+async def missing(port: int, *names: str) -> AsyncIterator[tuple[Equipped, Clock]]:
+    """Tools whose server was down when they were prepared, and their clock."""
+    clock = Clock()
+    tools = Equipped(FixedSearch(), {"wiki": wiki(port, *names)}, clock)
+    [problem] = await tools.prepare()
+    assert problem.endswith("Its tools are left out.") and tools.offers == {}
+    try:
+        yield tools, clock
+    finally:
+        await tools.aclose()
+
+
+async def test_a_server_that_was_down_is_asked_again_and_its_tools_are_offered(port: int):
+    async with missing(port) as (tools, clock), Served(port):
+        assert await tools.look_again() == [], "it was asked just now"
+        clock.now = AGAIN
+        assert await news(tools) == ["The tools of the MCP server wiki can be called now."]
+        assert list(tools.offers) == ["wiki.page"]
+        assert await tools.look_again() == []
+        found, _ = await tools.call("wiki.page", "lru_cache")
+        assert found[0].text == PAGES["lru_cache"]
+        await tools.aclose()
+
+
+async def test_one_that_stays_down_is_told_once_and_what_it_lacks_when_it_comes_back(port: int):
+    async with missing(port, "page", "nothing") as (tools, clock):
+        for clock.now in (AGAIN, AGAIN + 1, 3 * AGAIN):
+            assert await tools.look_again() == []
+        async with Served(port):
+            clock.now = 4 * AGAIN
+            assert await news(tools) == ["The MCP server wiki has no tool nothing."]
+            await tools.aclose()
+
+
+async def test_one_that_hangs_holds_a_question_up_for_a_moment_only():
+    clock = Clock()
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        # It takes connections and never says a word.
+        tools = Equipped(
+            FixedSearch(), {"wiki": wiki(silent.getsockname()[1], seconds=PAST)}, clock
+        )
+        [problem] = await tools.prepare()
+        assert f"within {PAST:g} s" in problem
+        clock.now = AGAIN
+        began = time.monotonic()
+        assert await tools.look_again() == []
+        assert time.monotonic() - began < PAST, "it is asked on, for the next question"
+        assert len(await tools.search("query", 2)) == 2
+        await tools.aclose()
+
+
+async def test_a_call_of_a_tool_whose_server_was_down_asks_it_again(port: int):
+    async with missing(port) as (tools, _):
+        with pytest.raises(SourceError, match="Its tools are left out"):
+            await tools.call("wiki.page", "lru_cache")
+        async with Served(port):
+            found, _ = await tools.call("wiki.page", "lru_cache")
+            assert found[0].text == PAGES["lru_cache"]
+            await tools.aclose()
+
+
+async def test_a_later_question_is_told_and_may_call_it(tmp_path: Path, port: int):
+    clock = Clock()
+    calling = plan().replace('"search">lru_cache maxsize None', '"wiki.page">lru_cache')
+    tools = Equipped(FixedSearch(), {"wiki": wiki(port)}, clock)
+    told: list[Event] = []
+    policy = ScriptedPolicy(lambda before, _: answer() if before else calling)
+    researcher = Researcher(
+        policy, FreeDecoder(), Decoding.FREE, tools, RunStore(tmp_path), Ask("")
+    )
+    await tools.prepare()
+    run = await researcher.ask(Ask(QUESTION), listener=told.append)
+    [error] = [s.text.strip() for s in run.segments if s.author is Author.TOOL]
+    assert error.startswith('<tool_output error="The MCP server wiki could not'), "and no crash"
+    assert "wiki.page" not in run.system and said_in(told) == []
+    async with Served(port):
+        clock.now = AGAIN
+        while not said_in(told):
+            run = await researcher.ask(Ask(QUESTION), listener=told.append)
+        await tools.aclose()
+    assert "wiki.page {title: string}" in run.system
+    assert [source.tool for source in run.sources] == ["wiki.page"]
+    assert said_in(told) == ["The tools of the MCP server wiki can be called now."]
+
+
+def said_in(told: list[Event]) -> list[str]:
+    return [event.message for event in told if isinstance(event, SourceProgress)]

