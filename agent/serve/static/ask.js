@@ -133,16 +133,25 @@ function limitFields(limits) {
 
 /** What the server offers, and what it does where nothing else is said. */
 async function offered(options) {
+  // What a person chose before the server answered is theirs.
+  const touched = new Set();
+  for (const control of [options.format, options.verify, options.approve, options.clarify]) {
+    control.addEventListener("change", () => touched.add(control), { once: true });
+  }
   try {
     const { sources, source, defaults } = await get("/api/status");
     options.sources.offer(sources, source);
     for (const [name, control] of options.limits) {
       control.placeholder = defaults[name] ? number(defaults[name]) : "none";
     }
-    options.format.querySelector(`[value="${defaults.format}"]`).checked = true;
-    options.verify.querySelector(`[value="${defaults.verify}"]`).checked = true;
-    options.approve.box.checked = defaults.approve_plan;
-    options.clarify.box.checked = defaults.clarify;
+    const preset = (control, box, value) => {
+      if (!touched.has(control)) box.checked = value;
+    };
+    for (const name of ["format", "verify"]) {
+      preset(options[name], options[name].querySelector(`[value="${defaults[name]}"]`), true);
+    }
+    preset(options.approve, options.approve.box, defaults.approve_plan);
+    preset(options.clarify, options.clarify.box, defaults.clarify);
   } catch (error) {
     replace(options.sources.failed, failure(error));
   }
