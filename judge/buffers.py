@@ -265,7 +265,7 @@ def _found(row: Any) -> FoundRubrics:
     points = list(_points(given))
     if not any(value for _, _, value in points):
         raise ValueError("no criterion has points")
-    return FoundRubrics(_question(given, row), {Stage.ANSWER: _criteria(points)})
+    return FoundRubrics(_question(given, row), {Stage.ANSWER: kept_criteria(points)})
 
 
 def _ground_truth(row: Row) -> Row:
@@ -301,8 +301,9 @@ def _points(given: Row) -> Iterator[tuple[str, str, float]]:
             yield str(item.get("Handle") or ""), str(item["Ingredient"]), LISTS[name]
 
 
-def _criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:
-    most = max(abs(value) for _, _, value in points)
+def kept_criteria(points: Sequence[tuple[str, str, float]]) -> tuple[Criterion, ...]:
+    """Criteria that are kept for good, of title, description and points; those worth 0 left out."""
+    most = max((abs(value) for _, _, value in points), default=0.0)
     return tuple(
         Criterion(
             title=" ".join((title or description).split()[:TITLE_WORDS]),

@@ -2,7 +2,9 @@
 
     score = (sum of the points of items that are met) / (sum of the points above 0)
 
-with points from -10 to 10, those below 0 for flaws; so a score is at most 1, and may be below 0.
+with points from -10 to 10, those below 0 for flaws; so a score is at most 1, and may be below 0. It
+is a reward as it stands, as RuscaRL has it: cut off at 0, the worst answers of a group would all be
+equally good. The report on HealthBench's data cuts its means off, as that benchmark does.
 An item of which no verdict could be had is unparsed: it is in neither sum, since "not met" would
 excuse flaws. Sources: RuscaRL (arXiv:2508.16949), HealthBench (arXiv:2505.08775).
 
@@ -49,7 +51,7 @@ from rubricem.judge.base import (
     unread,
     unscored,
 )
-from rubricem.judge.buffers import add, bring_in
+from rubricem.judge.buffers import add, bring_in, kept_criteria
 from rubricem.judge.stage import Proposer
 from rubricem.memory.asking import (
     TRIES,
@@ -107,6 +109,12 @@ class ChecklistItem(Value):
             positive=self.points > 0,
             persistent=True,
         )
+
+
+def criteria_from(written: Sequence[str | ChecklistItem]) -> tuple[Criterion, ...]:
+    """Criteria that are kept for good of texts, worth one point each, and of items."""
+    items = (ChecklistItem(criterion=w, points=1) if isinstance(w, str) else w for w in written)
+    return kept_criteria([("", item.criterion, item.points) for item in items])
 
 
 def item_of(criterion: Criterion) -> ChecklistItem:
@@ -363,7 +371,7 @@ def with_items(
 
 
 def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
-    """What a checked list makes of the answer, no less than 0; the explanation has it whole."""
+    """What a checked list makes of the answer."""
     score = checklist_score(checked.findings)
     if score is None:
         return unscored(f"{FAILED}: {checked.fault or 'no item has a verdict'}")
@@ -374,7 +382,7 @@ def stage_score(criteria: Sequence[Criterion], checked: Checked) -> StageScore:
     listed = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
     return StageScore(
         stage=Stage.ANSWER,
-        score=max(score, 0.0),
+        score=score,
         justification=f"Of {len(found)} items {listed}: {met:g} points, a score of {score:.3g}.",
         verdicts=tuple(v for f, criterion in pairs if (v := f.as_verdict(criterion))),
     )

@@ -129,7 +129,7 @@ class Reflection(Value):
     judge: str = ""
     judge_version: str = ""
     """the rubrics' version, or what is known of the judge model's"""
-    stage_scores: tuple[Annotated[float, Field(ge=0, le=1)] | None, ...] = ()
+    stage_scores: tuple[Annotated[float, Field(le=1, allow_inf_nan=False)] | None, ...] = ()
     """of the run it is about, in the order of the stages; None: unscored"""
     reflection_score: ReflectionScore | None = None
     """the parts of `score`, where a judge gave them"""
@@ -440,10 +440,11 @@ NO_CRITERIA = "no criteria"
 
 
 class StageScore(Value):
-    """A judge's score of one stage: a number in [0, 1], or None with the reason."""
+    """A judge's score of one stage: a number of at most 1, or None with the reason."""
 
     stage: Stage
-    score: float | None = Field(default=None, ge=0, le=1)
+    score: float | None = Field(default=None, le=1, allow_inf_nan=False)
+    """at least 0, but of a checklist on which more points were lost than won"""
     unscored_reason: str = ""
     justification: str = ""
     verdicts: tuple[Verdict, ...] = ()

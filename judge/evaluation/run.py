@@ -114,10 +114,11 @@ class RelativeComparer:
 
 
 def higher(first: float, second: float, usage: Usage) -> Preference:
-    """What two scores in [0, 1] say; equal ones prefer neither."""
+    """What two scores say; equal ones prefer neither. One apart by 1 or more is wholly sure."""
     reason = f"Scored {first:.3g} and {second:.3g}."
     winner: Side | None = None if first == second else "A" if first > second else "B"
-    return Preference(winner, reason, first_share=0.5 + (first - second) / 2, usage=usage)
+    share = min(max(0.5 + (first - second) / 2, 0.0), 1.0)
+    return Preference(winner, reason, first_share=share, usage=usage)
 
 
 def answers_alone(question: str, *answers: str) -> tuple[Trajectory, ...]:

@@ -141,7 +141,7 @@ async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
     maker = FixedMaker()
     runs = group_of(varied("a", "LRU, and why."), varied("b", "FIFO."), varied("c", "LRU or FIFO."))
     result = await judge_with(maker).judge(runs, EMPTY, step=3)
-    assert [j.score(Stage.ANSWER) for j in result.judgements] == [1, 0, 0.1]
+    assert [j.score(Stage.ANSWER) for j in result.judgements] == [1, -0.5, 0.1]
     low = result.judgements[1].stages[-1]
     assert low.justification == "Of 3 items 1 met, 2 not met: -5 points, a score of -0.5."
     assert [(v.criterion.positive, v.points) for v in low.verdicts] == [
@@ -155,6 +155,16 @@ async def test_answers_are_scored_on_one_checklist_that_the_buffer_keeps():
     assert {j.rubric_version for j in result.judgements} == {result.buffer.label}
     assert (result.usage, result.judgements[0].usage, result.notes) == (PAID, PAID, ())
     assert maker.asked == [QUESTION]
+
+
+async def test_answers_that_lose_points_are_told_apart():
+    items = tuple(ChecklistItem(criterion=c, points=p) for c, p in (
+        ("Says right.", 5), ("Says wrong.", -10), ("Says worse.", -7), ("Says bad.", -3),
+    ))  # fmt: skip
+    texts = ("wrong.", "worse.", "bad.", "nothing at all.")
+    runs = group_of(*(varied(name, text) for name, text in zip("abcd", texts, strict=True)))
+    judged = await judge_with(FixedMaker(items)).judge(runs, EMPTY)
+    assert [j.score(Stage.ANSWER) for j in judged.judgements] == [-2, -1.4, -0.6, 0]
 
 
 async def test_criteria_that_are_there_are_used_for_the_answer_alone_and_none_is_made():
@@ -202,7 +212,7 @@ async def test_a_judge_that_is_down_leaves_answers_unscored():
     [
         ((True, None, False), 1, "1 met, 1 not met, 1 unparsed: 6 points, a score of 1."),
         ((None, None, True), None, ""),
-        ((False, False, True), 0, "1 met, 2 not met: -5 points, a score of -0.5."),
+        ((False, False, True), -0.5, "1 met, 2 not met: -5 points, a score of -0.5."),
     ],
 )
 def test_unparsed_items_are_left_out_and_told(

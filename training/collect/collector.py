@@ -23,6 +23,8 @@ from typing import Literal, Protocol
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import call_scope
 from rubricem.agent.transcript.question import Ask
+from rubricem.judge.buffers import bring_in
+from rubricem.judge.checklist import criteria_from
 from rubricem.judge.rubrics.llm import asking_through
 from rubricem.memory.errors import PolicyError, RubricemError, StoreError
 from rubricem.memory.rubrics import BufferStore
@@ -140,9 +142,8 @@ async def scaffolds(
 ) -> list[Scaffold]:
     """The scaffold of each member of the group `name`; empty ones in a run without scaffolding.
 
-    Criteria come from the question's rubric, persistent and active; where it has none yet, from the
-    questions file. They are written down before the first rollout, so that a step that goes on
-    shows what it showed at first.
+    They are written down before the first rollout, so that a step that goes on shows what it showed
+    at first.
     """
     manifest = run.manifest()
     if manifest.scaffold is None:
@@ -150,17 +151,22 @@ async def scaffolds(
     part = f"{name}-criteria"
     found = run.part(step, part, InForce)
     if found is None:
-        buffer = await asyncio.to_thread(buffers.load, question.question)
-        found = InForce(criteria=criteria_of(buffer, question.criteria))
+        buffer = await asyncio.to_thread(rubric_of, buffers, question)
+        found = InForce(criteria=tuple(c for stage in Stage for c in buffer.criteria(stage)))
         await asyncio.to_thread(run.save_part, step, part, found)
     seed = f"{manifest.seed}:{name}"
     return group_scaffolds(manifest.scaffold, found.criteria, manifest.group_size, seed)
 
 
-def criteria_of(buffer: RubricBuffer, written: Sequence[str] = ()) -> tuple[Criterion, ...]:
-    """What a question is scored on, stage by stage; without any, what was written beside it."""
-    in_force = tuple(criterion for stage in Stage for criterion in buffer.criteria(stage))
-    return in_force or tuple(Criterion(title="", description=text) for text in written)
+def rubric_of(buffers: BufferStore, question: Question) -> RubricBuffer:
+    """What rollouts of a question are shown and scored on; it may be saved, and is not here.
+
+    The question's own criteria are among it, kept for good, unless somebody retired them.
+    """
+    buffer = buffers.load(question.question)
+    gone = {criterion.meaning for criterion in buffer.retired.get(Stage.ANSWER, ())}
+    own = [c for c in criteria_from(question.criteria) if c.meaning not in gone]
+    return bring_in(buffer, {Stage.ANSWER: own}, "from the questions file")
 
 
 TOLD_EVERY = 60.0
@@ -258,7 +264,7 @@ class Collector:
                     trajectories=(),
                     replay_of=batch.replay_of,
                 )
-                group = self._group(record, rollouts)
+                group = self._group(record, question, rollouts)
                 groups.append(tasks.create_task(group))
         return [group.result() for group in groups]
 
@@ -309,7 +315,9 @@ class Collector:
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return Rollout.of(trajectory)
 
-    async def _group(self, record: GroupRecord, rollouts: Sequence[Awaitable[Rollout]]) -> Group:
+    async def _group(
+        self, record: GroupRecord, question: Question, rollouts: Sequence[Awaitable[Rollout]]
+    ) -> Group:
         """Judge a group once its rollouts have ended, and reflect on one of its members."""
         step, name, ended = record.step, record.id, await asyncio.gather(*rollouts)
         members = [rollout for rollout in ended if not rollout.failure]
@@ -331,7 +339,7 @@ class Collector:
                     failures=failures,
                 )
             if runs and judge:
-                judged = await self._judged(step, name, runs, judge)
+                judged = await self._judged(record, question, runs, judge)
             self.reached("judged", name)
             if runs and reflecting:
                 reflected = await self._reflected(step, name, runs, judged, reflecting)
@@ -347,10 +355,10 @@ class Collector:
         return Group(record.model_copy(update=found), threads)
 
     async def _judged(
-        self, step: int, name: str, runs: TrajectoryGroup, judge: GroupJudge
+        self, record: GroupRecord, question: Question, runs: TrajectoryGroup, judge: GroupJudge
     ) -> GroupJudgement:
-        part = judged_part(name)
-        buffer = await asyncio.to_thread(self.buffers.load, runs.question)
+        step, name, part = record.step, record.id, judged_part(record.id)
+        buffer = await asyncio.to_thread(rubric_of, self.buffers, question)
         began = time.monotonic()
         with call_scope(part), asking_through(self.flow.ask_rubric):
             judged = await judge.judge(runs, buffer, step)

@@ -29,6 +29,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import Field
 
 from rubricem.agent.learning.reflect import Reflected
+from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import (
     Journal,
@@ -87,8 +88,9 @@ class Question(Value):
 
     id: str
     question: str
-    criteria: tuple[str, ...] = ()
-    """what a good answer says, where whoever asks knows it; kept for evaluation"""
+    criteria: tuple[str | ChecklistItem, ...] = ()
+    """what a good answer says, or with points below 0 does not, where whoever asks knows it: the
+    scaffold shows it, and the judge scores it"""
 
 
 class Manifest(Versioned):

@@ -2,9 +2,10 @@
 
 They stand in lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question
 in the column `question`, or in the one that is named, and may have an `id` and `criteria`, what a
-good answer says. Without an id a question is called by the number of its row, from 0. Parquet needs
-`pyarrow`, datasets need `datasets`; both come with the extra `data`. Only columns of text, numbers,
-truth values and lists of text are read: a picture says nothing here.
+good answer says: texts, or items with points as checklists have them. Without an id a question is
+called by the number of its row, from 0. Parquet needs `pyarrow`, datasets need `datasets`; both
+come with the extra `data`. Only columns of text, numbers, truth values and lists of text are read:
+a picture says nothing here.
 
 Filters leave some out. Duplicates are told by their text alone, whatever its spaces, case and
 compatibility forms (Unicode NFKC); the first one stands. A question is held out by the hash of that
@@ -131,8 +132,8 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
         return Question.model_validate(fields)
     except ValidationError as cause:
         raise SettingsError(
-            f"{row.place}: its criteria are no list of texts.",
-            'Write them as ["says ...", "names ..."].',
+            f"{row.place}: its criteria are no list of texts, or of items with points.",
+            'Write them as ["says ...", {"criterion": "names ...", "points": -5}], from -10 to 10.',
         ) from cause
 
 

@@ -312,7 +312,7 @@ def group_returns(judged: Sequence[Judgement | None], dependence: Dependence) ->
 
 
 def stage_scores(judged: Sequence[Judgement | None]) -> Floats:
-    """(n, K) in [0, 1]; NaN where a stage has no score."""
+    """(n, K), at most 1; NaN where a stage has no score."""
     rows = [
         [np.nan if stage is None or stage.score is None else stage.score for stage in stages]
         for stages in map(_in_order, judged)

@@ -62,8 +62,8 @@ class Span:
     high: float
 
     def part(self, value: float) -> float:
-        """Where a value lies between them, 0 to 1."""
-        return (value - self.low) / (self.high - self.low)
+        """Where a value lies between them, 0 to 1; one beyond an end stands at the end."""
+        return min(max((value - self.low) / (self.high - self.low), 0.0), 1.0)
 
 
 SHARE = Span(0.0, 1.0)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError
 from rubricem.training.collect.directory import Question, Selection
 from rubricem.training.collect.questions import (
@@ -32,6 +33,7 @@ def read(named: str, column: str = "question") -> list[Question]:
     return [question_of(row, column) for row in read_rows(named, column)]
 
 
+SAYS_TWO = ChecklistItem(criterion="says 2", points=-5)
 ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question="What is two?")
 
 
@@ -40,9 +42,9 @@ ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question=
     [
         ("q.txt", "\ufeffWhat is one?\n\n  What is two?  \r\n", [ONE, TWO]),
         ("q.jsonl", '{"question": "What is one?", "id": "first", '
-         '"criteria": ["says 1"], "more": 2}\n'
+         '"criteria": ["says 1", {"criterion": "says 2", "points": -5}], "more": 2}\n'
          '{"question": "What is two?", "id": 7}\n{"question": "What is three?"}',
-         [Question(id="first", question="What is one?", criteria=("says 1",)),
+         [Question(id="first", question="What is one?", criteria=("says 1", SAYS_TWO)),
           Question(id="7", question="What is two?"), Question(id="2", question="What is three?")]),
         ("Q.JSONL", '{"question": "What is one?"}', [ONE]),
         ("q.jsonl", '{"question": "What is one?", "criteria": ["says \\ud800"]}',
@@ -96,6 +98,11 @@ def test_the_column_of_questions_can_be_another(tmp_path: Path):
         ("q.txt", "", "holds no question"),
         ("q.txt", "a?\n" + "x" * 20_001, "line 2 of .*20,001 characters"),
         ("q.jsonl", '{"question": ["a?"]}', "its question is a list or an object instead"),
+        (
+            "q.jsonl",
+            '{"question": "a?", "criteria": [{"criterion": "b", "points": 11}]}',
+            "or of items with points",
+        ),
         ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
         ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),
         ("q.csv", "", "holds no question"),

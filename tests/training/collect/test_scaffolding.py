@@ -12,9 +12,13 @@ import pytest
 from click.testing import CliRunner
 
 from rubricem.agent.cli import main
+from rubricem.judge.buffers import retire
+from rubricem.judge.checklist import ChecklistItem
+from rubricem.judge.stage import StageJudge
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import Criterion, RubricBuffer, Stage, Trajectory
-from rubricem.training.collect.collector import criteria_of
+from rubricem.training.collect.collector import rubric_of
 from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.collect.scaffolding import (
     ScaffoldRule,
@@ -31,6 +35,7 @@ from rubricem.training.rows.forms import ExportOptions, export_run
 from tests.support.collected import QUESTIONS, Failing, Opened, two_turns
 from tests.support.policies import ScriptedPolicy
 from tests.support.scripted_server import ScriptedServer
+from tests.support.values import ScriptedProposer, ScriptedScorer
 from tests.training.cli.test_collect import scripted
 
 START = ScaffoldRule()
@@ -203,16 +208,41 @@ async def test_a_question_without_criteria_is_asked_without_a_scaffold(tmp_path:
     assert [t.scaffold for t in opened.run.trajectories()] == [None, None]
 
 
-def test_a_rubric_takes_the_place_of_what_stands_in_the_file():
-    one, two = (Criterion(title=t, description=t) for t in ("kept", "new"))
-    buffer = RubricBuffer(
-        question="q",
-        persistent={Stage.ANSWER: (one.model_copy(update={"persistent": True}),)},
-        active={Stage.PLAN: (two,)},
-        retired={Stage.PLAN: (Criterion(title="old", description="old"),)},
-    )
-    assert [c.title for c in criteria_of(buffer, ("file",))] == ["new", "kept"]
-    assert [c.description for c in criteria_of(RubricBuffer(question="q"), ("file",))] == ["file"]
+OWN = (
+    "Says file.",
+    ChecklistItem(criterion="Names one.", points=4),
+    ChecklistItem(criterion="Makes it up.", points=-8),
+    ChecklistItem(criterion="Says nothing.", points=0),
+)
+
+
+def test_a_question_has_its_own_criteria_beside_those_of_its_rubric(tmp_path: Path):
+    question = Question(id="0", question="q", criteria=OWN)
+    store = BufferStore(tmp_path)
+    active = {Stage.PLAN: (Criterion(title="new", description="new"),)}
+    store.save(RubricBuffer(question="q", version=1, active=active))
+    merged = rubric_of(store, question)
+    own = merged.persistent[Stage.ANSWER]
+    assert [(c.description, c.weight, c.positive) for c in own] == [
+        ("Says file.", 0.375, True), ("Names one.", 1.5, True), ("Makes it up.", 3, False),
+    ]  # fmt: skip
+    assert merged.active == active
+    store.save(merged)
+    assert rubric_of(store, question) == merged, "they come in once"
+    store.save(retire(merged, own[0].key))
+    assert rubric_of(store, question).persistent[Stage.ANSWER] == own[1:], "a person took it out"
+
+
+async def test_what_is_shown_is_what_is_scored(tmp_path: Path):
+    question = Question(id="0", question="What is one?", criteria=OWN)
+    judge = StageJudge(ScriptedProposer({}), ScriptedScorer(lambda *_: 1.0))
+    with Opened(tmp_path, questions=(question,), group_size=2, scaffold=CONSTANT) as opened:
+        await opened.collector(judge=judge, reflecting=None).collect()
+    first, _ = sorted(opened.run.trajectories(), key=lambda t: t.thread)
+    answers = [j.at(Stage.ANSWER) for j in opened.run.judgements()]
+    scored = [{v.criterion.description for v in a.verdicts} for a in answers if a]
+    assert scored == [{"Says file.", "Names one.", "Makes it up."}] * 2
+    assert all(text in first.system for text in scored[0])
 
 
 async def test_rows_have_the_prompt_without_the_scaffold_and_keep_the_other(tmp_path: Path):

@@ -75,6 +75,15 @@ def test_a_stage_whose_return_is_unknown_is_masked():
     assert second.advantages[3] == 0, "one known member is no baseline"
 
 
+def test_answers_that_lost_points_teach_how_far():
+    runs = [rollout(name) for name in "abcd"]
+    scores = (-2, -1.4, -0.6, 0)
+    judged = [judgement(t, [None] * 3 + [s]) for t, s in zip(runs, scores, strict=True)]
+    rows = policy_rows(group(*runs), judged, ANSWER_ONLY).rows
+    told = [max(row.advantages) or min(row.advantages) for row in rows]
+    np.testing.assert_allclose(told, (-1.31, -0.52, 0.52, 1.31), atol=0.02)
+
+
 def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
     judged = [judgement(ONE, [1.0, 0.5, 0.0, None]), judgement(TWO, [0.0, 0.5, 1.0, 0.5])]
     compiled = policy_rows(group(ONE, TWO), judged)
