@@ -9,14 +9,10 @@ The figures of the benchmark by hand, and that its pairs are what it says of the
 The plain loop: what is a query, what is an answer, and that its cites are read like others.
 """
 
-import builtins
-import importlib
-import inspect
 import json
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -38,6 +34,7 @@ from rubricem.training.collect.directory import RunDirectory
 from rubricem.training.rounds.rounds_config import build_job
 from tests.conftest import ROOT
 from tests.support.collected import Opened
+from tests.support.documented import documented
 from tests.support.policies import QUESTION, FixedSearch, researching
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.values import claim_pair
@@ -61,26 +58,6 @@ def test_make_bench_runs_every_benchmark():
 
 def rows(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def documented(symbol: str) -> str:
-    """The signature and the documentation of what a dotted name stands for."""
-    parts = symbol.split(".")
-    found: Any = builtins
-    for cut in range(len(parts) - 1, 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:cut]))
-        except ImportError:
-            continue
-        parts = parts[cut:]
-        break
-    for part in parts:
-        found = getattr(found, part)
-    try:
-        signature = str(inspect.signature(found))
-    except (TypeError, ValueError):
-        signature = ""
-    return f"{signature}\n{inspect.getdoc(found)}"
 
 
 @pytest.mark.parametrize("row", rows(QUESTIONS), ids=lambda row: row["symbol"])

@@ -1,0 +1,183 @@
+"""Questions asked as `rubricem ask` asks them, each kept as a row of what its reader was shown.
+
+A row holds the answer, every cited claim with what it stands on and what the verifier said of it,
+and the titles of what was retrieved. Graders and readers look at rows alone, so they need no model.
+`digest` is of the answer: a reader's verdict counts for the answer that was read and for no other.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rubricem.agent.reports.cited import Cited, CitedAnswer, cited_answer, claim_of
+from rubricem.agent.research.setup import open_researcher
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
+from rubricem.memory.runs import append_whole
+from rubricem.memory.schema import Trajectory
+
+Row = dict[str, Any]
+
+
+class KeptRows:
+    """Rows in a file, each on disk before the next question is asked; None keeps no file.
+
+    A run that was ended goes on behind the last whole row. Raises SystemExit where the file holds
+    something else, or rows of another model: figures of two models cannot be told apart.
+    """
+
+    def __init__(self, path: Path | None, model: str) -> None:
+        self.rows: dict[str, Row] = {}
+        self._path = path
+        if path is None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        held = path.read_bytes() if path.exists() else b""
+        whole = held[: held.rfind(b"\n") + 1]
+        for row in json_lines(whole.decode(), path, "id", "model", "answer"):
+            if row["model"] != model:
+                raise SystemExit(
+                    f"{path} holds rows of the model {row['model']}, not of {model}. "
+                    "Name another file by --out."
+                )
+            self.rows[row["id"]] = row
+        if whole != held:
+            path.write_bytes(whole)
+
+    def keep(self, row: Row) -> None:
+        self.rows[row["id"]] = row
+        if self._path is not None:
+            descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                append_whole(descriptor, json.dumps(row).encode() + b"\n")
+            finally:
+                os.close(descriptor)
+
+
+def json_lines(text: str, path: Path, *fields: str) -> list[Row]:
+    """The rows of a file, each with these fields; raises SystemExit that names the line."""
+    rows = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            missing = [field for field in fields if field not in row]
+        except (ValueError, TypeError):
+            missing = ["JSON"]
+        if missing:
+            raise SystemExit(
+                f"Line {number} of {path} has no {missing[0]}. Mend the line or leave it out."
+            )
+        rows.append(row)
+    return rows
+
+
+def row_of(question: Mapping[str, str], run: Trajectory, model: str) -> Row:
+    """What the reader of this run's report is shown."""
+    answer = cited_answer(run)
+    text = answer.text()
+    return {
+        "id": question["id"],
+        "model": model,
+        "question": question["question"],
+        "status": str(run.status),
+        "reason": run.reason,
+        "answer": text,
+        "plain": answer.text(lambda _: ""),
+        "digest": hashlib.sha256(text.encode()).hexdigest()[:12],
+        "claims": _claims(answer),
+        "retrieved": [source.title for source in run.sources],
+        "searches": run.tool_calls,
+        "tokens": run.usage.completion_tokens,
+        "seconds": round(run.seconds, 1),
+    }
+
+
+def _claims(answer: CitedAnswer) -> list[Row]:
+    return [
+        {
+            "text": claim_of(piece.text),
+            "cites": [
+                {
+                    "number": c.number,
+                    "title": c.source.title,
+                    "location": c.source.location,
+                    "quote": c.quote,
+                    "verdict": c.verdict,
+                }
+                for c in piece.citations
+            ],
+        }
+        for piece in answer.pieces
+        if isinstance(piece, Cited)
+    ]
+
+
+def shown(row: Row, split: str = "") -> str:
+    """The row for somebody who reads it: question, answer, and what each citation quotes."""
+    cites = {
+        (cite["number"], cite["quote"]): f"  [{cite['number']}] {cite['title']} "
+        f"({cite['location']}; {cite['verdict']}): {cite['quote']}"
+        for claim in row["claims"]
+        for cite in claim["cites"]
+    }
+    head = f"== {row['id']} {split} {row['seconds']} s {row['status']} {row['digest']}"
+    answer = row["answer"] or f"(no answer) {row['reason']}"
+    return "\n".join([head, row["question"], answer, *cites.values(), ""])
+
+
+async def ask_all(
+    questions: Sequence[Mapping[str, str]],
+    sources: Mapping[str, str],
+    kept: KeptRows,
+    arguments: argparse.Namespace,
+) -> list[Row]:
+    """A row for each question, in their order; those kept are not asked again.
+
+    `sources` says what `--source` each question's `source` stands for.
+    """
+    for name in dict.fromkeys(question["source"] for question in questions):
+        left = [q for q in questions if q["source"] == name and q["id"] not in kept.rows]
+        if not left:
+            continue
+        # Of what is learnt from one question the next must know nothing.
+        settings = load_settings({
+            "model": arguments.model, "base_url": arguments.base_url, "memory": "off",
+            "threads": arguments.threads, "source": (sources[name],),
+            "data_dir": arguments.work / "data",
+        })  # fmt: skip
+        async with open_researcher(setup_of(settings)) as researcher:
+            for question in left:
+                ask = replace(researcher.template, question=question["question"])
+                row = row_of(question, await researcher.ask(ask), arguments.model)
+                kept.keep(row)
+                print(shown(row, question["split"]), flush=True)
+    return [kept.rows[question["id"]] for question in questions]
+
+
+def asking_options(parser: argparse.ArgumentParser, work: Path) -> None:
+    """The options of `ask_all`, and where rows and sources are kept."""
+    parser.add_argument("--model", default="1.5b", help="1.5b, 0.5b, or a server's model")
+    parser.add_argument("--base-url", help="a server to ask instead")
+    parser.add_argument("--threads", type=int, help="of an embedded model")
+    parser.add_argument("--split", choices=("train", "dev"), help="one half of the questions")
+    parser.add_argument("--out", type=Path, help="keep each row here, and go on where it ends")
+    parser.add_argument("--work", type=Path, default=work, help="sources and indexes are kept here")
+
+
+def read_verdicts(path: Path, *fields: str) -> dict[tuple[str, str], Row]:
+    """A reader's verdicts by id and digest of the answer; none where there is no such file."""
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    return {
+        (row["id"], row["digest"]): row for row in json_lines(text, path, "id", "digest", *fields)
+    }
+
+
+def spread_over(questions: Sequence[Row], count: int) -> list[Row]:
+    """So many of the questions, at equal distances; all of them where they are not more."""
+    count = min(count, len(questions))
+    return [questions[i * len(questions) // count] for i in range(count)]

@@ -1,0 +1,174 @@
+"""Everyday questions: their facts hold, their rows are kept, a reader's verdicts are joined in."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from benchmarks.asked import KeptRows, Row, read_verdicts, row_of, shown, spread_over
+from benchmarks.everyday import PACKAGES, QUESTIONS, as_markdown, figures, grade, manuals
+from rubricem.memory.schema import Status
+from tests.support.documented import documented
+from tests.support.values import trajectory
+
+ROWS: list[Row] = [json.loads(line) for line in QUESTIONS.read_text("utf-8").splitlines()]
+BY_ID = {row["id"]: row for row in ROWS}
+
+
+def claim(text: str, verdict: str = "supported") -> Row:
+    cite = {"number": 1, "title": "t", "location": "l", "quote": "q", "verdict": verdict}
+    return {"text": text, "cites": [cite]}
+
+
+def kept_row(question: str, plain: str, *claims: Row, digest: str = "d") -> Row:
+    return {
+        "id": question, "model": "1.5b", "plain": plain, "answer": plain, "claims": list(claims),
+        "digest": digest, "seconds": 10.0, "searches": 2, "status": "finished",
+    }  # fmt: skip
+
+
+def test_thirty_questions_of_four_sources_are_halved() -> None:
+    assert len(BY_ID) == len({row["question"] for row in ROWS}) == len(ROWS) == 30
+    assert Counter(row["source"] for row in ROWS) == {
+        "python": 10, "git": 8, "sqlite": 6, "debian": 6,
+    }  # fmt: skip
+    assert Counter(row["split"] for row in ROWS) == {"train": 15, "dev": 15}
+    assert {row["source"] for row in spread_over(ROWS, 6)} == {"python", *PACKAGES}
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row["id"]))
+def test_the_pattern_finds_the_fact_and_the_question_does_not_give_it_away(row: Row) -> None:
+    assert re.search(row["pattern"], row["useful"], re.I | re.S)
+    assert not re.search(row["pattern"], row["question"], re.I | re.S)
+    assert row["where"]
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if row["source"] == "python"], ids=lambda row: str(row["id"])
+)
+def test_each_fact_on_python_stands_where_its_question_says(row: Row) -> None:
+    pytest.importorskip(re.split(r"[.:]", row["where"])[0])
+    said = f"{row['where']}\n{documented(row['where'])}"
+    assert re.search(row["pattern"], said, re.I | re.S)
+
+
+@pytest.mark.parametrize(
+    ("plain", "claims", "graded"),
+    [
+        ("125", [claim("It returns 125.")], (True, True, True)),
+        ("It skips. 125", [claim("It skips.")], (True, True, False)),
+        ("125", [], (True, False, False)),
+        ("125", [claim("It returns 125.", "unsupported")], (True, False, False)),
+        ("127", [claim("It returns 127.", "unchecked")], (False, True, False)),
+        ("", [], (False, False, False)),
+    ],
+)
+def test_a_fact_counts_in_the_answer_and_in_a_claim_that_is_not_called_unsupported(
+    plain: str, claims: list[Row], graded: tuple[bool, ...]
+) -> None:
+    row = kept_row("git-bisect-skip", plain, *claims)
+    found = grade(BY_ID["git-bisect-skip"], row)
+    assert (found["pattern"], found["cited"], found["fact_cited"]) == graded
+
+
+def read(**useful: bool) -> Mapping[tuple[str, str], Row]:
+    return {(name.replace("_", "-"), "d"): {"useful": value} for name, value in useful.items()}
+
+
+def test_figures_by_hand() -> None:
+    questions = [BY_ID["git-bisect-skip"], BY_ID["git-reflog-age"], BY_ID["sqlite-shrink"]]
+    rows = [
+        kept_row("git-bisect-skip", "125", claim("125")),
+        kept_row("git-reflog-age", "90 days", claim("ninety")),
+        kept_row("sqlite-shrink", "Run vacuum."),
+    ]
+    values = figures(
+        questions, rows, read(git_bisect_skip=True, git_reflog_age=False, sqlite_shrink=True)
+    )
+    assert values["pattern_share"] == 1.0
+    assert values["cited_share"] == values["fact_cited_share"] == 0.667
+    # The first alone is both; the last is useful and cites nothing.
+    assert values["useful_and_cited_share"] == 0.333
+    assert values["useful_and_cited_git"] == "1 of 2"
+
+
+def test_no_share_is_told_before_every_answer_was_read() -> None:
+    questions = [BY_ID["git-bisect-skip"], BY_ID["sqlite-shrink"]]
+    rows = [kept_row("git-bisect-skip", "125"), kept_row("sqlite-shrink", "other", digest="e")]
+    values = figures(questions, rows, read(git_bisect_skip=True, sqlite_shrink=True))
+    assert (values["read"], values.get("useful_and_cited_share")) == (1, None), "another answer"
+
+
+def test_a_row_holds_what_a_reader_is_shown() -> None:
+    run = trajectory('It is <cite id="S2">the least recently used entry</cite>. Nothing more.')
+    row = row_of({"id": "q", "question": run.question}, run, "1.5b")
+    assert row["plain"] == "It is the least recently used entry. Nothing more."
+    assert [c["text"] for c in row["claims"]] == ["the least recently used entry"]
+    assert row["claims"][0]["cites"][0]["verdict"] == "unchecked"
+    page = shown(row, "dev")
+    assert row["digest"] in page and row["claims"][0]["cites"][0]["quote"] in page
+    failed = trajectory(status=Status.FAILED, reason="The model is gone.")
+    assert "The model is gone." in shown(row_of({"id": "q", "question": "?"}, failed, "1.5b"))
+
+
+def test_rows_go_on_behind_the_last_whole_one(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "rows.jsonl"
+    KeptRows(path, "1.5b").keep(kept_row("a", "one"))
+    with path.open("a") as file:
+        file.write('{"id": "b", "mod')
+    kept = KeptRows(path, "1.5b")
+    assert list(kept.rows) == ["a"]
+    kept.keep(kept_row("b", "two"))
+    assert list(KeptRows(path, "1.5b").rows) == ["a", "b"]
+    unkept = KeptRows(None, "1.5b")
+    unkept.keep(kept_row("a", "one"))
+    assert list(unkept.rows) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        ('{"id": "a", "model": "0.5b", "answer": ""}\n', "holds rows of the model 0.5b"),
+        ("{}\n", "Line 1 of .* has no id"),
+        ("[1\n", "has no JSON. Mend the line"),
+        ("7\n", "has no JSON. Mend the line"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, held: str, said: str) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text(held)
+    with pytest.raises(SystemExit, match=said):
+        KeptRows(path, "1.5b")
+
+
+def test_a_readers_verdict_needs_its_fields(tmp_path: Path) -> None:
+    path = tmp_path / "read.jsonl"
+    assert read_verdicts(path, "useful") == {}
+    path.write_text('{"id": "a", "digest": "d", "useful": true}\n{"id": "b", "digest": "d"}\n')
+    with pytest.raises(SystemExit, match=r"Line 2 of .* has no useful"):
+        read_verdicts(path, "useful")
+    assert set(read_verdicts(path)) == {("a", "d"), ("b", "d")}
+
+
+def test_a_manual_page_becomes_text_under_its_headings() -> None:
+    page = "LS(1)      LS(1)\n\nNAME\n       ls - list\n\n   Output\n       Lines.\n\nLS(1)\n"
+    assert as_markdown("ls.1", page) == (
+        "# ls.1\n\n## NAME\nls - list\n\n   Output\nLines.\n\n"
+    )  # fmt: skip
+
+
+def test_manuals_that_are_not_to_be_had_are_told_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match=r"git-doc is not to be had .* --source python"):
+        manuals(["git"], tmp_path)
+    assert not (tmp_path / "manuals").exists()
+
+
+def test_manuals_that_are_there_are_not_fetched_again(tmp_path: Path) -> None:
+    (tmp_path / "manuals" / "git").mkdir(parents=True)
+    assert manuals(["git"], tmp_path) == {"git": str(tmp_path / "manuals" / "git")}
