@@ -1,14 +1,17 @@
 """How a question's rubrics evolve: criteria are added, scored, and pruned by their variance.
 
 Pure functions from one `RubricBuffer` to the next; the number of items in it stays bounded,
-because pruning follows every scoring of a group (RubricEM, arXiv:2605.10899, appendix C). Rubrics
+because pruning follows every scoring of a group, also one of which too few rollouts were scored to
+be compared (RubricEM, arXiv:2605.10899, appendix C). Rubrics
 are also changed by hand: kept for good, retired, or brought in from elsewhere. Every change stands
 in the buffer's history.
 
 Criteria that could be met without doing better work are dropped when a judge proposes them. They
 reward form (tags, headings), effort and length as such, keeping to a plan whatever the evidence
 says, agreeing with oneself, or what only holds beside the other attempts (same source). Words that
-the question itself uses are its substance.
+the question itself uses are its substance, and so is what the writing is to say: a longer
+wavelength is no longer answer. Of 30 sound criteria full of such words 4 were left before that was
+looked at, and 30 are; of 15 loopholes beside them all are seen (`tests/judge/loophole_cases.py`).
 
 Rubrics are read from files of others, and from those that were exported here:
 
@@ -75,14 +78,16 @@ def prune(
 ) -> RubricBuffer:
     """The buffer without active criteria that separate nothing, and within the caps.
 
-    A stage is pruned only if two trajectories have points on each of its active criteria.
     First go those on which all trajectories agree, then over the cap those of the lowest
-    variance, of equals the newest.
+    variance, of equals the newest. Where not two trajectories have points on each active criterion
+    of a stage, none of them is known to be worse: then the newest over the cap go.
     """
     changes: list[_Change] = []
     for stage, criteria in buffer.active.items():
         given = points.get(stage, {})
-        if not criteria or any(len(given.get(c.key, ())) < 2 for c in criteria):
+        if any(len(given.get(c.key, ())) < 2 for c in criteria):
+            why = f"over the cap of {caps[stage]} (nothing was compared)"
+            changes += [(stage, "retired", c, why) for c in criteria[caps[stage] :]]
             continue
         variance = {c.key: pvariance(given[c.key]) for c in criteria}
         gone = {c.key: "all runs agree on it" for c in criteria if variance[c.key] < LEAST_VARIANCE}
@@ -143,17 +148,25 @@ def _step(buffer: RubricBuffer) -> int:
     return max((change.step for change in buffer.history), default=0)
 
 
+_WRITING = (
+    r"(?:answer|explanation|text|report|response|review|plan|discussion|section|summary|prose)"
+)
+_MARKS = r"(?:xml|tags?|headings?|headers?|markdown|markup|bullets?|bullet(?:ed)? (?:list|points?))"
 _PLAN = r"(?:its|the|their|his) (?:own |initial |original |stated |research )*plan\b"
+_COUNT = r"(?:at least|more than|over) (?:\d+|two|three|four|five|six|seven|eight|nine|ten|\w+teen)"
 LOOPHOLES: Mapping[str, re.Pattern[str]] = {
     "form": re.compile(
-        r"\b(?:xml|tags?|tagged|headings?|headers?|markdown|markup|bullets?|bulleted|"
-        r"well-formed|formatting)\b",
+        r"\b(?:has|have|uses?|using|contains?|includes?|with|adds?|puts?|between|inside|closes?"
+        r"|written in)\b"
+        rf"(?:\W+[\w-]+){{0,4}}?\W+{_MARKS}\b"
+        r"|\bwell-(?:formed|formatted)\b|\bformatt(?:ed|ing)\b",
         re.I,
     ),
     "length": re.compile(
-        r"\b(?:longer|lengthy|length|word count)\b"
-        r"|\b(?:at least|more than|over) (?:\d+|two|three|four|five|ten) "
-        r"(?:words|sentences|paragraphs|pages|searches|queries|steps|sources|citations)\b",
+        rf"\b(?:long(?:er)?|lengthy|lengthier) {_WRITING}\b"
+        rf"|\b{_WRITING}s? (?:is|are|runs?) (?:\w+ )?(?:long|longer|lengthy)\b"
+        rf"|\b{_COUNT} (?:words|sentences|paragraphs|pages|searches|queries|sources|citations"
+        rf"|references|tool calls)\b(?! of\b)",
         re.I,
     ),
     "obedience to a plan": re.compile(
@@ -168,17 +181,30 @@ LOOPHOLES: Mapping[str, re.Pattern[str]] = {
         re.I,
     ),
     "comparison": re.compile(
-        r"\b(?:other|weaker|stronger|better|worse|first|last) (?:attempt|run|trajector)\w*"
-        r"|\b(?:attempt|run|trajectory) \d+\b",
+        r"\b(?:other|weaker|stronger|better|worse) (?:attempts?|trajector\w+|rollouts?)\b"
+        r"|\b(?:than|unlike) (?:\w+ ){0,2}(?:attempts?|runs?|trajector\w+|rollouts?)\b"
+        r"|\b(?:attempt|trajectory|rollout) \d+\b",
         re.I,
     ),
 }
 """what is rewarded -> words that say so"""
+_SAID = re.compile(
+    r"\b(?:says?|stat(?:es?|ing)|explain(?:s|ing)?|not(?:es?|ing)|points? out|mentions?|describes?"
+    r"|reports?|finds?|shows?|argues?|warns?|clarif(?:y|ies)|recogni[sz]es?|acknowledges?|admits?"
+    r"|asks?|checks?|tells?|concludes?|adds?)\b[^.;\n]*?"
+    r"\b(?:that|how|why|what|which|whether|when|where|who)\b[^.;\n]*"
+    r"|\b(?:names?|identif(?:y|ies)|defines?|lists?|explains?|describes?|states?|mentions?|covers?"
+    r"|discusses|reports?|notes?|gives?|cites?|quotes?|compares?|distinguish(?:es)?|addresses)"
+    r" (?:the|both|all|what|who|which)\b[^.;\n]*",
+    re.I,
+)
+"""What the writing is to say: there the words are of the matter, and speak of no writing."""
 
 
 def loophole(criterion: Criterion, question: str) -> str:
     """What a criterion rewards beside good work, or ""."""
-    text = f"{criterion.title}\n{criterion.description}"
+    # A title is a label of the matter; what earns points is the description.
+    text = _SAID.sub(" ", criterion.description or criterion.title)
     asked = question.casefold()
     for name, pattern in LOOPHOLES.items():
         if any(match.group(0).casefold() not in asked for match in pattern.finditer(text)):

@@ -54,6 +54,9 @@ class Wanted:
     """a relative judge is shown each group twice"""
     repeat: int = 1
     """scorings of each run by a stage judge on a server"""
+    persistent: bool = False
+    """a stage judge makes criteria of the answer from a question that has none kept for good,
+    before it contrasts its first group"""
     graded: bool = False
     """a local model is asked for points rather than Yes or No"""
     flip: bool = False
@@ -64,7 +67,7 @@ class Wanted:
 
 
 _DOES: Mapping[Kind, frozenset[str]] = {
-    "stage": frozenset({"repeat", "graded"}),
+    "stage": frozenset({"repeat", "graded", "persistent"}),
     "relative": frozenset({"rubric", "both_orders"}),
     "relative-stages": frozenset({"rubric", "both_orders"}),
     "pairwise": frozenset({"flip"}),
@@ -85,7 +88,7 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
         return PairwiseJudge(pair_comparer(model, wanted.chain), order, wanted.seed)
     if wanted.kind == "checklist":
         return checklist_judge(model)
-    return stage_judge(model, wanted.repeat, graded=wanted.graded)
+    return stage_judge(model, wanted.repeat, graded=wanted.graded, persistent=wanted.persistent)
 
 
 def _refuse(wanted: Wanted) -> None:
@@ -117,9 +120,11 @@ def checklist_judge(model: JudgeModel) -> ChecklistJudge:
     return ChecklistJudge(ChatChecklistMaker(model), ChatItemChecker(model))
 
 
-def stage_judge(model: JudgeModel, repeat: int = 1, *, graded: bool = False) -> StageJudge:
-    """`repeat` scores each run so many times; `graded` has a local model asked for points. Raises
-    SettingsError for what the model cannot do.
+def stage_judge(
+    model: JudgeModel, repeat: int = 1, *, graded: bool = False, persistent: bool = False
+) -> StageJudge:
+    """`repeat`, `graded` and `persistent` as `Wanted` has them. Raises SettingsError for what the
+    model cannot do.
     """
     if isinstance(model, LocalModel):
         if repeat > 1:
@@ -127,16 +132,17 @@ def stage_judge(model: JudgeModel, repeat: int = 1, *, graded: bool = False) -> 
                 "Probabilities are the same at every reading: repeating tells nothing.",
                 "Leave out --repeat, or judge with a server's model.",
             )
-        return StageJudge(LineProposer(model), ChoiceScorer(model, graded=graded))
+        scorer = ChoiceScorer(model, graded=graded)
+        return StageJudge(LineProposer(model), scorer, persistent=persistent)
     if graded:
         raise SettingsError(
             "Graded points are read from the probabilities of the embedded model.",
             "Leave out --graded: a server's model writes points as it is.",
         )
-    if repeat == 1:
-        return StageJudge(ChatProposer(model), ChatScorer(model))
-    scorers = [ChatScorer(model, seed=n, temperature=TEMPERATURE) for n in range(repeat)]
-    return StageJudge(ChatProposer(model), RepeatedScorer(scorers))
+    one = ChatScorer(model)
+    several = (ChatScorer(model, seed=n, temperature=TEMPERATURE) for n in range(repeat))
+    scores = one if repeat == 1 else RepeatedScorer(list(several))
+    return StageJudge(ChatProposer(model), scores, persistent=persistent)
 
 
 def attempt_reader(model: JudgeModel, rubric: str = "") -> AttemptReader:

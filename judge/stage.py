@@ -3,7 +3,7 @@
 For a group of rollouts it proposes criteria by contrasting them, adds those that are new,
 scores every rollout on all criteria in force, and prunes those that separate nothing. A lone
 run, or a group of identical ones, has nothing to contrast: it is scored on criteria made from
-the question, and nothing is pruned. Nothing is saved here: the caller saves the new buffer at
+the question. Nothing is saved here: the caller saves the new buffer at
 the end of its step. Source: RubricEM (arXiv:2605.10899), appendix C, with what it leaves open.
 
 Where a run is scored several times the mean is its score, and the spread says how sure that is.
@@ -15,7 +15,7 @@ average).
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, pstdev
 from typing import Protocol
@@ -136,12 +136,18 @@ class Proposer(Protocol):
 
 
 class StageJudge:
-    """Judges groups with one proposer and one scorer."""
+    """Judges groups with one proposer and one scorer.
 
-    def __init__(self, proposer: Proposer, scorer: Scorer) -> None:
+    `persistent`: a question that has no criteria that are kept for good is given some for the
+    answer, made from the question, before its first group is contrasted, as the paper's questions
+    come with such.
+    """
+
+    def __init__(self, proposer: Proposer, scorer: Scorer, *, persistent: bool = False) -> None:
         self.proposer = proposer
         self._scorer = scorer
         self.name = scorer.name
+        self._persistent = persistent
 
     async def judge(
         self, group: TrajectoryGroup, buffer: RubricBuffer, step: int = 0
@@ -152,31 +158,25 @@ class StageJudge:
         a note; it raises nothing. `step` is told in the buffer's history.
         """
         different = [group.trajectories[place] for place in distinct(group.trajectories)]
-        proposed, notes = await self._propose(different, buffer, step)
-        sound, dropped = without_loopholes(proposed.criteria, buffer.question)
-        notes += dropped
-        most = {stage: listed[: MOST_PROPOSED[stage]] for stage, listed in sound.items()}
-        many = len(different)
-        reason = f"contrasting {many} runs" if many > 1 else "from the question"
-        grown = add(buffer, most, step, reason)
-        judgements = await asyncio.gather(*(self._score(t, grown) for t in group.trajectories))
-        notes += failure_notes(judgements)
-        pruned = prune(grown, _points(group.trajectories, judgements), step)
+        grown, lone = _Grown(buffer, step), len(different) < 2
+        if not any(buffer.persistent.values()) and (lone or self._persistent):
+            # Kept for good are, beside a group, criteria of the answer alone.
+            stages = tuple(Stage) if lone else (Stage.ANSWER,)
+            await grown.by(
+                self.proposer.from_question(buffer.question), "from the question", stages
+            )
+        if not lone:
+            asked = self.proposer.contrast(different, grown.buffer, step)
+            await grown.by(asked, f"contrasting {len(different)} runs")
+        scored = grown.buffer
+        judgements = await asyncio.gather(*(self._score(t, scored) for t in group.trajectories))
+        pruned = prune(scored, _points(group.trajectories, judgements), step)
         return GroupJudgement(
-            judgements=tuple(judgements), buffer=pruned, notes=tuple(notes), usage=proposed.usage
+            judgements=tuple(judgements),
+            buffer=pruned,
+            notes=(*grown.notes, *failure_notes(judgements)),
+            usage=grown.usage,
         )
-
-    async def _propose(
-        self, different: Sequence[Trajectory], buffer: RubricBuffer, step: int
-    ) -> tuple[Proposed, list[str]]:
-        try:
-            if len(different) > 1:
-                return await self.proposer.contrast(different, buffer, step), []
-            if not any(buffer.persistent.values()):
-                return await self.proposer.from_question(buffer.question), []
-        except (JudgeError, PolicyError) as error:
-            return Proposed({}, spent(error)), [f"No new criteria: {error.told()}"]
-        return Proposed({}), []
 
     async def _score(self, trajectory: Trajectory, buffer: RubricBuffer) -> Judgement:
         open_stages = [stage for stage in Stage if settled(trajectory, stage, buffer) is None]
@@ -195,6 +195,38 @@ class StageJudge:
             stages=stage_scores(trajectory, buffer, scored, failure),
             usage=usage,
         )
+
+
+@dataclass(slots=True)
+class _Grown:
+    """A buffer as proposals are added to it, with what they cost and did not bring."""
+
+    buffer: RubricBuffer
+    step: int
+    notes: list[str] = field(default_factory=list)
+    usage: Usage = NO_USAGE
+
+    async def by(
+        self, asked: Awaitable[Proposed], reason: str, stages: Sequence[Stage] = tuple(Stage)
+    ) -> None:
+        """Add what is proposed for the stages; a proposer that fails brings a note."""
+        proposed = await outcome(asked)
+        if not isinstance(proposed, Proposed):
+            self.notes.append(f"No new criteria: {proposed.told()}")
+            self.usage += spent(proposed)
+            return
+        sound, dropped = without_loopholes(proposed.criteria, self.buffer.question)
+        most = {s: _most(found, MOST_PROPOSED[s]) for s, found in sound.items() if s in stages}
+        self.buffer = add(self.buffer, most, self.step, reason)
+        self.notes += dropped
+        self.usage += proposed.usage
+
+
+def _most(criteria: Sequence[Criterion], most: int) -> list[Criterion]:
+    """The first of them; of flaws as many as there are, up to half, however many stand before."""
+    good, flaws = ([c for c in criteria if c.positive is sign] for sign in (True, False))
+    few = min(len(flaws), max(most // 2, most - len(good)))
+    return good[: most - few] + flaws[:few]
 
 
 def _points(

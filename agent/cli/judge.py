@@ -165,6 +165,9 @@ def evaluate(
     default=1,
     help="Score each run so often; the mean counts, the spread is shown.",
 )
+@click.option(
+    "--persistent", is_flag=True, help="First make criteria of the answer that are never pruned."
+)
 @click.option("--flip", is_flag=True, help="Show a pairwise judge each pair once, not twice.")
 @click.option("--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No.")
 @click.option(
@@ -182,6 +185,7 @@ def score(
     rubric: Path | None,
     both_orders: bool,
     repeat: int,
+    persistent: bool,
     flip: bool,
     graded: bool,
     gated: bool,
@@ -198,7 +202,7 @@ def score(
     settings = load_settings(flags)
     found = find_run(run, settings.data_dir)
     standards = kept_standards(rubric, settings.data_dir) if rubric else ""
-    wanted = Wanted(kind, standards, both_orders, repeat, graded, flip, settings.seed)
+    wanted = Wanted(kind, standards, both_orders, repeat, persistent, graded, flip, settings.seed)
     choice, stores = model_of(settings), stores_of(settings)
     replies = None if no_cache else stores.data_dir / "replies"
 

@@ -13,6 +13,7 @@ from rubricem.memory.schema import (
     RubricBuffer,
     Stage,
 )
+from tests.judge import loophole_cases
 from tests.support.values import (
     QUESTION,
     ScriptedProposer,
@@ -83,8 +84,15 @@ def test_pruning_takes_what_all_agree_on_then_the_lowest_variance_and_of_equals_
     buffer = add(EMPTY, {Stage.ANSWER: [kept]}, 0, "")
     assert prune(buffer, {Stage.ANSWER: {kept.key: [2, 2]}}, 1) is buffer
     buffer = add(EMPTY, {Stage.REVIEW: [A, B, C]}, 0, "")
-    assert prune(buffer, {Stage.REVIEW: {c.key: [2] for c in (A, B, C)}}, 1) is buffer
-    assert prune(buffer, {}, 1) is buffer
+
+
+@pytest.mark.parametrize("points", [{}, {A.key: [2]}, {c.key: [2] for c in (A, B, C)}])
+def test_where_nothing_was_compared_the_newest_over_the_cap_go(points: dict[str, list[float]]):
+    buffer = add(EMPTY, {Stage.REVIEW: [A, B, C]}, 0, "")
+    pruned = prune(buffer, {Stage.REVIEW: points}, 1)
+    assert titles(pruned, Stage.REVIEW) == ["A", "B"]
+    assert pruned.history[-1].reason == "over the cap of 2 (nothing was compared)"
+    assert prune(pruned, {}, 2) is pruned
 
 
 def test_the_label_names_what_is_scored_now():
@@ -111,39 +119,31 @@ def test_a_buffer_is_kept_whole_and_not_overwritten_where_it_was_changed_meanwhi
     assert titles(store.load(QUESTION)) == ["A"]
 
 
+def dropped(texts: tuple[str, ...]) -> list[str]:
+    return [text for text in texts if loophole(item(text), loophole_cases.QUESTION)]
+
+
+def test_criteria_about_the_work_are_left_alone():
+    assert len(loophole_cases.LEGITIMATE) == 45 and dropped(loophole_cases.LEGITIMATE) == []
+
+
+def test_criteria_that_can_be_met_without_better_work_are_known():
+    assert len(loophole_cases.LOOPHOLES) == 25
+    assert dropped(loophole_cases.LOOPHOLES) == list(loophole_cases.LOOPHOLES)
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
         ("Has an <answer> tag and three headings", "form"),
-        ("Uses well-formed XML", "form"),
-        ("Gives a longer explanation", "length"),
         ("Cites at least three sources", "length"),
-        ("Runs more than 4 searches", "length"),
-        ("Follows its research plan step by step", "obedience to a plan"),
         ("Sticks closely to the plan", "obedience to a plan"),
-        ("Deviates from its own plan", "obedience to a plan"),
         ("The answer is consistent with its plan", "agreement with itself"),
-        ("Meets the agent's own rubrics", "agreement with itself"),
-        ("Says more than the weaker attempts", "comparison"),
         ("Uses the wording of attempt 2", "comparison"),
     ],
 )
-def test_criteria_that_can_be_met_without_better_work_are_known(text: str, name: str):
+def test_a_loophole_is_named_by_what_it_rewards(text: str, name: str):
     assert loophole(item(text), QUESTION) == name
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Names the least recently used entry.",
-        "Says what the plan leaves open about maxsize.",
-        "Plans to read the documentation of functools.",
-        "Revises the search once the first result contradicts it.",
-        "Says that a hit moves its entry to the front.",
-    ],
-)
-def test_criteria_about_the_work_are_left_alone(text: str):
-    assert loophole(item(text), QUESTION) == ""
 
 
 def test_words_of_the_question_are_its_substance():

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
-from rubricem.judge.buffers import add
+from rubricem.judge.buffers import CAPS, add
 from rubricem.judge.build import attempt_reader, stage_judge
 from rubricem.judge.stage import (
     PASSAGES,
@@ -211,9 +211,65 @@ async def test_a_failed_proposal_brings_nothing_and_a_note():
 async def test_no_more_criteria_join_than_one_proposal_may_bring():
     many = {Stage.PLAN: tuple(item(f"Names fact {n}.") for n in range(9))}
     group = group_of(varied("a", "one"), varied("b", "two"))
-    scorer = ScriptedScorer(lambda *_: None)
-    result = await StageJudge(ScriptedProposer(many), scorer).judge(group, EMPTY)
-    assert len(result.buffer.active[Stage.PLAN]) == 4
+    scorer = ScriptedScorer(lambda *_: 1.0)
+    await StageJudge(ScriptedProposer(many), scorer).judge(group, EMPTY)
+    assert len(scorer.standards[0][Stage.PLAN]) == 4
+
+
+@pytest.mark.parametrize(
+    ("good", "flaws", "kept"), [(4, 3, (2, 2)), (4, 1, (3, 1)), (1, 4, (1, 3)), (5, 0, (4, 0))]
+)
+async def test_flaws_are_not_cut_off_behind_what_should_hold(
+    good: int, flaws: int, kept: tuple[int, int]
+):
+    said = [item(f"Names fact {n}.") for n in range(good)]
+    said += [item(f"Denies fact {n + 5}.", positive=False) for n in range(flaws)]
+    scorer = ScriptedScorer(lambda *_: 1.0)
+    judge = StageJudge(ScriptedProposer({Stage.PLAN: tuple(said)}), scorer)
+    await judge.judge(group_of(varied("a", "one"), varied("b", "two")), EMPTY)
+    signs = [c.positive for c in scorer.standards[0][Stage.PLAN]]
+    assert (signs.count(True), signs.count(False)) == kept
+
+
+class Inventive(ScriptedProposer):
+    """Proposes four other criteria a stage each time."""
+
+    def _given(self) -> Any:
+        n = len(self.contrasted)
+        self.criteria = {s: tuple(item(f"Names fact {n} {k}.") for k in range(4)) for s in Stage}
+        return super()._given()
+
+
+@pytest.mark.parametrize("scored", [0, 1])
+async def test_a_buffer_keeps_its_caps_with_fewer_than_two_scored_rollouts(scored: int):
+    def points(trajectory: Trajectory, *_: Any) -> float | None:
+        return 1.0 if trajectory.id in "ab"[:scored] else None
+
+    judge, buffer = StageJudge(Inventive({}), ScriptedScorer(points)), EMPTY
+    for step in range(8):
+        group = group_of(varied("a", "one"), varied("b", "two"))
+        buffer = (await judge.judge(group, buffer, step)).buffer
+    assert [len(buffer.active[stage]) for stage in Stage] == list(CAPS.values())
+
+
+async def test_a_group_may_be_given_criteria_that_are_kept_before_it_is_contrasted():
+    class Both(ScriptedProposer):
+        async def from_question(self, question: str, found: Any = ()) -> Any:
+            self.criteria = KEPT
+            return await super().from_question(question, found)
+
+        async def contrast(self, trajectories: Any, buffer: RubricBuffer, step: int) -> Any:
+            self.criteria = {Stage.ANSWER: (item(f"{len(buffer.persistent)} kept before."),)}
+            return await super().contrast(trajectories, buffer, step)
+
+    group, proposer = group_of(varied("a", "one"), varied("b", "two")), Both({})
+    scorer = ScriptedScorer(lambda t, *_: 2.0 if t.id == "a" else 0.0)
+    judge = StageJudge(proposer, scorer, persistent=True)
+    first = await judge.judge(group, EMPTY)
+    assert first.buffer.persistent == {Stage.ANSWER: KEPT[Stage.ANSWER]}, "of the answer alone"
+    assert [c.title for c in first.buffer.active[Stage.ANSWER]] == ["1 kept before."]
+    await judge.judge(group, first.buffer)
+    assert (proposer.asked, proposer.contrasted) == ([QUESTION], [2, 2]), "they are made once"
 
 
 OWN = item("Names the least recently used.", kept=True)
