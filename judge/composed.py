@@ -18,7 +18,7 @@ from typing import Any
 
 from rubricem.judge.base import FAILED, failure_notes, stage_text, unread
 from rubricem.judge.rubrics.core import Rubric
-from rubricem.judge.rubrics.llm import noted
+from rubricem.judge.rubrics.llm import noted, unread_raises
 from rubricem.memory.errors import JudgeError, RubricemError, boundary
 from rubricem.memory.schema import (
     GroupJudge,
@@ -127,6 +127,7 @@ class ComposedJudge:
             with (
                 boundary(JudgeError, f"The rubric composed for the stage {stage}"),
                 noted() as asking.used,
+                unread_raises(),
             ):
                 rubric = compose()
                 view = StageView(trajectory, stage, asking.judged)

@@ -25,10 +25,12 @@ from rubricem.judge.rubrics.core import Rubric
 from rubricem.memory.asking import counted
 from rubricem.memory.errors import JudgeError, RubricemError, SettingsError, boundary
 from rubricem.memory.schema import NO_USAGE, ChatModel, Message, Sampling, Usage
-from rubricem.memory.text import without_markers
+from rubricem.memory.text import one_line, without_markers
 
 MOST_TOKENS = 256
 """of one reply"""
+SHOWN = 120
+"""characters of a reply that could not be read, as it is told"""
 HOSTS = {"openai": "https://api.openai.com", "anthropic": "https://api.anthropic.com"}
 """by provider; both speak OpenAI's protocol under /v1"""
 Reply = dict[str, Any]
@@ -37,6 +39,9 @@ Through = Callable[[str, Callable[[], Awaitable[Reply]]], Awaitable[Reply]]
 """Gives the reply to a call, which is named by all that it depends on, or makes it."""
 _noted: ContextVar[list[Usage] | None] = ContextVar("noted", default=None)
 _through: ContextVar[Through | None] = ContextVar("through", default=None)
+
+
+_unread_raises: ContextVar[bool] = ContextVar("unread_raises", default=False)
 
 
 class Completer(Protocol):
@@ -64,6 +69,19 @@ def asking_through(through: Through) -> Iterator[None]:
         yield
     finally:
         _through.reset(outside)
+
+
+@contextmanager
+def unread_raises() -> Iterator[None]:
+    """Have a judge inside raise where no score can be read of a reply, in tasks begun inside too.
+
+    A default score that was chosen, that is one other than OpenEnv's 0, still stands.
+    """
+    outside = _unread_raises.set(True)
+    try:
+        yield
+    finally:
+        _unread_raises.reset(outside)
 
 
 async def asked(client: Completer, prompt: str) -> str:
@@ -268,8 +286,9 @@ class LLMJudge(Rubric):
 
     `score_pattern` is a regular expression: its first group, or all of it where it has none, is
     the number at its first match. `normalize` then holds the score within 0 and 1; the default
-    score is given as it is, and may be NaN for unknown. `scale` is the best score that the
-    prompt allows, such as 10. What the client raises is raised.
+    score is given as it is, and may be NaN for unknown; its 0 is OpenEnv's, and where our judges
+    compose rewards it is an error instead (`unread_raises`): a failure is no bad score. `scale` is
+    the best score that the prompt allows, such as 10. What the client raises is raised.
     """
 
     _state_names = ("prompt_template", "score_pattern", "default_score", "normalize", "scale")
@@ -309,8 +328,14 @@ class LLMJudge(Rubric):
             else _FIELD.sub(lambda field: str(values[field[1]]), template)
         )
         prompt = without_markers(filled)
-        score = self._read(await asked(self._client, prompt))
+        reply = await asked(self._client, prompt)
+        score = self._read(reply)
         if score is None:
+            if _unread_raises.get() and not self.default_score:
+                raise JudgeError(
+                    f"no score can be read in its model's reply {one_line(reply, SHOWN)!r}",
+                    "Have the prompt ask for a number, or give score_pattern or default_score.",
+                )
             return self.default_score
         score /= self.scale
         return min(max(score, 0.0), 1.0) if self.normalize else score

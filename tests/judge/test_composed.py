@@ -244,6 +244,26 @@ async def test_what_rubrics_ask_of_models_of_their_own_is_counted_with_their_run
     assert client.usage.calls == 3
 
 
+@pytest.mark.parametrize(("default", "score"), [(0.0, None), (0.25, 0.25)])
+async def test_a_reply_that_cannot_be_read_is_unscored_and_never_0(
+    default: float, score: float | None
+):
+    class Unclear:
+        async def complete(self, prompt: str, **kwargs: Any) -> str:
+            return "I would rather not say."
+
+    def made() -> Rubric:
+        return Sequential(LLMJudge("{action}", Unclear(), default_score=default))
+
+    result = await judged(group_of(varied("a", "good")), {Stage.ANSWER: made})
+    answer = result.judgements[0].stages[-1]
+    assert answer.score == score
+    if score is None:
+        assert "no score can be read in its model's reply 'I would rather" in answer.unscored_reason
+        assert answer.unscored_reason.startswith("the judge failed")
+    assert await LLMJudge("{action}", Unclear())("a", None) == 0.0, "OpenEnv's own tests want it"
+
+
 async def test_cancelling_leaves_no_rubric_at_work():
     log: list[str] = []
     slow = {Stage.PLAN: lambda: Slow(1.0, "late", log, seconds=3600)}

@@ -36,8 +36,10 @@ from rubricem.memory.schema import (
 from rubricem.training.rows.credit import Dependence, Flags, Floats, stage_advantages, stage_returns
 from rubricem.training.rows.sequences import NO_STAGE, token_sequence
 
-UNKNOWN, ABSENT = -1.0, -2.0
-"""in the place of a score, for a stage that has none: not known; its rubric had no item"""
+ABSENT = "without_rubric"
+"""names, as a text, the stages whose rubric had no item: verl makes no metric of a text"""
+Told = dict[str, float | str | None]
+"""the score of each stage by its name, None where it has none; and `ABSENT`"""
 
 
 def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
@@ -62,14 +64,14 @@ def response_of(trajectory: Trajectory, most: int) -> dict[str, list[Any]]:
     }
 
 
-def told(judgement: Judgement) -> dict[str, float]:
-    """The score of each stage by its name, as numbers alone: verl makes metrics of them."""
-    found = {}
-    for stage in Stage:
-        score = judgement.at(stage)
-        none = ABSENT if without_criteria(score) else UNKNOWN
-        found[stage.value] = none if score is None or score.score is None else score.score
-    return found
+def told(judgement: Judgement) -> Told:
+    """What verl makes metrics of: it leaves out None, and would average any number in its place.
+
+    Every rollout has the same names, as verl wants them.
+    """
+    absent = (stage.value for stage in Stage if without_criteria(judgement.at(stage)))
+    scores: Told = {stage.value: judgement.score(stage) for stage in Stage}
+    return scores | {ABSENT: ",".join(absent)}
 
 
 WIDTH = 4.0
@@ -89,20 +91,21 @@ class StageCodes:
     """(B, K)"""
 
 
-def encoded(stages: Sequence[int], scores: Mapping[str, float]) -> Tensor:
-    """(T,) float32 of one response's tokens; `scores` as `told` gives them, a missing one UNKNOWN.
+def encoded(stages: Sequence[int], scores: Mapping[str, float | str | None]) -> Tensor:
+    """(T,) float32 of one response's tokens; `scores` as `told` gives them, a missing one unknown.
 
     A response of fewer tokens than stages keeps what it has room for. Raises ValueError for a score
     outside its range.
     """
     codes = WIDTH * (torch.tensor(stages, dtype=torch.float32) + 1)
-    special = {UNKNOWN: UNKNOWN_CODE, ABSENT: ABSENT_CODE}
+    absent = str(scores.get(ABSENT, "")).split(",")
     for place, stage in enumerate(Stage):
-        score = float(scores.get(stage.value, UNKNOWN))
-        if score not in special and not 0 <= score <= 1:
+        score = scores.get(stage.value)
+        if score is not None and not 0 <= float(score) <= 1:
             raise ValueError(f"a stage score of {score} is not in [0, 1]")
+        none = ABSENT_CODE if stage.value in absent else UNKNOWN_CODE
         if place < len(codes):
-            codes[place] += special.get(score, SCORED + score)
+            codes[place] += none if score is None else SCORED + float(score)
     return codes
 
 

@@ -33,7 +33,7 @@ from rubricem.memory.schema import (
 )
 from rubricem.training.collect.questions import question_of, read_rows
 from rubricem.training.extras import needed
-from rubricem.training.verl.codes import told
+from rubricem.training.verl.codes import Told, told
 
 PIECE = 128
 """tokens asked for at a time; fewer than these are sampled in vain at a turn's end"""
@@ -163,8 +163,8 @@ class RolloutScorer:
     def __init__(self, judge: GroupJudge, buffers: BufferStore) -> None:
         self._judge, self._buffers = judge, buffers
 
-    async def __call__(self, trajectory: Trajectory) -> dict[str, float]:
-        """The score of each stage by its name, in the form of `training.verl.codes.told`.
+    async def __call__(self, trajectory: Trajectory) -> Told:
+        """The score of each stage by its name, as `training.verl.codes.told` has it.
 
         A judge that fails leaves stages unscored. Raises JudgeError where the question has no
         rubrics.

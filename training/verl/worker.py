@@ -144,7 +144,7 @@ class StageReward(RewardManagerBase):  # type: ignore[misc]
         if self._scorer is None or (self._scorer.done() and self._scorer.exception()):
             self._scorer = asyncio.create_task(self._open())
         stages = await (await self._scorer)(trajectory)
-        known = [score for score in stages.values() if score >= 0]
+        known = [score for score in stages.values() if isinstance(score, float)]
         return {
             "reward_score": float(np.mean(known)) if known else float("nan"),
             "reward_extra_info": stages,

@@ -39,7 +39,7 @@ from rubricem.training.rows.credit import (
 )
 from rubricem.training.verl.codes import (
     ABSENT,
-    UNKNOWN,
+    Told,
     decoded,
     encoded,
     response_of,
@@ -48,6 +48,7 @@ from rubricem.training.verl.codes import (
 )
 from rubricem.training.verl.policy import PIECE, RolloutScorer, ServerPolicy
 from tests.support.collected import LengthJudge, judgement, two_turns
+from tests.support.collected import rollout as rollout_of
 from tests.support.policies import QUESTION, FixedSearch
 
 NAN = float("nan")
@@ -65,8 +66,9 @@ def batch(absent: tuple[int, int] | None = None) -> tuple[torch.Tensor, torch.Te
     """The codes and the mask of the responses above, padded on the right."""
     codes, masks = [], []
     for number, (stages, scores) in enumerate(zip(STAGES, SCORES, strict=True)):
-        told = dict(zip(Stage, (UNKNOWN if s is None else s for s in scores), strict=True))
-        told |= {stage: ABSENT for k, stage in enumerate(Stage) if (number, k) == absent}
+        told: Told = {stage.value: score for stage, score in zip(Stage, scores, strict=True)}
+        for k, stage in enumerate(Stage):
+            told |= {stage.value: None, ABSENT: stage.value} if (number, k) == absent else {}
         codes.append(encoded(stages, told))
         masks.append(torch.tensor([float(stage >= 0) for stage in stages]))
     pad = torch.nn.utils.rnn.pad_sequence
@@ -111,7 +113,7 @@ def test_a_question_with_one_response_teaches_nothing() -> None:
 
 
 def test_a_score_of_zero_is_told_from_an_unknown_and_an_absent_one() -> None:
-    scores = {"plan": 0.0, "research": UNKNOWN, "review": ABSENT, "answer": 1.0}
+    scores = {"plan": 0.0, "research": None, "review": None, "answer": 1.0, ABSENT: "review"}
     codes = encoded([0, 1, 2, 3, 3], scores)
     assert codes.tolist() == [5.0, 11.0, 12.5, 18.0, 16.0]
     found = decoded(codes.unsqueeze(0), torch.ones(1, 5), 4)
@@ -284,7 +286,7 @@ async def test_rollouts_are_scored_on_the_rubrics_that_were_made_before(tmp_path
     criterion = Criterion(title="right", description="it is right")
     kept = {"version": 1, "persistent": {Stage.ANSWER: (criterion,)}}
     store.save(buffer.model_copy(update=kept))
-    assert await score(trajectory) == {"plan": 0.0, "research": 0.0, "review": 0.0, "answer": 0.0}
+    assert await score(trajectory) == {stage.value: 0.0 for stage in Stage} | {ABSENT: ""}
     assert store.load(QUESTION).version == 1, "what the judge would change is not kept"
 
 
@@ -294,6 +296,16 @@ async def test_stage_scores_go_to_verl_as_numbers_and_come_back(tmp_path: Path) 
     absent = StageScore(stage=Stage.REVIEW, score=None, unscored_reason=NO_CRITERIA)
     stages = tuple(absent if s.stage is Stage.REVIEW else s for s in judged.stages)
     numbers = told(judged.model_copy(update={"stages": stages}))
-    assert numbers == {"plan": 0.5, "research": UNKNOWN, "review": ABSENT, "answer": 0.0}
+    known = {"plan": 0.5, "research": None, "review": None, "answer": 0.0}
+    assert numbers == known | {ABSENT: "review"}
     assert encoded([0] * 4, numbers).tolist() == [5.5, 7.0, 4.5, 5.0]
     assert encoded([0] * 4, {}).tolist() == [7.0] * 4
+
+
+def test_verls_mean_is_of_what_was_scored() -> None:
+    # verl makes a metric of each name: of None nothing, of a text none, of the rest the mean.
+    run, broken = (judgement(rollout_of(name), [s] * 4) for name, s in (("a", 0.8), ("b", None)))
+    values = [told(one)["answer"] for one in (run, broken)]
+    assert np.mean([value for value in values if value is not None]) == 0.8
+    assert told(run).keys() == told(broken).keys(), "verl takes the first one's names for all"
+    assert isinstance(told(broken)[ABSENT], str)

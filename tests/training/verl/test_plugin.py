@@ -81,7 +81,13 @@ def output(**more: Any) -> Any:
 def test_a_judged_output_is_written_as_stage_codes() -> None:
     from rubricem.training.verl.codes import decoded
 
-    told = {"plan": 0.5, "research": -1.0, "review": -2.0, "answer": 0.0}
+    told = {
+        "plan": 0.5,
+        "research": None,
+        "review": None,
+        "answer": 0.0,
+        "without_rubric": "review",
+    }
     extra = {"reward_extra_info": told, "trajectory": "{}", "max_global_steps": 3}
     found = output(extra_fields=extra, reward_score=0.25).as_dict()
     codes = decoded(found["rm_scores"].unsqueeze(0), found["response_mask"].unsqueeze(0), 4)
@@ -100,9 +106,10 @@ async def test_the_reward_manager_judges_the_run_of_an_output() -> None:
     from rubricem.training.verl import worker as reward
 
     class Scorer:
-        async def __call__(self, trajectory: Any) -> dict[str, float]:
+        async def __call__(self, trajectory: Any) -> dict[str, Any]:
             assert trajectory.question == "q"
-            return {"plan": 0.5, "research": -1.0, "review": 1.0, "answer": -2.0}
+            known = {"plan": 0.5, "research": None, "review": 1.0, "answer": None}
+            return known | {"without_rubric": "answer"}
 
     class Judged(reward.StageReward):
         async def _open(self) -> Any:
@@ -115,7 +122,7 @@ async def test_the_reward_manager_judges_the_run_of_an_output() -> None:
     data = [SimpleNamespace(non_tensor_batch=fields)]
     found = await Judged(None, None, None, reward_router_address=None).run_single(data)
     assert found["reward_score"] == 0.75, "the mean of what is known"
-    assert found["reward_extra_info"]["research"] == -1.0
+    assert found["reward_extra_info"]["research"] is None
 
 
 def test_the_launch_files_name_what_there_is() -> None:
