@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from benchmarks.embedded import found
-from benchmarks.intervals import bootstrap_mean
 from benchmarks.report import Value
+from rubricem.agent.evaluate.grades import bootstrap_mean
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import latest_rubric
 from rubricem.agent.reports.rules import lexical_finding

@@ -2,10 +2,9 @@
 
     python -m benchmarks.plain_loop [--quick | --full] [--model 1.5b] [--base-url URL] [--out FILE]
 
-The plain loop is the least that a model needs to research: it is shown passages for the question
-itself, and then writes either another query or its answer with the ids of its passages, until
-it has searched as often as the staged run may. Both run through the same graph, source, limits
-and journal, at temperature 0 (plain) or as `ask` does (staged), on the questions of `embedded`.
+The plain loop is the arm `plain` of `rubricem eval`. Both run through the same graph, source,
+limits and journal, at temperature 0 (plain) or as `ask` does (staged), on the questions of
+`embedded`.
 
 A fact counts where the pattern written beforehand matches the answer as a reader sees it. A cite
 counts as supported where the lexical rules of the verifier find its claim in its passage, the
@@ -15,7 +14,6 @@ same rules for both; a citation of an id that was never retrieved is dropped in 
 import argparse
 import asyncio
 import json
-import re
 import statistics
 import tempfile
 from collections import Counter
@@ -26,92 +24,19 @@ from typing import Any
 
 from benchmarks.embedded import QUESTIONS, found
 from benchmarks.report import Value, emit
+from rubricem.agent.evaluate.arms import SEARCHES, PlainDecoder
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.rules import lexical_finding
 from rubricem.agent.reports.verifier import pairs_of
 from rubricem.agent.research.graph import Decoder
 from rubricem.agent.research.researcher import Researcher
-from rubricem.agent.research.run import Run
 from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
-from rubricem.agent.transcript.question import Found, RunCut, tool_output
-from rubricem.agent.transcript.scaffold import neutralise
-from rubricem.memory.schema import Author, Sampling, Stage, Status, Trajectory
+from rubricem.memory.schema import Status, Trajectory
 
 QUICK = 4
-SEARCHES = 3
-"""as many as a forced run makes at most"""
-TURN = Sampling(max_tokens=220, temperature=0.0)
-SYSTEM = (
-    "You answer a question with a search tool. To search, write one line that begins with "
-    '"Search:" and a query; you are then shown passages, each with an id. As soon as they hold '
-    'the answer, write a line that begins with "Answer:" and two to four sentences, each '
-    "followed by the ids of the passages it rests on, as in [S1]."
-)
-_SEARCH = re.compile(r"\s*search:[ \t]*([^\n]*)", re.I)
-_ANSWER = re.compile(r"\s*answer:\s*", re.I)
-_NEXT = re.compile(r"\n\s*(?:search:|question:|<tool_output)", re.I)
-
 Row = dict[str, Any]
-
-
-class PlainDecoder:
-    """A `Decoder` without stages: search, read, search again or answer."""
-
-    def system(self, run: Run) -> str:
-        return SYSTEM
-
-    def message(self, run: Run) -> str:
-        return f"Question: {neutralise(run.ask.question)}"
-
-    async def plan(self, run: Run) -> str:
-        await run.prompt(Stage.RESEARCH, f"Search: {neutralise(run.ask.question)}\n")
-        return run.ask.question
-
-    async def observe(self, run: Run, found: Found) -> None:
-        await run.prompt(Stage.RESEARCH, tool_output(found, run.ask.passage_words), Author.TOOL)
-
-    async def research(self, run: Run) -> str | None:
-        """One turn: another query, or the answer, which then stands in the answer's tags."""
-        last = run.turn > min(SEARCHES, run.ask.tool_calls)
-        if last:
-            await run.prompt(Stage.RESEARCH, "Answer:")
-        written = await run.write(Stage.RESEARCH, TURN, turn_end)
-        query = None if last else query_of(written.text)
-        if query is not None:
-            await run.keep_edited(Stage.RESEARCH, f"Search: {neutralise(query)}\n", told=True)
-            return query
-        await run.prompt(Stage.ANSWER, "\n<answer>")
-        answer = neutralise(_ANSWER.sub("", written.text, count=1).strip())
-        if answer:
-            await run.keep_edited(Stage.ANSWER, answer, told=True)
-        await run.prompt(Stage.ANSWER, "</answer>\n")
-        return None
-
-    async def review(self, run: Run) -> None:
-        """There is no such stage."""
-
-    async def answer(self, run: Run) -> None:
-        """The last turn of the loop was the answer."""
-
-    async def keep_cut(self, run: Run, cut: RunCut) -> None:
-        """Nothing: no budget is set here."""
-
-
-def query_of(text: str) -> str | None:
-    """The query that a turn asks for; None where it answers."""
-    asked = _SEARCH.match(text)
-    query = asked[1].strip() if asked else ""
-    return query or None
-
-
-def turn_end(text: str) -> int | None:
-    """A query ends with its line, an answer where the model would go on with another turn."""
-    if asked := _SEARCH.match(text):
-        return asked.end() if text[asked.end() :].startswith("\n") else None
-    following = _NEXT.search(text)
-    return following.start() if following else None
 
 
 async def measure(

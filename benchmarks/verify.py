@@ -19,12 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.intervals import wilson
 from benchmarks.report import Value, emit
 from rubricem.agent.models.opening import EmbeddedChoice
 from rubricem.agent.reports.rules import Pair, lexical_finding
 from rubricem.agent.reports.verifier import ChoiceChecker, finding_at
 from rubricem.agent.settings import load_settings
+from rubricem.judge.evaluation.report import share
 from rubricem.memory.schema import CitationSupport, Source
 
 PAIRS = Path(__file__).parent / "verify_pairs.jsonl"
@@ -130,9 +130,8 @@ def _measured(
 
 
 def _share(name: str, hits: int, count: int) -> dict[str, float]:
-    low, high = wilson(hits, count)
-    share = hits / count if count else 0.0
-    values = {name: share, f"{name}_low": low, f"{name}_high": high}
+    found = share(hits, count)
+    values = {name: found.value or 0.0, f"{name}_low": found.low, f"{name}_high": found.high}
     return {key: round(value, 3) for key, value in values.items()}
 
 

@@ -52,6 +52,9 @@ COMMANDS = {
     "doctor": Lazy(
         "rubricem.agent.cli.doctor:doctor", "Say what is configured, works and is missing."
     ),
+    "eval": Lazy(
+        "rubricem.agent.cli.eval:evaluation", "Measure answers to a file of questions, by arms."
+    ),
     "export": Lazy(
         "rubricem.training.cli.export:export", "Write a collected run in the form of a trainer."
     ),

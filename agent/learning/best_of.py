@@ -11,8 +11,10 @@ from dataclasses import replace
 
 from rubricem.agent.learning.lessons import LearnMark, set_mark
 from rubricem.agent.learning.scoring import Judgeable, open_group_judge
+from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, reserve, settle
 from rubricem.agent.transcript.events import Listener, Tell, ignore, tell_to
+from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Wanted
 from rubricem.memory.errors import RubricemError
 from rubricem.memory.schema import (
@@ -30,28 +32,48 @@ async def ask_best(
     setup: Setup, question: str, thread: str, count: int, listener: Listener = ignore
 ) -> Trajectory:
     """The best of `count` runs, which are the threads THREAD-1, THREAD-2, ..."""
-    names = [f"{thread}-{number}" for number in range(1, count + 1)]
     tell = tell_to(listener)
     setup = await settle(setup, thread, tell)
-    first = setup.template
-    seeded = [replace(first, seed=(first.seed + number) % 2**32) for number in range(count)]
-    wanted = [
-        reserve(replace(setup, template=template), name, question)
-        for name, template in zip(names, seeded, strict=True)
-    ]
-    passed_over = LearnMark(state="skipped", reason="another run of its question was chosen")
+    asks = _seeded(replace(setup.template, question=question), count)
+    for ask, name in zip(asks, _names(thread, count), strict=True):
+        reserve(replace(setup, template=ask), name, question)
     async with open_researcher(setup, tell) as researcher:
-        runs = []
-        for number, (ask, name) in enumerate(zip(wanted, names, strict=True), start=1):
-            tell(f"run {number} of {count}")
-            runs.append(await researcher.ask(ask, name, listener))
-        best = await _best(setup, runs, researcher.policy.reader, tell)
-        for run in runs:
-            if run is not best:
-                await asyncio.to_thread(
-                    set_mark, setup.stores.runs.folder / run.thread, passed_over
-                )
-        return best
+        ask = replace(asks[0], budgets=setup.budgets)
+        return (await ask_among(setup, researcher, ask, thread, count, listener))[0]
+
+
+async def ask_among(
+    setup: Setup,
+    researcher: Researcher,
+    ask: Ask,
+    thread: str,
+    count: int,
+    listener: Listener = ignore,
+) -> tuple[Trajectory, list[Trajectory]]:
+    """The same with a researcher that is open already: the best run, and all of them.
+
+    `setup` says where its runs are kept, and what judges them.
+    """
+    tell = tell_to(listener)
+    passed_over = LearnMark(state="skipped", reason="another run of its question was chosen")
+    runs = []
+    for number, name in enumerate(_names(thread, count), start=1):
+        tell(f"run {number} of {count}")
+        runs.append(await researcher.ask(_seeded(ask, count)[number - 1], name, listener))
+    best = await _best(setup, runs, researcher.policy.reader, tell)
+    for run in runs:
+        if run is not best:
+            await asyncio.to_thread(set_mark, setup.stores.runs.folder / run.thread, passed_over)
+    return best, runs
+
+
+def _names(thread: str, count: int) -> list[str]:
+    return [f"{thread}-{number}" for number in range(1, count + 1)]
+
+
+def _seeded(ask: Ask, count: int) -> list[Ask]:
+    """The same question with a seed of its own for each run."""
+    return [replace(ask, seed=(ask.seed + number) % 2**32) for number in range(count)]
 
 
 def choose(runs: Sequence[Trajectory], judgements: Sequence[Judgement]) -> tuple[Trajectory, str]:

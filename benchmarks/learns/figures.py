@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.embedded import found
-from benchmarks.intervals import bootstrap_mean, wilson
 from benchmarks.learns.phases import BEFORE
 from benchmarks.learns.plan import facts
 from benchmarks.report import Value
+from rubricem.agent.evaluate.grades import bootstrap_mean
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.scaffold import rejected
+from rubricem.judge.evaluation.report import share
 from rubricem.memory.schema import Stage, Status, Trajectory
 from rubricem.training.collect.directory import RunDirectory
 
@@ -42,7 +43,8 @@ class Asking:
 
     def share(self, what: str) -> Interval:
         hits = sum(bool(getattr(one, what)) for one in self.asked)
-        return hits / max(len(self.asked), 1), *wilson(hits, len(self.asked))
+        counted = share(hits, len(self.asked))
+        return counted.value or 0.0, counted.low, counted.high
 
     def score(self, stage: Stage) -> Interval | None:
         return _mean(one.scores[stage] for one in self.asked if stage in one.scores)

@@ -30,7 +30,6 @@ from benchmarks.bank_opening import VectorTable
 from benchmarks.bank_scale import Figures, holds, measure, median, percentile, reflection_of
 from benchmarks.bank_texts import embedded, exact_nearest, library_texts, multiplied, recall_at
 from benchmarks.bank_variants import VARIANTS
-from benchmarks.intervals import bootstrap_mean
 from benchmarks.judged import buffer_of
 from rubricem.agent.research.recall import Recall, reference_block
 from rubricem.agent.settings import load_settings
@@ -62,14 +61,6 @@ def test_differences_are_of_questions_that_have_both_figures():
     assert differences(rows, without, "fact") == [1.0, 0.0]
     assert means("first", rows, ("fact",)) == {"fact_first": 0.5}
     assert means("first", [{"fact": None}], ("fact",)) == {"fact_first": None}
-
-
-def test_an_interval_is_of_the_mean_and_a_point_where_all_are_equal():
-    assert bootstrap_mean([0.5, 0.5, 0.5]) == (0.5, 0.5)
-    # A mean of 100 fair coins: 0.5, with a standard error of 0.05.
-    assert bootstrap_mean([0.0, 1.0] * 50) == pytest.approx((0.402, 0.598), abs=0.015)
-    with pytest.raises(ValueError, match="no values"):
-        bootstrap_mean([])
 
 
 def test_a_comparison_tells_its_pairs_and_leaves_out_what_was_never_measured():

@@ -6,7 +6,7 @@ The benchmark of resuming: where it kills, and what it counts as a call made aga
 
 The figures of the benchmark by hand, and that its pairs are what it says of them.
 
-The plain loop: what is a query, what is an answer, and that its cites are read like others.
+The plain loop: its cites are read like others, and its figures are sums.
 """
 
 import json
@@ -17,16 +17,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.embedded import QUESTIONS as HELD_OUT
-from benchmarks.intervals import wilson
 from benchmarks.learns.__main__ import main
 from benchmarks.learns.figures import Asked, Asking, askings, values
 from benchmarks.learns.phases import accepted
 from benchmarks.learns.plan import QUESTIONS, QUICK, Plan, Sizes
 from benchmarks.learns.plot import draw
-from benchmarks.plain_loop import PlainDecoder, query_of, row, summary, turn_end
+from benchmarks.plain_loop import row, summary
 from benchmarks.resume import CALLS, PIECES, POINTS, SEARCHES, Trial, points
 from benchmarks.resume import QUICK as ResumeQUICK
 from benchmarks.verify import Case, Judged, by_rules, combined, figures, load_cases
+from rubricem.agent.evaluate.arms import PlainDecoder
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.schema import CitationSupport, Stage, Status
@@ -146,13 +146,6 @@ def judged(kind: str, verdict: CitationSupport) -> Judged:
     return Judged(Case("test", kind, claim_pair("It grows.")), verdict)
 
 
-def test_the_interval_is_wilsons():
-    # By hand for 8 of 10: centre 0.7167, half 0.2266 (Wilson 1927).
-    assert wilson(8, 10) == pytest.approx((0.4902, 0.9433), abs=1e-4)
-    assert wilson(0, 0) == (0.0, 1.0)
-    assert (wilson(0, 5)[0], wilson(5, 5)[1]) == pytest.approx((0.0, 1.0))
-
-
 def test_figures_by_hand():
     values = figures(
         [
@@ -200,22 +193,6 @@ def test_rules_find_every_changed_number_of_the_pairs():
 GROWS = "If maxsize is None the cache can grow without bound [S1]. It sleeps at night [S9]."
 
 
-@pytest.mark.parametrize(
-    ("text", "query"),
-    [("Search: lru cache", "lru cache"), (" search:heapq\nmore", "heapq"),
-     ("Answer: it grows", None), ("Search:\n", None), ("It grows.", None)],
-)  # fmt: skip
-def test_a_turn_is_a_query_or_an_answer(text: str, query: str | None):
-    assert query_of(text) == query
-
-
-def test_a_turn_ends_with_its_query_or_before_the_next_one():
-    assert turn_end("Search: lru") is None
-    assert turn_end("Search: lru\nAnswer: x") == len("Search: lru")
-    assert turn_end("Answer: it grows [S1].") is None
-    assert turn_end("Answer: it grows.\nQuestion: what") == len("Answer: it grows.")
-
-
 async def test_the_loop_searches_reads_and_answers_with_cites(tmp_path: Path):
     source = FixedSearch()
     turns: list[Scripted] = ["Search: functools.cache", f"Answer: {GROWS}"]
@@ -229,17 +206,6 @@ async def test_the_loop_searches_reads_and_answers_with_cites(tmp_path: Path):
     measured = row("plain", {"question": QUESTION, "fact": "without bound"}, run)
     assert (measured["fact"], measured["cites"], measured["supported"]) == (True, 1, 1)
     assert run.status is Status.FINISHED
-
-
-async def test_a_model_that_only_searches_is_made_to_answer(tmp_path: Path):
-    source = FixedSearch()
-    turns: list[Scripted] = ["Search: a", "Search: b", "It grows [S1]."]
-    with ScriptedServer(turns) as server:
-        async with researching(server.base_url, tmp_path, source) as researcher:
-            researcher.decoder = PlainDecoder()
-            run = await researcher.ask(Ask(QUESTION), "t")
-    assert source.queries == [QUESTION, "a", "b"]
-    assert cited_answer(run).text() == "It grows [1]."
 
 
 def test_figures_are_sums_over_the_questions():

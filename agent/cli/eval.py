@@ -1,0 +1,169 @@
+"""`rubricem eval QUESTIONS`: one file of questions, any model and source, measured in one way.
+
+Rows are kept as they come; ^C and a kill lose at most the runs in flight, and the same command goes
+on. Without --out the folder is called after the file and the settings, so that other settings
+get another one.
+"""
+
+import asyncio
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rubricem.agent.cli.options import (
+    BUDGET_FLAGS,
+    EXISTING,
+    ONLY_JSON,
+    QUIET,
+    counted,
+    print_json,
+    setting_flags,
+)
+from rubricem.agent.settings import load_settings
+from rubricem.memory.errors import SettingsError
+
+if TYPE_CHECKING:
+    from rubricem.agent.evaluate import EvalRow, Experiment
+    from rubricem.agent.models.opening import PolicyChoice
+    from rubricem.agent.settings import Settings
+
+OWN = (
+    *("arms", "best_of", "memory", "form", "answer_format", "judge", "judge_model", "judge_url"),
+    *("limit", "at_once", "out"),
+)
+"""flags that are no settings"""
+AT_ONCE = 8
+"""runs at once on a server where nobody says how many"""
+
+
+@click.command("eval")
+@click.argument("questions", type=EXISTING)
+@click.option("--arms", default="stages", metavar="ARM,...", help="stages, plain, closed (stages).")
+@click.option("--best-of", type=click.IntRange(2, 64), metavar="N", help="An arm of N runs.")
+@click.option(
+    "--memory",
+    type=click.Choice(["off", "on", "both"]),
+    default="off",
+    show_default=True,
+    help="Put what earlier runs taught before the question; nothing is learnt.",
+)
+@click.option("--format", "form", metavar="NAME", help="Force the format of the file.")
+@click.option("--answer-format", type=click.Choice(["auto", "long", "short", "exact"]),
+              default="auto", help="auto: exact where an answer is given.")  # fmt: skip
+@click.option("--judge", metavar="KIND", help="Grade rubrics by a judge: checklist or stage.")
+@click.option("--judge-model", metavar="NAME", help="Its model; else the one under test.")
+@click.option("--judge-url", metavar="URL", help="The server of the judge's model.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N questions.")
+@click.option("--at-once", type=click.IntRange(min=1), metavar="N",
+              help=f"Runs at once (server {AT_ONCE}, embedded its slots).")  # fmt: skip
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), metavar="FOLDER",
+              help="Rows, runs, JSON and page go here; the same folder goes on.")  # fmt: skip
+@setting_flags("model", "base_url", "source", "decoding", "retrieval", "allow_host")
+@setting_flags(*BUDGET_FLAGS, "verify", "slots", "concurrency", "temperature", "seed")
+@ONLY_JSON
+@QUIET
+def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+    """Measure how well questions are answered: by match, evidence, cites and rubrics.
+
+    QUESTIONS is a file of JSON lines with question and any of answer, pattern, gold, rubric, type
+    and unanswerable; or 2WikiMultihopQA, HotpotQA, MuSiQue, SimpleQA, HealthBench or DeepResearch
+    Bench as published.
+    """
+    from rubricem.agent.evaluate import PAGE, evaluate, text_table, ungraded, write_results
+
+    quiet = quiet or as_json
+
+    def tell(line: str) -> None:
+        if not quiet:
+            click.echo(line, err=True)
+
+    experiment = experiment_of(questions, flags)
+    if warning := ungraded(experiment.questions.questions):
+        click.echo(f"warning: {warning}", err=True)
+    if experiment.judge is None and any(q.rubric for q in experiment.questions.questions):
+        click.echo("warning: no rubric is graded without --judge checklist or stage.", err=True)
+    rows = asyncio.run(
+        evaluate(experiment, tell, lambda row, done, all_: tell(row_line(row, done, all_)))
+    )
+    told = write_results(experiment, rows)
+    if as_json:
+        print_json(told)
+        return
+    click.echo("\n".join(text_table(told)))
+    if told["comparable"]:
+        click.echo(told["comparable"])
+    click.echo(f"every answer: {experiment.out / PAGE}")
+
+
+def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
+    """What the flags ask for; raises SettingsError for what cannot be."""
+    from rubricem.agent.evaluate import Experiment, arms_of, read_questions
+    from rubricem.agent.settings.door import setup_of, with_default_source
+    from rubricem.memory.schema import AnswerFormat
+
+    given = {name: flags.pop(name) for name in OWN}
+    arms = arms_of(given["arms"], given["best_of"], given["memory"])
+    asked = read_questions(path, chosen_format(given["form"])).first(given["limit"])
+    settings = with_default_source(load_settings({**flags, "memory": "off"}))
+    setup = setup_of(settings)
+    at_once = given["at_once"] or (
+        setup.model.at_once if setup.model.embedded else min(AT_ONCE, setup.model.at_once)
+    )
+    form = given["answer_format"]
+    experiment = Experiment(
+        setup,
+        asked,
+        arms,
+        given["out"] or Path(),
+        None if form == "auto" else AnswerFormat(form),
+        chosen_judge(given["judge"]),
+        judge_model_of(settings, given["judge_model"], given["judge_url"]),
+        at_once,
+    )
+    if given["out"] is None:
+        what = json.dumps([experiment.told(), asked.digest()], sort_keys=True)
+        name = f"{path.stem}-{hashlib.sha256(what.encode()).hexdigest()[:8]}"
+        experiment = replace(experiment, out=settings.data_dir / "evaluations" / name)
+    return experiment
+
+
+def chosen_format(name: str | None) -> str | None:
+    from rubricem.agent.evaluate import FORMATS
+
+    if name is not None and name not in FORMATS:
+        raise SettingsError(f"There is no format {name!r}.", f"Formats are {', '.join(FORMATS)}.")
+    return name
+
+
+def chosen_judge(kind: str | None) -> Any:
+    from rubricem.agent.evaluate import JUDGES
+
+    if kind is not None and kind not in JUDGES:
+        raise SettingsError(
+            f"A judge {kind!r} cannot grade one answer by a rubric.",
+            f"Name one that can: {', '.join(JUDGES)}.",
+        )
+    return kind
+
+
+def judge_model_of(
+    settings: "Settings", name: str | None, url: str | None
+) -> "PolicyChoice | None":
+    """The judge's model, or None where it is the one under test."""
+    from rubricem.agent.settings.door import model_of
+
+    if name is None and url is None:
+        return None
+    return model_of(settings.model_copy(update={"model": name, "base_url": url}))
+
+
+def row_line(row: "EvalRow", done: int, total: int) -> str:
+    """One line of progress."""
+    score = row.grade.score
+    graded = row.status.value if score is None else f"{score:.2f}"
+    searches = counted(row.searches, "search" if row.searches == 1 else "searche")
+    return f"{done}/{total} {row.arm} {graded} {row.seconds:.1f} s, {searches}: {row.question[:60]}"

@@ -1,0 +1,208 @@
+"""The ways a question is answered that an evaluation sets side by side: its arms.
+
+- stages: the product's own run;
+- plain: the same model in a plain search loop, with the same source, limits and journal;
+- closed: the same model without any search;
+- best-of-N: the product's run N times, of which a judge picks one.
+
+The plain loop is the least that a model needs to research: it is shown passages for the question
+itself, and then writes either another query or its answer with the ids of its passages, until it
+has searched as often as a staged run may. Where an exact answer is wanted the runner opens its
+last line in every arm, so that what is compared is the same. stages and best-of-N can be given what
+earlier runs taught (`+memory`); the two others are the bare model, and nothing is put before them.
+"""
+
+import asyncio
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from rubricem.agent.learning.best_of import ask_among
+from rubricem.agent.research.recall import Recaller
+from rubricem.agent.research.researcher import Researcher, request_of
+from rubricem.agent.research.run import Run
+from rubricem.agent.research.setup import Setup
+from rubricem.agent.transcript.question import Ask, Found, RunCut, reason_of, tool_output
+from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, template
+from rubricem.memory.errors import RubricemError, SettingsError
+from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status, Trajectory
+
+SEARCHES = 3
+"""of the plain loop, as many as a forced run makes at most"""
+TURN = Sampling(max_tokens=220, temperature=0.0)
+BARE = Sampling(max_tokens=24, temperature=0.0)
+_SEARCH = re.compile(r"\s*search:[ \t]*([^\n]*)", re.I)
+_ANSWER = re.compile(r"\s*answer:\s*", re.I)
+_NEXT = re.compile(r"\n\s*(?:search:|question:|<tool_output)", re.I)
+_BEST = re.compile(r"best-of-(\d+)")
+WAYS = ("stages", "plain", "closed")
+MOST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """A way to answer, with what earlier runs taught or without."""
+
+    way: str
+    """one of `WAYS`, or best-of-N"""
+    memory: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.way}+memory" if self.memory else self.way
+
+    @property
+    def count(self) -> int:
+        """Runs of each question."""
+        best = _BEST.fullmatch(self.way)
+        return int(best[1]) if best else 1
+
+    @property
+    def searches(self) -> bool:
+        return self.way != "closed"
+
+    @property
+    def staged(self) -> bool:
+        return self.way not in ("plain", "closed")
+
+
+def arms_of(named: str, best_of: int | None = None, memory: str = "off") -> tuple[Arm, ...]:
+    """The arms of a list such as `stages,plain`; `memory` is on, off or both.
+
+    Raises SettingsError for an arm that there is not, and where none is named.
+    """
+    ways = list(dict.fromkeys(filter(None, (name.strip() for name in named.split(",")))))
+    if best_of is not None:
+        ways.append(f"best-of-{best_of}")
+    arms = list[Arm]()
+    for way in ways:
+        best = _BEST.fullmatch(way)
+        if way not in WAYS and not (best and 2 <= int(best[1]) <= MOST):
+            raise SettingsError(
+                f"There is no arm {way!r}.",
+                f"Arms are {', '.join(WAYS)} and best-of-2 to best-of-{MOST}.",
+            )
+        staged = Arm(way).staged
+        if not staged or memory != "on":
+            arms.append(Arm(way))
+        if staged and memory != "off":
+            arms.append(Arm(way, memory=True))
+    if not arms:
+        raise SettingsError("No arm is named.", f"Name some: --arms {','.join(WAYS)}")
+    return tuple(dict.fromkeys(arms))
+
+
+async def ask_in(
+    arm: Arm, setup: Setup, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
+) -> tuple[Trajectory, Sequence[Trajectory]]:
+    """The run that answers in this arm, and all runs that were made for it.
+
+    `setup` says where the researcher's runs are kept. What failed is a FAILED trajectory.
+    """
+    if arm.way == "closed":
+        run = await ask_closed(researcher, ask, thread)
+        return run, [run]
+    decoder = researcher.decoder if arm.staged else PlainDecoder()
+    able = replace(researcher, decoder=decoder, recaller=recaller if arm.memory else None)
+    if arm.count > 1:
+        return await ask_among(setup, able, ask, thread, arm.count)
+    run = await able.ask(ask, thread)
+    return run, [run]
+
+
+class PlainDecoder:
+    """A `Decoder` without stages: search, read, search again or answer."""
+
+    def system(self, run: Run) -> str:
+        return template("plain")
+
+    def message(self, run: Run) -> str:
+        return f"Question: {neutralise(run.ask.question)}"
+
+    async def plan(self, run: Run) -> str:
+        await run.prompt(Stage.RESEARCH, f"Search: {neutralise(run.ask.question)}\n")
+        return run.ask.question
+
+    async def observe(self, run: Run, found: Found) -> None:
+        await run.prompt(Stage.RESEARCH, tool_output(found, run.ask.passage_words), Author.TOOL)
+
+    async def research(self, run: Run) -> str | None:
+        """One turn: another query, or the answer, which then stands in the answer's tags."""
+        last = run.turn > min(SEARCHES, run.ask.tool_calls)
+        if last:
+            await run.prompt(Stage.RESEARCH, "Answer:")
+        written = await run.write(Stage.RESEARCH, TURN, turn_end)
+        query = None if last else query_of(written.text)
+        if query is not None:
+            await run.keep_edited(Stage.RESEARCH, f"Search: {neutralise(query)}\n", told=True)
+            return query
+        await keep_answer(run, written.text)
+        return None
+
+    async def review(self, run: Run) -> None:
+        """There is no such stage."""
+
+    async def answer(self, run: Run) -> None:
+        """The last turn of the loop was the answer."""
+
+    async def keep_cut(self, run: Run, cut: RunCut) -> None:
+        """Nothing: what was written of the turn is no answer."""
+
+
+def query_of(text: str) -> str | None:
+    """The query that a turn asks for; None where it answers."""
+    asked = _SEARCH.match(text)
+    query = asked[1].strip() if asked else ""
+    return query or None
+
+
+def turn_end(text: str) -> int | None:
+    """A query ends with its line, an answer where the model would go on with another turn."""
+    if asked := _SEARCH.match(text):
+        return asked.end() if text[asked.end() :].startswith("\n") else None
+    following = _NEXT.search(text)
+    return following.start() if following else None
+
+
+async def keep_answer(run: Run, written: str) -> None:
+    """Put what was written into the answer's tags, and have an exact answer end with it alone."""
+    await run.prompt(Stage.ANSWER, "\n<answer>")
+    answer = neutralise(_ANSWER.sub("", written, count=1).strip())
+    if answer:
+        await run.keep_edited(Stage.ANSWER, answer, told=True)
+    if run.ask.answer_format is AnswerFormat.EXACT:
+        await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE}")
+        bare = (await run.write(Stage.ANSWER, BARE, bare_end)).text.strip()
+        line = neutralise(_ANSWER.sub("", bare, count=1).partition("\n")[0].strip())
+        if line:
+            await run.keep_edited(Stage.ANSWER, line, told=True)
+    await run.prompt(Stage.ANSWER, "</answer>\n")
+
+
+def bare_end(text: str) -> int | None:
+    """The end of the first line that holds something, or where a tag begins."""
+    lead = len(text) - len(text.lstrip())
+    found = [at for at in (text.find("\n", lead), text.find("<", lead)) if at >= 0]
+    return min(found, default=None)
+
+
+async def ask_closed(researcher: Researcher, ask: Ask, thread: str) -> Trajectory:
+    """The answer from what the model knows, in a run that is journaled and kept like others."""
+    request = request_of(ask, researcher.choices)
+    await asyncio.to_thread(researcher.store.create, thread, request)
+    journal = await asyncio.to_thread(researcher.store.journal, thread)
+    policy, tool = researcher.policy, researcher.search_tool
+    run = Run(ask, thread, researcher.decoding, policy, tool, journal)
+    try:
+        await run.open(template("closed"), f"Question: {neutralise(ask.question)}")
+        run.turn = 1
+        written = await run.write(Stage.ANSWER, TURN, turn_end)
+        await keep_answer(run, written.text)
+    except RunCut as cut:
+        run.end_early(reason_of(cut.by, ask.budgets), by=cut.by)
+    except RubricemError as error:
+        run.end_early(error.told(), Status.FAILED, by="failure")
+    finally:
+        journal.close()
+    return await researcher.keep(run.trajectory(uuid.uuid4().hex))

@@ -1,0 +1,374 @@
+"""An evaluation: every question in every arm, each a row that is kept as soon as it is known.
+
+The folder of an evaluation holds what was asked (`settings.json`), the rows (`rows.jsonl`) and the
+runs with their journals. A process that is killed loses no row, and of the runs in flight no
+call that was answered: the same command goes on with them. Runs that failed are tried again. Other
+settings for the same folder are refused, for rows of two settings cannot be told apart. Arms and
+questions may be added: a row says its own.
+
+The model, the source and the limits are opened once and shared by all arms.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, get_args
+
+from rubricem.agent.evaluate.arms import Arm, ask_in
+from rubricem.agent.evaluate.grades import EvalGrade, grade
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
+from rubricem.agent.learning.scoring import open_group_judge
+from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.researcher import Researcher
+from rubricem.agent.research.setup import Setup, open_researcher, settle
+from rubricem.agent.transcript.events import Tell, hush
+from rubricem.agent.transcript.question import Ask
+from rubricem.judge.build import Kind, Wanted
+from rubricem.judge.checklist import with_items
+from rubricem.memory.errors import PolicyError, RubricemError, SettingsError, StoreError
+from rubricem.memory.runs import append_whole, held_alone, value_of, writable, write_atomically
+from rubricem.memory.schema import (
+    NO_USAGE,
+    AnswerFormat,
+    GroupJudge,
+    RubricBuffer,
+    SearchTool,
+    Stage,
+    Status,
+    Trajectory,
+    TrajectoryGroup,
+    Value,
+)
+
+SETTINGS, ROWS = "settings.json", "rows.jsonl"
+JUDGES: tuple[Kind, ...] = tuple(k for k in get_args(Kind) if k in ("checklist", "stage"))
+"""those that can grade one answer by a rubric; the others hold answers against each other"""
+MOST_FAILED = 5
+"""runs in a row that failed, after which no more are begun"""
+_PLAIN_ID = re.compile(r"[\w.-]{1,40}", re.ASCII)
+
+
+class EvalRow(Value):
+    """One question answered in one arm."""
+
+    id: str
+    arm: str
+    question: str
+    type: str = ""
+    thread: str
+    status: Status
+    reason: str = ""
+    answer: str = ""
+    """as a reader sees it"""
+    bare: str = ""
+    """of an exact answer the answer alone"""
+    grade: EvalGrade
+    searches: int = 0
+    seconds: float = 0.0
+    """of all runs that were made for it, without grading"""
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost: float | None = None
+    """in US dollars, where a price is known"""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.id, self.arm
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """All that shapes the rows, and where they go."""
+
+    setup: Setup
+    questions: QuestionSet
+    arms: tuple[Arm, ...]
+    out: Path
+    answer_format: AnswerFormat | None = None
+    """None: exact where a question says its answer, else the setup's"""
+    judge: Kind | None = None
+    """of the questions' own rubrics; None: they are not graded"""
+    judge_model: PolicyChoice | None = None
+    """None: the model under test"""
+    at_once: int = 1
+    search_tool: SearchTool | None = None
+    """what is searched in place of the setup's sources"""
+
+    def told(self) -> dict[str, Any]:
+        """What a row follows from, but for its question and its arm."""
+        template = asdict(self.setup.template)
+        shaping = ("tool_calls", "passages", "passage_words", "max_tokens", "seed")
+        # A server may move. Whether there is memory is said by the arms.
+        left_out = ("memory", "base_url")
+        chosen = {k: v for k, v in self.setup.choices.items() if k not in left_out}
+        return {
+            "format": self.questions.format,
+            "settings": chosen,
+            "limits": {name: template[name] for name in shaping},
+            "budgets": asdict(self.setup.budgets),
+            "answer_format": self.answer_format or "auto",
+            "searched": self.search_tool.name if self.search_tool else "the settings' sources",
+            "judge": self.judge
+            and f"{self.judge} by {(self.judge_model or self.setup.model).name}",
+        }
+
+    def ask(self, question: EvalQuestion) -> Ask:
+        form = self.answer_format or (AnswerFormat.EXACT if question.answers else None)
+        template = replace(self.setup.template, approve_plan=False, clarify=False)
+        return replace(
+            template,
+            question=question.question,
+            answer_format=form or template.answer_format,
+            budgets=self.setup.budgets,
+        )
+
+
+OnRow = Callable[[EvalRow, int, int], None]
+"""Told each row, how many there are now and how many there will be."""
+
+
+async def evaluate(
+    experiment: Experiment, tell: Tell = hush, on_row: OnRow = lambda *told: None
+) -> list[EvalRow]:
+    """The rows of all questions in all arms, those of an earlier try among them, in this order.
+
+    Raises SettingsError for a folder of other settings and for more runs at once than the model
+    serves, StoreError where the folder is in use or damaged, PolicyError where run after run fails.
+    """
+    most = experiment.setup.model.at_once
+    if experiment.at_once > most:
+        raise SettingsError(
+            f"This model serves {most} run{'' if most == 1 else 's'} at once.",
+            "Leave out --at-once, raise --slots (embedded) or --concurrency (server).",
+        )
+    busy = StoreError(
+        f"{experiment.out} is in use by another evaluation.",
+        "Wait until that one has ended, or name another folder with --out.",
+    )
+    with held_alone(experiment.out / "lock", busy):
+        experiment = replace(experiment, setup=await settle(experiment.setup, tell=tell))
+        claim(experiment.out / SETTINGS, experiment.told())
+        wanted = [(question, arm) for question in experiment.questions.questions
+                  for arm in experiment.arms]  # fmt: skip
+        with open_rows(experiment.out / ROWS) as rows:
+            rows.check(experiment.questions.questions)
+            left = [(q, arm) for q, arm in wanted if not rows.done(q.id, arm.name)]
+            if left:
+                async with open_parts(experiment, tell) as parts:
+                    await _answer_all(parts, left, rows, on_row, len(wanted))
+            return [rows.held[q.id, arm.name] for q, arm in wanted]
+
+
+def claim(path: Path, told: Mapping[str, Any]) -> None:
+    """Write down what is asked, or see that it is what was asked here before."""
+    told = json.loads(json.dumps(told))
+    if not path.exists():
+        write_atomically(path, json.dumps(told, ensure_ascii=False, indent=1) + "\n")
+        return
+    with writable(path):
+        text = path.read_text(encoding="utf-8")
+    try:
+        before = json.loads(text)
+        other = [name for name in told if before.get(name) != told[name]]
+    except (ValueError, AttributeError) as error:
+        raise StoreError(f"{path} cannot be read.", "Name another folder with --out.") from error
+    if other:
+        raise SettingsError(
+            f"{path.parent} holds an evaluation with other settings: {_differing(before, told)}.",
+            f"Name another folder with --out; {path.name} has what this one was begun with.",
+        )
+
+
+def _differing(before: Mapping[str, Any], told: Mapping[str, Any]) -> str:
+    """The first setting that differs, and how."""
+    for name, now in told.items():
+        was = before.get(name)
+        if isinstance(now, Mapping) and isinstance(was, Mapping) and was != now:
+            return _differing({**dict.fromkeys(now), **was}, {**dict.fromkeys(was), **now})
+        if was != now:
+            return f"{name} was {was} and is now {now}"
+    return "one of them"
+
+
+class EvalRows:
+    """The rows on disk; of two with one key the later one counts."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+        self.held: dict[tuple[str, str], EvalRow] = {}
+        whole = path.read_bytes()
+        # A last line without its end was being written when the process was killed.
+        end = whole.rfind(b"\n") + 1
+        os.ftruncate(descriptor, end)
+        for line in whole[:end].splitlines():
+            row = value_of(line, EvalRow, "Name another folder with --out.", str(path))
+            self.held[row.key] = row
+
+    def done(self, identifier: str, arm: str) -> bool:
+        row = self.held.get((identifier, arm))
+        return row is not None and row.status is not Status.FAILED
+
+    def check(self, questions: Sequence[EvalQuestion]) -> None:
+        """Raises SettingsError where a row is of another question with the same id."""
+        asked = {question.id: question.question for question in questions}
+        for row in self.held.values():
+            if asked.get(row.id, row.question) != row.question:
+                raise SettingsError(
+                    f"{self.path.parent} holds another question with the id {row.id!r}.",
+                    "Name another folder with --out.",
+                )
+
+    async def append(self, row: EvalRow) -> None:
+        """Return once the row is on disk."""
+        line = row.model_dump_json() + "\n"
+        with writable(self.path):
+            await asyncio.to_thread(append_whole, self._descriptor, line.encode())
+        self.held[row.key] = row
+
+
+@contextmanager
+def open_rows(path: Path) -> Iterator[EvalRows]:
+    """The rows of the file, which is made where there is none."""
+    with writable(path):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        try:
+            yield EvalRows(path, descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class EvalParts:
+    """What the runs share."""
+
+    experiment: Experiment
+    setup: Setup
+    """whose runs are kept in the evaluation's folder"""
+    researcher: Researcher
+    recaller: Any
+    judge: GroupJudge | None
+
+
+@asynccontextmanager
+async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator[EvalParts]:
+    """Runs go into the evaluation's folder; indexes and the bank stay where they are.
+
+    Nothing is learnt: a question's answer would teach the next arm.
+    """
+    given = experiment.setup
+    setup = replace(
+        given,
+        stores=replace(given.stores, data_dir=experiment.out),
+        memory="off",
+        choices={**given.choices, "memory": "off"},
+    )
+    async with AsyncExitStack() as stack:
+        tool = experiment.search_tool
+        if tool is None:
+            tool = await stack.enter_async_context(given.open_sources(tell))
+        opening = open_researcher(setup, tell, search_tool=tool)
+        researcher = await stack.enter_async_context(opening)
+        recaller = judge = None
+        if any(arm.memory for arm in experiment.arms):
+            floor, context = given.similarity_floor, researcher.policy.context_tokens
+            recaller = given.stores.open_recaller(floor, context, tell)
+        if experiment.judge and any(q.rubric for q in experiment.questions.questions):
+            own = None if experiment.judge_model else researcher.policy.reader
+            choice = experiment.judge_model or given.model
+            opening_judge = open_group_judge(choice, Wanted(experiment.judge), shared=own)
+            judge = await stack.enter_async_context(opening_judge)
+        yield EvalParts(experiment, setup, researcher, recaller, judge)
+
+
+async def _answer_all(
+    parts: EvalParts,
+    wanted: Sequence[tuple[EvalQuestion, Arm]],
+    rows: EvalRows,
+    on_row: OnRow,
+    total: int,
+) -> None:
+    """So many at once as are allowed, begun in order."""
+    waiting, failed, done = iter(wanted), 0, total - len(wanted)
+
+    async def work() -> None:
+        nonlocal failed, done
+        for question, arm in waiting:
+            row = await answer_one(parts, question, arm)
+            await rows.append(row)
+            failed, done = failed + 1 if row.status is Status.FAILED else 0, done + 1
+            on_row(row, done, total)
+            if failed >= MOST_FAILED:
+                raise PolicyError(
+                    f"{failed} runs in a row failed; of the last: {row.reason}",
+                    "Mend what it says; the same command then goes on.",
+                )
+
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(parts.experiment.at_once, len(wanted))):
+                tasks.create_task(work())
+    except BaseExceptionGroup as group:
+        known = next((e for e in group.exceptions if isinstance(e, RubricemError)), None)
+        raise known or group from None
+
+
+async def answer_one(parts: EvalParts, question: EvalQuestion, arm: Arm) -> EvalRow:
+    """The row of a question in an arm, its answer graded."""
+    ask, thread = parts.experiment.ask(question), thread_of(question, arm)
+    answered = await ask_in(arm, parts.setup, parts.researcher, parts.recaller, ask, thread)
+    run, runs = answered
+    answer, usage = cited_answer(run), sum((each.usage for each in runs), NO_USAGE)
+    graded = grade(question, run)
+    if not arm.searches:
+        graded = graded.model_copy(update={"evidence": None})
+    if question.rubric:
+        graded = graded.model_copy(update=await rubric_score(parts.judge, question, run))
+    return EvalRow(
+        id=question.id,
+        arm=arm.name,
+        question=question.question,
+        type=question.type,
+        thread=run.thread,
+        status=run.status,
+        reason=run.reason,
+        answer=answer.text(),
+        bare=answer.bare,
+        grade=graded,
+        searches=sum(each.tool_calls for each in runs),
+        seconds=round(sum(each.seconds for each in runs), 3),
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        cost=usage.cost,
+    )
+
+
+def thread_of(question: EvalQuestion, arm: Arm) -> str:
+    """A name of the run that is a file's: the arm and the id, or a hash of an id that is none."""
+    named = _PLAIN_ID.fullmatch(question.id)
+    digest = hashlib.sha256(question.id.encode()).hexdigest()[:16]
+    return f"{arm.name.replace('+', '-')}-{question.id if named else digest}"
+
+
+async def rubric_score(
+    judge: GroupJudge | None, question: EvalQuestion, run: Trajectory
+) -> dict[str, Any]:
+    """A judge's score of the answer by the question's own rubric, or why there is none."""
+    if judge is None:
+        return {"rubric_reason": "no judge was named"}
+    if run.status is Status.FAILED:
+        return {"rubric_reason": "the run failed"}
+    buffer = with_items(RubricBuffer(question=question.question), question.rubric, "its own", 0)
+    group = TrajectoryGroup(question=question.question, trajectories=(run,))
+    [judgement] = (await judge.judge(group, buffer)).judgements
+    found = judgement.at(Stage.ANSWER)
+    if found is None or found.score is None:
+        return {"rubric_reason": found.unscored_reason if found else "the answer was not judged"}
+    return {"rubric": found.score, "rubric_reason": found.justification}

@@ -1,0 +1,174 @@
+"""Grades that code gives: answers by match, evidence by titles, cites by the lexical rules.
+
+Exact match and F1 are those of SQuAD (arXiv:1606.05250) after its normalisation (lower case,
+without punctuation and articles), with the rule of HotpotQA and 2WikiMultihopQA that yes and no
+match nothing but themselves. Where several answers are right the best match counts. Evidence
+recall is the share of the gold passages, by their titles or places, among the sources that the
+run retrieved. A refusal is a run without evidence or an answer that says it was not found: right
+of an unanswerable question, and honest where the answer would have been wrong.
+"""
+
+import random
+import re
+import statistics
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+from rubricem.agent.evaluate.questions import EvalQuestion
+from rubricem.agent.reports.cited import CitedAnswer, cited_answer
+from rubricem.agent.reports.rules import lexical_finding
+from rubricem.agent.reports.verifier import pairs_of
+from rubricem.memory.schema import Source, Status, Trajectory, Value
+
+_ARTICLE = re.compile(r"\b(?:a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DECIDED = {"yes", "no", "noanswer"}
+_BARE_REFUSAL = re.compile(
+    r"(?:unknown|none|n/?a|not (?:found|known|given|stated|available|mentioned|specified|sure)|"
+    r"no (?:answer|information|evidence)|insufficient|cannot|i do not know|i don't know)\b",
+    re.I,
+)
+_REFUSAL = re.compile(
+    r"\b(?:not (?:been )?found|could not (?:be )?(?:find|found|determin|answer)\w*|"
+    r"cannot (?:be )?(?:answer|determin|establish)\w*|"
+    r"(?:no|not enough|insufficient) (?:information|evidence)|"
+    r"(?:do|does|did) not (?:settle|answer|say|state|mention|contain|specify|provide|hold)|"
+    r"hold nothing on)\b",
+    re.I,
+)
+RIGHT = 0.5
+"""F1 from which an answer of several words counts as right where none matches exactly"""
+
+
+class EvalGrade(Value):
+    """What one answer was found to be; None where the question does not say what it should be."""
+
+    em: float | None = None
+    f1: float | None = None
+    pattern: float | None = None
+    """share of the patterns that match"""
+    evidence: float | None = None
+    """share of the gold passages that were retrieved"""
+    rubric: float | None = None
+    """a judge's score of the question's own rubric"""
+    rubric_reason: str = ""
+    """of the judge, or why there is no score"""
+    refused: bool = False
+    right: bool | None = None
+    cites: int = 0
+    """claims on sources that were retrieved"""
+    supported: int = 0
+    """of them, by the lexical rules"""
+    dropped: int = 0
+    """marks that named no retrieved source"""
+
+    @property
+    def score(self) -> float | None:
+        """The one figure that the arms are compared by."""
+        if self.f1 is None and self.pattern is None and self.rubric is None:
+            return None if self.right is None else float(self.right)
+        return next(v for v in (self.f1, self.pattern, self.rubric) if v is not None)
+
+    @property
+    def all_gold(self) -> bool | None:
+        return None if self.evidence is None else self.evidence == 1.0
+
+
+def normal_answer(text: str) -> str:
+    return " ".join(_ARTICLE.sub(" ", text.lower().translate(_PUNCTUATION)).split())
+
+
+def exact_match(answer: str, accepted: Sequence[str]) -> float:
+    return float(any(normal_answer(answer) == normal_answer(one) for one in accepted))
+
+
+def f1_score(answer: str, accepted: Sequence[str]) -> float:
+    return max((_f1(normal_answer(answer), normal_answer(one)) for one in accepted), default=0.0)
+
+
+def _f1(said: str, wanted: str) -> float:
+    if said != wanted and {said, wanted} & _DECIDED:
+        return 0.0
+    words, gold = said.split(), wanted.split()
+    if not words or not gold:
+        return float(words == gold)
+    common = (Counter(words) & Counter(gold)).total()
+    return 2 * common / (len(words) + len(gold))
+
+
+def evidence_recall(gold: Sequence[str], sources: Sequence[Source]) -> float | None:
+    """The share of the titles or places that were retrieved; None where there is none."""
+    if not gold:
+        return None
+    held = {
+        _folded(name)
+        for source in sources
+        for name in (source.title, source.place, source.location, *source.copies)
+    }
+    held |= {_folded(source.location.rstrip("/").rpartition("/")[2]) for source in sources}
+    return sum(_folded(title) in held for title in gold) / len(gold)
+
+
+def _folded(name: str) -> str:
+    return " ".join(name.casefold().split())
+
+
+def refuses(trajectory: Trajectory, answer: CitedAnswer) -> bool:
+    """Whether the run says that it has not found the answer."""
+    if trajectory.status is Status.NO_EVIDENCE:
+        return True
+    if answer.bare:
+        return bool(_BARE_REFUSAL.match(answer.bare))
+    return bool(_REFUSAL.search(answer.text()))
+
+
+def grade(question: EvalQuestion, trajectory: Trajectory) -> EvalGrade:
+    """All that code can tell of a run's answer; a rubric's score is added by whoever has a judge.
+
+    A failed run has no answer, so nothing that was asked for is in it.
+    """
+    answer = cited_answer(trajectory)
+    text, said = answer.text(), answer.bare or answer.text()
+    checks = Counter(lexical_finding(pair).verdict for pair in pairs_of(answer))
+    em = f1 = pattern = None
+    if question.answers:
+        em, f1 = exact_match(said, question.answers), f1_score(said, question.answers)
+    if question.patterns:
+        found = [re.search(one, text, re.I | re.S) for one in question.patterns]
+        pattern = sum(map(bool, found)) / len(found)
+    failed = trajectory.status is Status.FAILED
+    refused = refuses(trajectory, answer) and not failed
+    right: bool | None = None
+    if question.unanswerable:
+        right = refused
+    elif f1 is not None:
+        right = f1 >= RIGHT
+    elif pattern is not None:
+        right = pattern == 1.0
+    return EvalGrade(
+        em=em,
+        f1=f1,
+        pattern=pattern,
+        evidence=evidence_recall(question.gold, trajectory.sources),
+        refused=refused,
+        right=right,
+        cites=sum(checks.values()),
+        supported=checks["supported"],
+        dropped=answer.dropped,
+    )
+
+
+def bootstrap_mean(
+    values: Sequence[float], seed: int = 0, draws: int = 10_000
+) -> tuple[float, float]:
+    """The 95% percentile interval of the mean, over samples drawn anew with replacement.
+
+    Of paired differences this is the paired bootstrap. Raises ValueError for no values.
+    Source: Efron and Tibshirani (1993), chapter 13.
+    """
+    if not values:
+        raise ValueError("no values to draw from")
+    rng = random.Random(seed)
+    means = sorted(statistics.fmean(rng.choices(values, k=len(values))) for _ in range(draws))
+    return means[round(0.025 * (draws - 1))], means[round(0.975 * (draws - 1))]

@@ -1,0 +1,400 @@
+"""Questions with what a good answer is known by: our own lines, and public sets as published.
+
+Our own format is JSON lines: `question`, and any of `id`, `answer` (a text, or a list of which
+each is right), `pattern` (a regular expression, or a list of which each stands for a fact), `gold`
+(titles or places of the passages that hold the evidence), `rubric` (a list of `criterion` and
+`points`), `type` (told apart in the results) and `unanswerable`. Without an id a question is called
+by its hash.
+
+Public sets are recognised by the fields of their first row:
+
+- 2wiki: 2WikiMultihopQA (arXiv:2011.01060), supporting facts and evidence triples;
+- hotpotqa: HotpotQA (arXiv:1809.09600), supporting facts;
+- musique: MuSiQue (arXiv:2108.00573), paragraphs marked as supporting, aliases, unanswerable ones;
+- simpleqa: SimpleQA (arXiv:2411.04368), a CSV file of problem and answer;
+- healthbench: HealthBench (arXiv:2505.08775), a conversation and a checklist with points;
+- deepresearch: DeepResearch Bench (arXiv:2506.11763), the queries, or the criteria with weights.
+
+The last three are graded upstream by a large model. Graded here, by code or by a judge of another
+size, their figures do not compare with the published ones, and `incomparable` says so.
+
+The first three come with passages for each question. All of them together are a closed corpus,
+which can be searched in place of a source.
+"""
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from rubricem.agent.transcript.question import checked
+from rubricem.judge.buffers import json_rows
+from rubricem.judge.checklist import ChecklistItem
+from rubricem.judge.evaluation.data import HealthBenchRow, conversation_text
+from rubricem.memory.asking import first_fault
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.schema import Passage, Value
+
+POINTS = 10
+"""that the heaviest possible criterion of DeepResearch Bench is worth"""
+
+
+class EvalQuestion(Value):
+    """One question, and what its answer is graded by."""
+
+    id: str
+    question: str
+    answers: tuple[str, ...] = ()
+    """each of them is right"""
+    patterns: tuple[str, ...] = ()
+    """each stands for a fact that the answer should state"""
+    gold: tuple[str, ...] = ()
+    """titles or places of the passages that hold the evidence"""
+    rubric: tuple[ChecklistItem, ...] = ()
+    type: str = ""
+    unanswerable: bool = False
+    """the right thing is to say that the answer was not found"""
+
+    @property
+    def gradable(self) -> bool:
+        graded = self.answers or self.patterns or self.gold or self.rubric
+        return bool(graded) or self.unanswerable
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """The questions of one file."""
+
+    format: str
+    questions: tuple[EvalQuestion, ...]
+    passages: tuple[Passage, ...] = ()
+    """those that came with the questions, each once"""
+
+    @property
+    def incomparable(self) -> str:
+        """Why its figures do not compare with published ones; "" where they do."""
+        return INCOMPARABLE.get(self.format, "")
+
+    def first(self, limit: int | None) -> "QuestionSet":
+        return QuestionSet(self.format, self.questions[:limit], self.passages)
+
+    def digest(self) -> str:
+        told = "\n".join(question.model_dump_json() for question in self.questions)
+        return hashlib.sha256(told.encode()).hexdigest()[:24]
+
+
+def _listed(value: Any) -> Any:
+    """A lone text is a list of one; what is not given is empty."""
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str | int | float) else value
+
+
+class AskedRow(BaseModel, coerce_numbers_to_str=True):
+    """What a row of every format can do."""
+
+    def asked(self) -> EvalQuestion:
+        raise NotImplementedError
+
+    def passages(self) -> list[Passage]:
+        return []
+
+
+class OwnRow(AskedRow):
+    """A line of our own format."""
+
+    question: str
+    id: str = ""
+    answer: tuple[str, ...] = ()
+    pattern: tuple[str, ...] = ()
+    gold: tuple[str, ...] = ()
+    rubric: tuple[ChecklistItem, ...] = ()
+    type: str = ""
+    unanswerable: bool = False
+
+    _lists = field_validator("answer", "pattern", "gold", "rubric", mode="before")(_listed)
+
+    @field_validator("pattern")
+    @classmethod
+    def _compile(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+        return patterns
+
+    def asked(self) -> EvalQuestion:
+        return EvalQuestion(
+            id=self.id,
+            question=self.question,
+            answers=self.answer,
+            patterns=self.pattern,
+            gold=self.gold,
+            rubric=self.rubric,
+            type=self.type,
+            unanswerable=self.unanswerable,
+        )
+
+
+def _titles(facts: Any) -> list[str]:
+    """The titles of supporting facts: pairs of title and sentence, or the hub's two columns."""
+    named = facts.get("title", []) if isinstance(facts, dict) else [fact[0] for fact in facts]
+    return list(dict.fromkeys(map(str, named)))
+
+
+def _contexts(context: Any) -> list[Passage]:
+    """Passages of pairs of title and sentences, or of the hub's columns."""
+    pairs = context
+    if isinstance(context, dict):
+        texts: list[Any] = context.get("sentences") or context.get("content") or []
+        pairs = zip(context.get("title", []), texts, strict=False)
+    return [_passage(title, " ".join(sentence.strip() for sentence in s)) for title, s in pairs]
+
+
+def _passage(title: str, text: str) -> Passage:
+    return Passage(title=title, location=title, place="", text=text)
+
+
+class HopsRow(AskedRow):
+    """A row of HotpotQA or of 2WikiMultihopQA."""
+
+    question: str
+    answer: str
+    supporting_facts: Any
+    context: Any = ()
+    type: str = ""
+    id: str = Field("", alias="_id")
+
+    def asked(self) -> EvalQuestion:
+        return EvalQuestion(
+            id=self.id,
+            question=self.question,
+            answers=(self.answer,),
+            gold=tuple(_titles(self.supporting_facts)),
+            type=self.type,
+        )
+
+    def passages(self) -> list[Passage]:
+        return _contexts(self.context)
+
+
+class MusiqueParagraph(BaseModel):
+    """One of the twenty paragraphs of a question."""
+
+    title: str
+    paragraph_text: str
+    is_supporting: bool = False
+
+
+class MusiqueRow(AskedRow):
+    """A row of MuSiQue; the type is the number of hops, which its id begins with."""
+
+    id: str
+    question: str
+    paragraphs: list[MusiqueParagraph]
+    answer: str = ""
+    answer_aliases: list[str] = []
+    answerable: bool = True
+
+    def asked(self) -> EvalQuestion:
+        # An unanswerable twin has its question's id, and its answer cannot be found.
+        return EvalQuestion(
+            id=self.id if self.answerable else f"{self.id}-unanswerable",
+            question=self.question,
+            answers=(self.answer, *self.answer_aliases) if self.answerable else (),
+            gold=tuple(dict.fromkeys(p.title for p in self.paragraphs if p.is_supporting)),
+            type=self.id.partition("__")[0],
+            unanswerable=not self.answerable,
+        )
+
+    def passages(self) -> list[Passage]:
+        return [_passage(p.title, p.paragraph_text) for p in self.paragraphs]
+
+
+class SimpleQARow(AskedRow):
+    """A row of SimpleQA; its metadata is a literal of Python, of which the topic is read."""
+
+    problem: str
+    answer: str
+    metadata: str = ""
+
+    def asked(self) -> EvalQuestion:
+        topic = re.search(r"'topic': '([^']*)'", self.metadata)
+        kind = topic[1] if topic else ""
+        return EvalQuestion(id="", question=self.problem, answers=(self.answer,), type=kind)
+
+
+class HealthRow(HealthBenchRow):
+    """A row of HealthBench as a question; the theme among its tags is its type."""
+
+    def asked(self) -> EvalQuestion:
+        themes = [tag for tag in self.example_tags if tag.startswith("theme:")]
+        return EvalQuestion(
+            id=self.prompt_id or "",
+            question=conversation_text(self.prompt),
+            rubric=tuple(self.rubrics),
+            type=themes[0].removeprefix("theme:") if themes else "",
+        )
+
+    def passages(self) -> list[Passage]:
+        return []
+
+
+class WeighedCriterion(BaseModel):
+    """One criterion of a dimension; the weights of a dimension's criteria sum to 1."""
+
+    criterion: str
+    explanation: str = ""
+    weight: float = Field(ge=0)
+
+
+class DeepResearchRow(AskedRow):
+    """A query of DeepResearch Bench, with its criteria where the row is of the criteria file."""
+
+    id: str
+    prompt: str
+    language: str = ""
+    topic: str = ""
+    dimension_weight: dict[str, float] = {}
+    criterions: dict[str, list[WeighedCriterion]] = {}
+
+    def asked(self) -> EvalQuestion:
+        items = [
+            ChecklistItem(
+                criterion=": ".join(filter(None, (one.criterion, one.explanation))),
+                points=POINTS * self.dimension_weight.get(dimension, 1.0) * one.weight,
+                tags=(dimension,),
+            )
+            for dimension, listed in self.criterions.items()
+            for one in listed
+        ]
+        return EvalQuestion(
+            id=self.id,
+            question=self.prompt,
+            rubric=tuple(item for item in items if item.points > 0),
+            type=self.topic or self.language,
+        )
+
+
+QuestionRow = OwnRow | HopsRow | MusiqueRow | SimpleQARow | HealthRow | DeepResearchRow
+
+_FORMATS: dict[str, tuple[set[str], type[QuestionRow]]] = {
+    "2wiki": ({"question", "supporting_facts", "evidences"}, HopsRow),
+    "hotpotqa": ({"question", "supporting_facts"}, HopsRow),
+    "musique": ({"question", "paragraphs"}, MusiqueRow),
+    "simpleqa": ({"problem", "answer"}, SimpleQARow),
+    "healthbench": ({"prompt", "rubrics"}, HealthRow),
+    "deepresearch": ({"prompt", "id"}, DeepResearchRow),
+    "rubricem": ({"question"}, OwnRow),
+}
+"""by name: the fields that show a format, the first of which fits, and what reads it"""
+FORMATS = tuple(_FORMATS)
+INCOMPARABLE = {
+    "simpleqa": "SimpleQA is graded upstream by a large model, here by exact match and F1",
+    "healthbench": "HealthBench is graded upstream by GPT-4.1, here by the judge that was named",
+    "deepresearch": "DeepResearch Bench is graded upstream by a large model against a reference "
+    "report, here by the judge that was named and without one",
+}
+_OWN = 'Write lines such as {"question": "...", "answer": "..."}.'
+
+
+def read_questions(path: Path, form: str | None = None) -> QuestionSet:
+    """The questions of a file, in a format of `FORMATS`; None: as its first row shows.
+
+    Raises SettingsError for an empty file, an unknown format and ids that stand twice, StoreError
+    for a file or row that cannot be read.
+    """
+    rows = _rows(path)
+    form = form or _form_of(rows[0])
+    if form is None:
+        shown = ", ".join(map(str, rows[0]))[:200] if isinstance(rows[0], dict) else "no fields"
+        raise SettingsError(
+            f"The format of {path} is not known: its first row has {shown}.",
+            f"Force one with --format ({', '.join(FORMATS)}), or: {_OWN}",
+        )
+    kind = _FORMATS[form][1]
+    asked = dict[str, int]()
+    questions, passages = list[EvalQuestion](), dict[Passage, None]()
+    for place, row in enumerate(rows, start=1):
+        read = _read(kind, row, path, place, form)
+        question = _whole(read, path, place)
+        if question.id in asked:
+            raise SettingsError(
+                f"Rows {asked[question.id]} and {place} of {path} have the same id "
+                f"{question.id!r}.",
+                "Give each question an id of its own, or leave one of the two out.",
+            )
+        asked[question.id] = place
+        questions.append(question)
+        passages |= dict.fromkeys(read.passages())
+    return QuestionSet(form, tuple(questions), tuple(passages))
+
+
+def _rows(path: Path) -> list[Any]:
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
+    if path.suffix.lower() == ".csv":
+        rows: list[Any] = list(csv.DictReader(io.StringIO(text, newline="")))
+    else:
+        rows = json_rows(text, str(path)) if text.strip() else []
+    if not rows:
+        raise SettingsError(f"{path} holds no question.", _OWN)
+    return rows
+
+
+def _form_of(row: Any) -> str | None:
+    fields = set(row) if isinstance(row, dict) else set()
+    return next((name for name, (signs, _) in _FORMATS.items() if signs <= fields), None)
+
+
+def _read(kind: type[QuestionRow], row: Any, path: Path, place: int, form: str) -> QuestionRow:
+    if isinstance(row, dict) and kind is HopsRow and "id" in row:
+        row = {"_id": row["id"], **row}
+    try:
+        return kind.model_validate(row)
+    except (ValidationError, TypeError) as error:
+        why = first_fault(error) if isinstance(error, ValidationError) else str(error)
+        raise StoreError(
+            f"row {place} of {path} is no question of the format {form}: {why}",
+            "Mend the row, leave it out, or force another format with --format.",
+        ) from error
+
+
+def _whole(row: QuestionRow, path: Path, place: int) -> EvalQuestion:
+    """The row's question with an id; raises StoreError where it cannot be asked."""
+    try:
+        question = row.asked()
+        text = checked(question.question)
+    except (SettingsError, ValueError, LookupError, TypeError) as error:
+        raise StoreError(
+            f"row {place} of {path} cannot be asked: {error}", "Mend the row, or leave it out."
+        ) from error
+    identifier = question.id or hashlib.sha256(text.encode()).hexdigest()[:12]
+    return question.model_copy(update={"id": identifier, "question": text})
+
+
+def ungraded(questions: Sequence[EvalQuestion]) -> str:
+    """A sentence where questions say nothing that an answer could be graded by; "" where all do."""
+    missing = sum(not question.gradable for question in questions)
+    if not missing:
+        return ""
+    named = "No question says" if missing == len(questions) else f"{missing} questions do not say"
+    return (
+        f"{named} what a right answer is (answer, pattern, gold, rubric, unanswerable): of them "
+        "only searches, seconds and cites are reported."
+    )
+
+
+def types_of(questions: Iterable[EvalQuestion]) -> list[str]:
+    """The types in their order; none where there are fewer than two."""
+    found = list(dict.fromkeys(question.type for question in questions))
+    return found if len(found) > 1 else []

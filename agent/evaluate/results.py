@@ -1,0 +1,254 @@
+"""What the rows of an evaluation come to: figures, paired differences, JSON, text and a page.
+
+Every figure is over the rows that can have it: recall where gold is known, exact match where an
+answer is. Shares have no interval of their own where arms are compared: the first arm is held
+against each other one on the same questions, and the mean difference has the 95% interval of the
+paired bootstrap.
+"""
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rubricem.agent.evaluate.experiment import EvalRow, Experiment
+from rubricem.agent.evaluate.grades import bootstrap_mean
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet, types_of, ungraded
+from rubricem.memory.errors import RubricemError
+from rubricem.memory.runs import RunStore, write_atomically
+from rubricem.memory.schema import Status, Trajectory, Value
+
+JSON, PAGE = "evaluation.json", "evaluation.html"
+Figures = dict[str, float | int | None]
+LABELS = {
+    "n": "questions",
+    "score": "score",
+    "em": "exact match",
+    "f1": "F1",
+    "pattern": "facts by pattern",
+    "rubric": "rubric, by the judge",
+    "all_gold": "all gold passages found",
+    "evidence": "evidence recall",
+    "unanswerable": "unanswerable ones refused",
+    "honest": "honest refusals among failures",
+    "resolved": "cites that resolve",
+    "supported": "cites that hold, by rules",
+    "failed": "failed runs",
+    "searches": "searches, mean",
+    "seconds": "seconds, median",
+    "seconds_sum": "seconds, all",
+    "tokens": "tokens written, mean",
+    "cost": "dollars, all",
+}
+COUNTS = ("n", "failed")
+PLAIN = (*COUNTS, "searches", "seconds", "seconds_sum", "tokens", "cost")
+"""what is no share"""
+COMPARED = ("score", "em", "f1", "pattern", "rubric", "evidence", "all_gold", "seconds")
+
+
+class EvalDifference(Value):
+    """How much more the first arm has than another on the same questions, with its interval."""
+
+    first: str
+    other: str
+    figure: str
+    type: str = ""
+    """"": of all types"""
+    n: int
+    mean: float
+    low: float
+    high: float
+
+
+def figure_of(row: EvalRow, name: str) -> float | None:
+    """One figure of one row; None where it cannot have it."""
+    if name == "seconds":
+        return row.seconds
+    value = getattr(row.grade, name)
+    return None if value is None else float(value)
+
+
+def figures(rows: Sequence[EvalRow], unanswerable: frozenset[str] = frozenset()) -> Figures:
+    """The figures of one arm over some questions; `unanswerable` are ids.
+
+    None where no row can have a figure.
+    """
+    grades = [row.grade for row in rows]
+    wrong = [g for row, g in zip(rows, grades, strict=True)
+             if g.right is False and row.id not in unanswerable]  # fmt: skip
+    cites = sum(g.cites for g in grades)
+    marks = cites + sum(g.dropped for g in grades)
+    refused = [float(row.grade.refused) for row in rows if row.id in unanswerable]
+    costs = [row.cost for row in rows if row.cost is not None]
+    found: Figures = {"n": len(rows)}
+    found |= {name: _mean(figure_of(row, name) for row in rows) for name in COMPARED[:-1]}
+    found |= {
+        "unanswerable": _mean(iter(refused)),
+        "honest": _mean(float(g.refused) for g in wrong),
+        "resolved": round(cites / marks, 4) if marks else None,
+        "supported": round(sum(g.supported for g in grades) / cites, 4) if cites else None,
+        "failed": sum(row.status is Status.FAILED for row in rows),
+        "searches": _mean(float(row.searches) for row in rows),
+        "seconds": round(statistics.median(r.seconds for r in rows), 2) if rows else None,
+        "seconds_sum": round(sum(row.seconds for row in rows), 1),
+        "tokens": _mean(float(row.completion_tokens) for row in rows),
+        "cost": round(sum(costs), 4) if costs else None,
+    }
+    return {name: found[name] for name in LABELS}
+
+
+def _mean(values: Iterator[float | None] | Iterator[float]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(statistics.fmean(known), 4) if known else None
+
+
+def differences(rows: Sequence[EvalRow], kind: str = "") -> list[EvalDifference]:
+    """The first arm against each other one, by every figure that both have on two questions."""
+    by_arm: dict[str, dict[str, EvalRow]] = {}
+    for row in rows:
+        by_arm.setdefault(row.arm, {})[row.id] = row
+    first, *others = by_arm or [""]
+    found = []
+    for other in others:
+        shared = [(by_arm[first][i], by_arm[other][i]) for i in by_arm[first] if i in by_arm[other]]
+        for name in COMPARED:
+            pairs = [(figure_of(a, name), figure_of(b, name)) for a, b in shared]
+            gaps = [a - b for a, b in pairs if a is not None and b is not None]
+            if len(gaps) > 1:
+                low, high = bootstrap_mean(gaps)
+                found.append(
+                    EvalDifference(
+                        first=first,
+                        other=other,
+                        figure=name,
+                        type=kind,
+                        n=len(gaps),
+                        mean=round(statistics.fmean(gaps), 4),
+                        low=round(low, 4),
+                        high=round(high, 4),
+                    )
+                )
+    return found
+
+
+def summary(questions: QuestionSet, rows: Sequence[EvalRow], told: Mapping[str, Any]) -> Any:
+    """All of it as one JSON object; `told` are the settings."""
+    unanswerable = frozenset(q.id for q in questions.questions if q.unanswerable)
+    arms: dict[str, Any] = {}
+    for arm in dict.fromkeys(row.arm for row in rows):
+        own = [row for row in rows if row.arm == arm]
+        types = {
+            kind: figures([r for r in own if r.type == kind], unanswerable)
+            for kind in types_of(questions.questions)
+        }
+        arms[arm] = {"all": figures(own, unanswerable), "types": types}
+    warnings = filter(None, (questions.incomparable, ungraded(questions.questions)))
+    comparable = f"not comparable with published figures: {questions.incomparable}"
+    return {
+        "format": questions.format,
+        "questions": len(questions.questions),
+        "comparable": comparable if questions.incomparable else "",
+        "warnings": list(warnings),
+        "settings": dict(told),
+        "arms": arms,
+        "differences": [one.model_dump() for one in differences(rows)],
+    }
+
+
+def text_table(told: Mapping[str, Any]) -> list[str]:
+    """The figures as lines for a terminal: a row a figure, a column an arm."""
+    arms = told["arms"]
+    width = max(map(len, LABELS.values()))
+    cells = [[f"{'':{width}}", *arms]]
+    for name, label in LABELS.items():
+        values = [arm["all"][name] for arm in arms.values()]
+        if any(value is not None for value in values):
+            cells.append([f"{label:{width}}", *(shown(name, value) for value in values)])
+    sizes = [max(len(row[at]) for row in cells) for at in range(len(cells[0]))]
+    lines = [
+        "  ".join([row[0], *(f"{c:>{s}}" for c, s in zip(row[1:], sizes[1:], strict=True))])
+        for row in cells
+    ]
+    return [*lines, *(difference_text(one) for one in told["differences"] if _of_score(one))]
+
+
+def _of_score(one: Mapping[str, Any]) -> bool:
+    return bool(one["figure"] == "score")
+
+
+def difference_text(one: Mapping[str, Any]) -> str:
+    return (
+        f"{one['first']} - {one['other']}, {LABELS[one['figure']]}: {one['mean']:+.3f} "
+        f"(95%: {one['low']:+.3f} to {one['high']:+.3f}, {one['n']} questions)"
+    )
+
+
+def shown(name: str, value: float | int | None) -> str:
+    """A figure as a reader sees it."""
+    if value is None:
+        return "-"
+    if name in COUNTS:
+        return f"{value:,}"
+    if name == "cost":
+        return f"{value:.4f}"
+    return f"{value:.1f}" if name in PLAIN else f"{value:.3f}"
+
+
+def write_results(experiment: Experiment, rows: Sequence[EvalRow]) -> dict[str, Any]:
+    """The summary, once it is written as JSON and as a page into the evaluation's folder."""
+    told: dict[str, Any] = summary(experiment.questions, rows, experiment.told())
+    text = json.dumps(told, ensure_ascii=False, indent=1) + "\n"
+    write_atomically(experiment.out / JSON, text)
+    runs = trajectories(experiment.out, rows)
+    write_atomically(experiment.out / PAGE, results_page(told, experiment.questions, rows, runs))
+    return told
+
+
+def trajectories(out: Path, rows: Sequence[EvalRow]) -> dict[str, Trajectory]:
+    """The runs of the rows by their threads; one that cannot be read is left out."""
+    store, found = RunStore(out), {}
+    for row in rows:
+        with suppress(RubricemError):
+            found[row.thread] = store.load(row.thread)
+    return found
+
+
+def results_page(
+    told: Mapping[str, Any],
+    questions: QuestionSet,
+    rows: Sequence[EvalRow],
+    runs: Mapping[str, Trajectory],
+) -> str:
+    """One self-contained page: the figures, and every answer with the way to it."""
+    from rubricem.agent.reports.page import page_of
+    from rubricem.agent.reports.report import stage_texts
+
+    answers: list[tuple[EvalQuestion, list[EvalRow]]] = [
+        (question, [row for row in rows if row.id == question.id])
+        for question in questions.questions
+    ]
+    return page_of(
+        "rubricem.agent.reports",
+        "evaluation_page.html",
+        told=told,
+        labels=LABELS,
+        shown=shown,
+        difference_text=difference_text,
+        answers=answers,
+        stages={thread: stage_texts(run) for thread, run in runs.items()},
+        bars=bars(told),
+    )
+
+
+def bars(told: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, float]]]]:
+    """The shares that are drawn: a figure, and each arm's value of it."""
+    drawn = ("score", "em", "f1", "pattern", "rubric", "evidence", "all_gold", "supported")
+    found = []
+    for name in drawn:
+        values = [(arm, each["all"][name]) for arm, each in told["arms"].items()]
+        known = [(arm, value) for arm, value in values if value is not None]
+        if known:
+            found.append((LABELS[name], known))
+    return found

@@ -1,0 +1,114 @@
+"""The arms: which there are, the plain loop, and the model alone."""
+
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.evaluate.arms import (
+    Arm,
+    PlainDecoder,
+    arms_of,
+    ask_closed,
+    bare_end,
+    query_of,
+    turn_end,
+)
+from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.transcript.question import Ask
+from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import AnswerFormat, Status
+from tests.support.policies import QUESTION, FixedSearch, researching
+from tests.support.scripted_server import Fault, Scripted, ScriptedServer
+
+
+@pytest.mark.parametrize(
+    ("named", "best_of", "memory", "names"),
+    [
+        ("stages,plain, closed", None, "off", ["stages", "plain", "closed"]),
+        ("stages,plain", None, "both", ["stages", "stages+memory", "plain"]),
+        ("closed,stages", 4, "on", ["closed", "stages+memory", "best-of-4+memory"]),
+        ("best-of-2,best-of-2", None, "off", ["best-of-2"]),
+    ],
+)
+def test_arms_are_named_once_and_memory_is_the_staged_ones(
+    named: str, best_of: int | None, memory: str, names: list[str]
+):
+    assert [arm.name for arm in arms_of(named, best_of, memory)] == names
+
+
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [("stages,quick", "There is no arm 'quick'"), ("best-of-1", "no arm 'best-of-1'"),
+     (" , ", "No arm is named")],
+)  # fmt: skip
+def test_an_unknown_arm_is_refused_with_those_that_there_are(named: str, said: str):
+    with pytest.raises(SettingsError, match=said) as refused:
+        arms_of(named)
+    assert "stages, plain, closed" in refused.value.remedy.replace(",", ", ").replace("  ", " ")
+
+
+def test_only_best_of_n_makes_several_runs():
+    assert [arm.count for arm in arms_of("stages,best-of-3")] == [1, 3]
+    assert not Arm("plain").staged
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [("Search: lru cache", "lru cache"), (" search:heapq\nmore", "heapq"),
+     ("Answer: it grows", None), ("Search:\n", None), ("It grows.", None)],
+)  # fmt: skip
+def test_a_turn_is_a_query_or_an_answer(text: str, query: str | None):
+    assert query_of(text) == query
+
+
+def test_a_turn_ends_with_its_query_or_before_the_next_one():
+    assert turn_end("Search: lru") is None
+    assert turn_end("Search: lru\nAnswer: x") == len("Search: lru")
+    assert turn_end("Answer: it grows [S1].") is None
+    assert turn_end("Answer: it grows.\nQuestion: what") == len("Answer: it grows.")
+
+
+async def test_a_model_that_only_searches_is_made_to_answer(tmp_path: Path):
+    source = FixedSearch()
+    turns: list[Scripted] = ["Search: a", "Search: b", "It grows [S1]."]
+    with ScriptedServer(turns) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            researcher.decoder = PlainDecoder()
+            run = await researcher.ask(Ask(QUESTION), "t")
+    assert source.queries == [QUESTION, "a", "b"]
+    assert cited_answer(run).text() == "It grows [1]."
+
+
+async def test_an_exact_answer_of_the_loop_ends_with_the_bare_answer(tmp_path: Path):
+    turns: list[Scripted] = ["Answer: It grows without bound [S1].", "Answer: unbounded\nmore"]
+    with ScriptedServer(turns) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            researcher.decoder = PlainDecoder()
+            run = await researcher.ask(Ask(QUESTION, AnswerFormat.EXACT), "t")
+    assert cited_answer(run).text() == "It grows without bound [1].\n\nunbounded"
+
+
+@pytest.mark.parametrize(
+    ("text", "end"), [("Paris", None), (" Paris\nmore", 6), ("Paris</answer>", 5), ("\n", None)]
+)
+def test_a_bare_answer_ends_with_its_line(text: str, end: int | None):
+    assert bare_end(text) == end
+
+
+async def test_the_model_alone_answers_without_a_search_and_is_kept(tmp_path: Path):
+    source = FixedSearch()
+    with ScriptedServer(["It is unbounded.", "unbounded"]) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            run = await ask_closed(researcher, Ask(QUESTION, AnswerFormat.EXACT), "closed-1")
+            again = await ask_closed(researcher, Ask(QUESTION, AnswerFormat.EXACT), "closed-1")
+    assert (source.queries, run.tool_calls, run.status) == ([], 0, Status.FINISHED)
+    assert cited_answer(run).bare == "unbounded"
+    assert researcher.store.load("closed-1").transcript() == again.transcript()
+    assert len(server.requests) == 2, "what was answered is not asked again"
+
+
+async def test_a_server_that_fails_makes_the_model_alone_a_failed_run(tmp_path: Path):
+    with ScriptedServer([Fault(401)]) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run = await ask_closed(researcher, Ask(QUESTION), "t")
+    assert run.status is Status.FAILED and run.reason
