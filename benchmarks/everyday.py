@@ -33,8 +33,8 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
-from benchmarks.intervals import wilson
 from benchmarks.report import RESULTS, Value, emit
+from rubricem.judge.evaluation.report import share
 
 QUESTIONS = Path(__file__).parent / "everyday_questions.jsonl"
 READ = RESULTS / "everyday_read.jsonl"
@@ -146,7 +146,8 @@ def figures(
     for key in ("pattern", "cited", "fact_cited"):
         values[f"{key}_share"] = round(sum(graded[key] for graded in grades) / count, 3)
     if all(verdicts):
-        low, high = wilson(sum(useful), count)
+        interval = share(sum(useful), count)
+        low, high = interval.low, interval.high
         values["useful_and_cited_share"] = round(sum(useful) / count, 3)
         values |= {
             "useful_and_cited_share_low": round(low, 3),
