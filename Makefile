@@ -85,7 +85,8 @@ check: setup
 	$(BIN)/mypy
 
 bench: setup
-	@for name in house mutants ask_overhead startup corpus embedded everyday credit verify resume plain_loop \
+	@for name in house mutants ask_overhead startup corpus embedded everyday unanswerable \
+	    credit verify resume plain_loop \
 	    judge_cost judge_throughput judge_accuracy stage_sensitivity bank_scale bank_effect \
 	    collect_throughput collect_resume collect_embedded train_speed reflection_overlap learns \
 	    serve_load page; do \
