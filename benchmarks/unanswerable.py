@@ -40,8 +40,8 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
-from benchmarks.intervals import wilson
 from benchmarks.report import RESULTS, Value, emit
+from rubricem.judge.evaluation.report import share_of
 from rubricem.memory.schema import Status
 
 QUESTIONS = Path(__file__).parent / "unanswerable_questions.jsonl"
@@ -262,7 +262,7 @@ def figures(
     values |= _share("handled", [g["handled"] for _, g in without])
     values |= _share("wrong_claims", [g["wrong"] for _, g in without])
     values |= _share("answerable_refused", [g["refused"] for g in answerable])
-    values["answerable_fact_share"] = _mean([g["fact"] for g in answerable])
+    values |= _share("answerable_fact", [g["fact"] for g in answerable])
     for kind in dict.fromkeys(q["kind"] for q, _ in without):
         of_it = [g for q, g in without if q["kind"] == kind]
         values[f"handled_{kind}"] = f"{sum(g['handled'] for g in of_it)} of {len(of_it)}"
@@ -274,13 +274,9 @@ def figures(
 
 
 def _share(name: str, hits: Sequence[bool]) -> dict[str, Value]:
-    low, high = wilson(sum(hits), len(hits))
-    values = {"share": _mean(hits), "low": round(low, 3), "high": round(high, 3)}
-    return {f"{name}_{key}": value for key, value in values.items()}
-
-
-def _mean(hits: Sequence[bool]) -> float | None:
-    return round(sum(hits) / len(hits), 3) if hits else None
+    counted = share_of(hits)
+    values = {"share": counted.value, "low": counted.low, "high": counted.high}
+    return {f"{name}_{key}": None if v is None else round(v, 3) for key, v in values.items()}
 
 
 def holds(values: Mapping[str, Value]) -> bool:
