@@ -45,6 +45,10 @@ CHILDREN: Mapping[str, tuple[str, ...]] = {
     "review": ("rubric_review", "writing_plan"),
     "answer": ("cite",),
 }
+ORDER = ("state_evaluation", "structured_plan", "call_tool", "review", "answer")
+"""of the blocks of a turn; thinking may stand before any of them"""
+IN_ORDER = ("structured_plan", "review")
+"""whose children have an order, too"""
 STAGE_OF: Mapping[str, Stage | None] = {
     **TOP,
     **{child: TOP[tag] for tag in TOP for child in CHILDREN.get(tag, ())},
@@ -135,6 +139,22 @@ class ScaffoldDocument:
             for tag in tags
             if not any(self.inner(block).strip() for block in self.find(tag))
         ]
+
+    def misplaced(self, turn: int) -> list[str]:
+        """Blocks of a turn, counted from 1, and their children, that stand before an earlier one.
+
+        The first turn evaluates nothing yet: what it says of the state may stand anywhere.
+        """
+        order = ORDER[1:] if turn == 1 else ORDER
+        rows = [(order, self.blocks)]
+        rows += [(CHILDREN[b.tag], b.children) for b in self.blocks if b.tag in IN_ORDER]
+        faults = [
+            f"{after.tag} must come before {before.tag}."
+            for tags, blocks in rows
+            for before, after in pairwise(b for b in blocks if b.tag in tags)
+            if tags.index(before.tag) > tags.index(after.tag)
+        ]
+        return list(dict.fromkeys(faults))
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +307,7 @@ def turn_faults(text: str, turn: int, *, must_answer: bool = False) -> list[str]
         faults += document.lacks("structured_plan", *CHILDREN["structured_plan"])
     else:
         faults += document.lacks("state_evaluation")
+    faults += document.misplaced(turn)
     return faults + _action_faults(document, turn == 1 and not must_answer, must_answer)
 
 
@@ -300,8 +321,9 @@ def _action_faults(document: ScaffoldDocument, must_search: bool, must_answer: b
     if calls > 1 or (calls and ending):
         return ["One action a turn: either one call_tool, or review and then answer."]
     faults = document.lacks("review", *CHILDREN["review"], "answer") if ending else []
-    if calls and not tool_call(document.text):
-        faults.append("call_tool has no query.")
+    call = tool_call(document.text)
+    if calls and (call is None or not call.name):
+        faults.append("call_tool names no tool." if call else "call_tool has no query.")
     if not document.blocks or document.blocks[-1].tag not in ("call_tool", "answer"):
         action = "review and then answer" if must_answer or ending else "one call_tool"
         faults.append(f"The turn must end with {action}.")
@@ -328,11 +350,14 @@ def stage_spans(source: ScaffoldDocument | str) -> dict[Stage, tuple[int, int]]:
 
     The scorer's boundaries (RubricEM, appendix C.3): the plan ends with the first structured
     plan, so the first tool call is research; the review begins with the last thinking before
-    it, unless a tool call lies between; the answer runs to the end.
+    it, unless a tool call lies between; the answer runs to the end. An answer that was reviewed
+    and written again is no answer yet.
     """
     document = parse(source) if isinstance(source, str) else source
     text, blocks = document.text, document.blocks
-    answer = next((b.start for b in blocks if b.tag == "answer"), len(text))
+    answers = [b.start for b in blocks if b.tag == "answer"]
+    reviewed = max((b.start for b in blocks if b.tag == "review"), default=0)
+    answer = next((start for start in answers if start > reviewed), min(answers, default=len(text)))
     review = _review_start([b for b in blocks if b.start < answer], answer)
     body = [b for b in blocks if b.start < review]
     plan = next((b.end for b in body if b.tag == "structured_plan"), 0)
@@ -469,14 +494,13 @@ def _broken(
     last = documents[-1] if documents else parse("")
     if not answer_text(last) or not all(block.closed for block in last.find("answer")):
         yield Rejection(Rule.NO_ANSWER, "The last round has no closed answer with text in it.")
-    for number, document in enumerate(documents[:-1], start=1):
-        if tool_call(document.text) is None:
-            yield Rejection(Rule.NO_CALL, f"Round {number} makes no tool call.")
-    for number, document in enumerate(documents, start=1):
-        planned = ("structured_plan", "deep_analysis", "rubric")
-        needed = planned if number == 1 else ("state_evaluation",)
-        if faults := document.lacks(*needed) + document.malformed():
-            yield Rejection(Rule.STRUCTURE, f"Round {number}: {faults[0]}")
+    # The first round must search also where it is the last.
+    for number, document in enumerate(documents[: max(len(documents) - 1, 1)], start=1):
+        call = tool_call(document.text)
+        if call is None or not call.name:
+            how = "makes no tool call" if call is None else "names no tool in its call"
+            yield Rejection(Rule.NO_CALL, f"Round {number} {how}.")
+    yield from _structure_faults(documents)
     outputs = [s.text for s in trajectory.segments if s.kept and s.author is Author.TOOL]
     for reasons in pairwise(map(tool_error, outputs)):
         if None not in reasons:
@@ -487,6 +511,17 @@ def _broken(
         yield from _citation_faults(trajectory, cites)
     if supported is not None and not any(supported(cite) for cite in cites):
         yield Rejection(Rule.SUPPORT, "No cited claim of the answer is supported.")
+
+
+def _structure_faults(documents: list[ScaffoldDocument]) -> Iterator[Rejection]:
+    for number, document in enumerate(documents, start=1):
+        planned = ("structured_plan", "deep_analysis", "rubric")
+        needed = planned if number == 1 else ("state_evaluation",)
+        faults = document.lacks(*needed) + document.malformed() + document.misplaced(number)
+        if faults:
+            yield Rejection(Rule.STRUCTURE, f"Round {number}: {faults[0]}")
+    if all(document.lacks("review") for document in documents):
+        yield Rejection(Rule.STRUCTURE, "No review with text in it stands before the answer.")
 
 
 def _citation_faults(trajectory: Trajectory, cites: list[Cite]) -> Iterator[Rejection]:

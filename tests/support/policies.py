@@ -320,7 +320,7 @@ PLAN = (
     "<think>eviction</think>\n<structured_plan><deep_analysis>simple</deep_analysis>"
     "<rubric>- order</rubric><research_plan>1. search</research_plan></structured_plan>\n"
 )
-CALL = "<call_tool>q</call_tool>"
+CALL = '<call_tool name="search">q</call_tool>'
 FIRST = PLAN + '<call_tool name="search">lru_cache eviction</call_tool>'
 OUTPUT = '\n<tool_output><snippet id="S1">least recently used</snippet></tool_output>\n'
 EVALUATION = "<think>enough</think><state_evaluation>order known</state_evaluation>"

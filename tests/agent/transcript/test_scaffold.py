@@ -345,6 +345,15 @@ EVALUATED = FIRST + OUTPUT + "<state_evaluation>x</state_evaluation>"
         ("so " + ANSWER, {"answer": 0}),
         (PLAN + ANSWER, {"plan": 0, "answer": len(PLAN)}),
         (CALL + OUTPUT + ANSWER, {"research": 0, "answer": len(CALL + OUTPUT)}),
+        (
+            EVALUATED + ANSWER + REVIEW + ANSWER,
+            {
+                "plan": 0,
+                "research": len(PLAN) - 1,
+                "review": len(EVALUATED + ANSWER),
+                "answer": len(EVALUATED + ANSWER + REVIEW),
+            },
+        ),
     ],
 )
 def test_a_re_plan_is_research_and_missing_stages_leave_no_gap(text: str, starts: dict[str, int]):
@@ -467,6 +476,7 @@ def rule(broken: Trajectory) -> Rule | None:
     return rejection and rejection.rule
 
 
+STATED = "<state_evaluation>h</state_evaluation>"
 UNANSWERED = "The last round has no closed answer with text in it."
 
 
@@ -504,8 +514,24 @@ def test_a_whole_trajectory_is_fit():
             Rule.STRUCTURE,
             "Round 2: A closing tag at character 0 closes nothing.",
         ),
+        (
+            [OPENED.replace("<rubric>c</rubric>", "").replace(
+                "<deep_analysis>", "<rubric>c</rubric><deep_analysis>"), CLOSED],
+            Rule.STRUCTURE,
+            "Round 1: deep_analysis must come before rubric.",
+        ),
+        (
+            [OPENED, CLOSED.replace(STATED, "").replace("<answer>", STATED + "<answer>")],
+            Rule.STRUCTURE,
+            "Round 2: state_evaluation must come before review.",
+        ),
+        ([OPENED.replace(" name='s'", ""), CLOSED], Rule.NO_CALL,
+         "Round 1 names no tool in its call."),
+        ([OPENED.split("<call")[0] + CLOSED], Rule.NO_CALL, "Round 1 makes no tool call."),
+        ([OPENED, CLOSED.split("<review>")[0] + CLOSED.split("</review>")[1]], Rule.STRUCTURE,
+         "No review with text in it stands before the answer."),
     ],
-)
+)  # fmt: skip
 def test_the_rule_broken_is_named(texts: list[str], broken: Rule, sentence: str):
     rejection = rejected(run(*texts) if texts else trajectory())
     assert rejection is not None
@@ -619,6 +645,11 @@ def test_valid_turns_have_no_faults():
 
 
 ONE_ACTION = "One action a turn: either one call_tool, or review and then answer."
+STATE = "<state_evaluation>y</state_evaluation>"
+SHUFFLED = (
+    "<think>a</think><structured_plan><rubric>c</rubric><deep_analysis>b</deep_analysis>"
+    "<research_plan>d</research_plan></structured_plan>"
+)
 EVALUATED_LAST = "<think>x</think>" + CALL + "<state_evaluation>y</state_evaluation>"
 
 
@@ -644,8 +675,14 @@ EVALUATED_LAST = "<think>x</think>" + CALL + "<state_evaluation>y</state_evaluat
         (EVALUATION + REVIEW + "<answer> </answer>", 2, "answer is empty."),
         (LAST.removesuffix("</answer>"), 2, "answer is not closed."),
         (EVALUATION + ANSWER + REVIEW, 2, "The turn must end with review and then answer."),
+        (SHUFFLED + CALL, 1, "deep_analysis must come before rubric."),
+        (CALL + PLAN, 1, "structured_plan must come before call_tool."),
+        ("<think>x</think>" + REVIEW + STATE + ANSWER, 2,
+         "state_evaluation must come before review."),
+        (EVALUATION + ANSWER + REVIEW + ANSWER, 2, "review must come before answer."),
+        (PLAN + "<call_tool>q</call_tool>", 1, "call_tool names no tool."),
     ],
-)
+)  # fmt: skip
 def test_each_fault_is_named(text: str, turn: int, fault: str):
     assert fault in turn_faults(text, turn)
 

@@ -134,7 +134,7 @@ async def test_a_forced_trace_that_is_not_to_be_imitated_is_dropped_with_the_rea
     assert [await imitation_row(trace, Characters()) for trace in bad] == [
         "it is partial, not finished",
         "rejected by the rule no_answer",
-        "free mode refuses it: turn 2: review is missing.",
+        "rejected by the rule structure",
     ]
 
 
