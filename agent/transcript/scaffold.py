@@ -45,7 +45,7 @@ CHILDREN: Mapping[str, tuple[str, ...]] = {
     "review": ("rubric_review", "writing_plan"),
     "answer": ("cite",),
 }
-ORDER = ("state_evaluation", "structured_plan", "call_tool", "review", "answer")
+ORDER: tuple[str, ...] = ("state_evaluation", "structured_plan", "call_tool", "review", "answer")
 """of the blocks of a turn; thinking may stand before any of them"""
 IN_ORDER = ("structured_plan", "review")
 """whose children have an order, too"""
