@@ -28,6 +28,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -433,3 +434,23 @@ class Indexed:
         texts = [matched_text(passage) for passage in lexical.passages]
         vectors = store.vectors(texts, self._embedder, self._on_progress)
         return HybridIndex(lexical, vectors, self._embedder)
+
+
+class PassageCorpus(Indexed):
+    """A closed corpus: passages that are given as they are, one each."""
+
+    name = "passages"
+
+    def __init__(
+        self, passages: Sequence[Passage], cache_dir: Path, embedder: Embedder | None = None
+    ) -> None:
+        super().__init__(cache_dir, embedder)
+        self._passages = passages
+        told = "\n".join(json.dumps(asdict(passage)) for passage in passages)
+        self.digest = hashlib.sha256(told.encode()).hexdigest()
+
+    def _open(self) -> LexicalIndex | HybridIndex:
+        lexical = open_index(self._cache_dir, self.name, self.digest)
+        if lexical is None:
+            lexical = build_index(self._passages, self._cache_dir, self.name, self.digest)
+        return self._with_vectors(lexical)

@@ -9,6 +9,7 @@ from rubricem.agent.sources.index import (
     HybridIndex,
     Indexed,
     LexicalIndex,
+    PassageCorpus,
     VectorStore,
     best,
     build_index,
@@ -233,3 +234,13 @@ def test_of_two_near_duplicates_the_first_is_kept() -> None:
     texts = ["Return the sum of all items.", "Return the sum of all items", "Something else."]
     passages = [Passage(str(i), "x", "", text) for i, text in enumerate(texts)]
     assert [p.title for p in without_near_duplicates(passages, 5)] == ["0", "2"]
+
+
+async def test_a_closed_corpus_is_indexed_once_and_one_passage_stays_one(tmp_path: Path):
+    given = [Passage("Ada", "Ada", "", "She wrote the first program. " * 60),
+             Passage("Bob", "Bob", "", "He wrote none.")]  # fmt: skip
+    corpus = PassageCorpus(given, tmp_path)
+    assert await corpus.search("Ada's first program", 2) == given[:1]
+    before = sorted(tmp_path.iterdir())
+    assert await PassageCorpus(given, tmp_path).search("Bob", 2) == given[1:]
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,0 +1,64 @@
+"""Multi-hop questions: the packed data, which of them are asked, and what the targets are about."""
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.hops import corpus, holds, questions_of, values_of
+from rubricem.agent.evaluate.experiment import EvalRow
+from rubricem.agent.evaluate.grades import EvalGrade
+from rubricem.memory.schema import Status
+
+
+def row(identifier: str, arm: str, kind: str, evidence: float | None, f1: float, seconds: float):
+    grade = EvalGrade(em=float(f1 == 1), f1=f1, evidence=evidence, right=f1 >= 0.5)
+    return EvalRow(
+        id=identifier, arm=arm, question="?", type=kind, thread="t", status=Status.FINISHED,
+        grade=grade, seconds=seconds, searches=2,
+    )  # fmt: skip
+
+
+def test_every_gold_title_is_a_passage_of_the_corpus():
+    titles = Counter(passage.title for passage in corpus())
+    questions = questions_of("dev").questions + questions_of("train").questions
+    assert len(titles) == titles.total() == 6119 and len(questions) == 778
+    assert {title for q in questions for title in q.gold} <= titles.keys()
+    assert all(q.answers and q.type for q in questions)
+
+
+@pytest.mark.parametrize(("total", "each"), [(12, [3, 3, 3, 3]), (None, [85, 55, 51, 17])])
+def test_types_are_asked_in_turn(total: int | None, each: list[int]):
+    counts = Counter(question.type for question in questions_of("dev", total).questions)
+    assert sorted(counts.values(), reverse=True) == each
+
+
+def test_figures_are_by_arm_and_type_and_differences_are_paired():
+    rows = [
+        row("1", "stages", "compositional", 1.0, 1.0, 3.0),
+        row("1", "plain", "compositional", 0.5, 0.5, 2.0),
+        row("2", "stages", "bridge_comparison", 0.5, 1.0, 3.0),
+        row("2", "plain", "bridge_comparison", 0.5, 0.5, 2.0),
+        row("3", "stages", "compositional", None, 1.0, 3.0),
+        row("3", "plain", "compositional", None, 0.5, 2.0),
+    ]
+    values = values_of(rows)
+    assert values["stages_compositional_all_gold"] == 1.0, "without gold it does not count"
+    assert values["stages_bridge_comparison_all_gold"] == 0.0
+    assert values["stages_evidence"] == 0.75 and values["stages_compositional_n"] == 2
+    assert (values["f1_stages_plain"], values["f1_stages_plain_low"]) == (0.5, 0.5)
+    assert values["seconds_ratio"] == 1.5
+    assert not holds(values)
+
+
+def test_the_targets_hold_only_together():
+    met = {
+        "stages_compositional_all_gold": 0.55,
+        "stages_bridge_comparison_all_gold": 0.4,
+        "f1_stages_plain": 0.08,
+        "f1_stages_plain_low": 0.01,
+        "seconds_ratio": 1.3,
+    }
+    assert holds({**met})
+    for name, value in {"f1_stages_plain_low": 0.0, "seconds_ratio": 1.31}.items():
+        assert not holds({**met, name: value})
+    assert not holds({name: value for name, value in met.items() if name != "f1_stages_plain"})
