@@ -19,7 +19,7 @@ from rubricem.agent.research.setup import open_researcher
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import setup_of
 from rubricem.memory.runs import append_whole
-from rubricem.memory.schema import Trajectory
+from rubricem.memory.schema import SearchTool, Trajectory
 
 Row = dict[str, Any]
 
@@ -132,25 +132,27 @@ def shown(row: Row, split: str = "") -> str:
 
 async def ask_all(
     questions: Sequence[Mapping[str, str]],
-    sources: Mapping[str, str],
+    sources: Mapping[str, str | SearchTool],
     kept: KeptRows,
     arguments: argparse.Namespace,
 ) -> list[Row]:
     """A row for each question, in their order; those kept are not asked again.
 
-    `sources` says what `--source` each question's `source` stands for.
+    `sources` says which `--source` each question's `source` stands for, or what is searched.
     """
     for name in dict.fromkeys(question["source"] for question in questions):
         left = [q for q in questions if q["source"] == name and q["id"] not in kept.rows]
         if not left:
             continue
+        source = sources[name]
+        named, tool = ((source,), None) if isinstance(source, str) else ((), source)
         # Of what is learnt from one question the next must know nothing.
         settings = load_settings({
             "model": arguments.model, "base_url": arguments.base_url, "memory": "off",
-            "threads": arguments.threads, "source": (sources[name],),
+            "threads": arguments.threads, "source": named,
             "data_dir": arguments.work / "data",
         })  # fmt: skip
-        async with open_researcher(setup_of(settings)) as researcher:
+        async with open_researcher(setup_of(settings), search_tool=tool) as researcher:
             for question in left:
                 ask = replace(researcher.template, question=question["question"])
                 row = row_of(question, await researcher.ask(ask), arguments.model)

@@ -17,16 +17,12 @@ read, `handled`, `wrong`, `why`) stands above them.
 
 import argparse
 import asyncio
-import gzip
-import hashlib
 import json
-import lzma
 import random
 import re
-import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,18 +36,18 @@ from benchmarks.asked import (
     spread_over,
 )
 from benchmarks.embedded import found
+from benchmarks.hops import rows_of
 from benchmarks.report import RESULTS, Value, emit
+from rubricem.agent.sources.index import PassageCorpus
 from rubricem.judge.evaluation.report import share_of
-from rubricem.memory.schema import Status
+from rubricem.memory.schema import Passage, SearchTool, Status
 
 QUESTIONS = Path(__file__).parent / "unanswerable_questions.jsonl"
-HOPS = Path(__file__).parent / "data" / "hops"
 READ = RESULTS / "unanswerable_read.jsonl"
 ANSWERABLE = "answerable"
 QUICK_EACH = 2
 """questions of each source, of those that can be answered and of those that cannot"""
 LEAST_HANDLED, MOST_WRONG, MOST_REFUSED = 0.8, 0.10, 0.05
-_UNPACK: Mapping[str, Callable[[bytes], bytes]] = {".gz": gzip.decompress, ".xz": lzma.decompress}
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _PLACE = rf"\b(?:in|at|near|from) (?!(?:the year |early |late |about )?\d|(?:{_MONTHS})\b)"
 ASSERTS: Mapping[str, str] = {
@@ -66,7 +62,8 @@ _SAYS_MISSING = re.compile(
     r"\b(?:sources?|passages?|documentation|documents?|docs|manuals?|texts?|evidence|search(?:es)?|"
     r"results?|pages?|signatures?|i|we)\b[^.;]{0,80}(?:\b(?:no|not|nothing|none|never)\b|n't\b)"
     r"[^.;]{0,50}\b(?:f[io]und|sa(?:y|id)|stat|mention|document|describ|specif|list|hold|contain|"
-    r"answer|know|tell|told|give|gave|provid|speak|cover|support|show)"
+    r"answer|settl|know|tell|told|give|gave|provid|speak|cover|support|show)"
+    r"|\b(?:holds?|sa(?:y|ys|id)|f[io]u?nd|contains?|tells?) nothing\b"
     # it was not found
     r"|(?:\b(?:no|not|nothing|none|never|neither)\b|n't\b)[^.;]{0,40}\b(?:found|documented|mentioned|"
     r"stated|described|specified|listed|known|answered|available|told|given|supported)\b"
@@ -92,23 +89,9 @@ class Hops:
     """text by title"""
 
 
-def load_hops(folder: Path) -> Hops:
-    """`questions.jsonl` and `passages.jsonl` of a folder, plain or packed by gzip or xz.
-
-    Raises SystemExit, with the remedy, where they are not there.
-    """
-    questions = json_lines(_text(folder, "questions"), folder, "id", "question", "evidence")
-    passages = json_lines(_text(folder, "passages"), folder, "title", "text")
-    return Hops(tuple(questions), {row["title"]: row["text"] for row in passages})
-
-
-def _text(folder: Path, name: str) -> str:
-    for path in sorted(folder.glob(f"{name}.jsonl*")):
-        return _UNPACK.get(path.suffix, bytes)(path.read_bytes()).decode("utf-8")
-    raise SystemExit(
-        f"There is no {name}.jsonl in {folder}. Name the folder of the multi-hop questions by "
-        "--hops, or ask what needs none by --source python."
-    )
+def load_hops() -> Hops:
+    passages = {row["title"]: row["text"] for row in rows_of("passages")}
+    return Hops(tuple(rows_of("questions")), passages)
 
 
 def hop_questions(
@@ -190,21 +173,6 @@ def _hop_row(question: Row, kind: str) -> Row:
         fact = years[-1] if years else answer.partition(",")[0]
         return row | {"pattern": rf"\b{re.escape(fact)}\b"}
     return row | {"asserts": rf"\b{re.escape(answer)}\b|{ASSERTS[relation]}"}
-
-
-def write_corpus(passages: Mapping[str, str], work: Path) -> Path:
-    """A folder with a file for each passage, made once for each set of passages."""
-    told = hashlib.sha256("\n".join(passages).encode()).hexdigest()[:12]
-    folder = work / f"hops-{told}"
-    if not folder.exists():
-        work.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=work) as temporary:
-            filled = Path(temporary) / "filled"
-            filled.mkdir()
-            for number, (title, text) in enumerate(passages.items()):
-                (filled / f"{number:04}.md").write_text(f"# {title}\n\n{text}\n", encoding="utf-8")
-            shutil.move(filled, folder)
-    return folder
 
 
 def says_missing(text: str) -> bool:
@@ -295,11 +263,14 @@ def holds(values: Mapping[str, Value]) -> bool:
 
 async def main(arguments: argparse.Namespace) -> None:
     questions = json_lines(QUESTIONS.read_text(encoding="utf-8"), QUESTIONS, "id", "kind")
-    sources = {"python": "python"}
-    if arguments.source != "python":
-        made, corpus = hop_questions(load_hops(arguments.hops))
-        questions += made
-        sources["hops"] = str(write_corpus(corpus, arguments.work))
+    made, corpus = hop_questions(load_hops())
+    questions += made
+    passages = [Passage(title, title, "", text) for title, text in corpus.items()]
+    indexes = arguments.work / "data" / "indexes"
+    sources: dict[str, str | SearchTool] = {
+        "python": "python",
+        "hops": PassageCorpus(passages, indexes),
+    }
     for field in ("split", "source"):
         wanted = getattr(arguments, field)
         questions = [q for q in questions if wanted in (None, q[field])]
@@ -340,6 +311,5 @@ if __name__ == "__main__":
     size.add_argument("--quick", action="store_true", help="8 questions (the default)")
     size.add_argument("--full", action="store_true", help="all 60 questions")
     parser.add_argument("--source", choices=("python", "hops"), help="the questions of one")
-    parser.add_argument("--hops", type=Path, default=HOPS, help="the folder of the hops data")
     asking_options(parser, Path(tempfile.gettempdir()) / "rubricem-unanswerable")
     asyncio.run(main(parser.parse_args()))
