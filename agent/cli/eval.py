@@ -8,6 +8,8 @@ get another one.
 import asyncio
 import hashlib
 import json
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 OWN = (
     *("arms", "best_of", "memory", "form", "answer_format", "judge", "judge_model", "judge_url"),
-    *("limit", "at_once", "out"),
+    *("limit", "at_once", "out", "checker", "own_passages"),
 )
 """flags that are no settings"""
 AT_ONCE = 8
@@ -41,7 +43,7 @@ AT_ONCE = 8
 
 
 @click.command("eval")
-@click.argument("questions", type=EXISTING)
+@click.argument("questions", type=EXISTING, required=False)
 @click.option("--arms", default="stages", metavar="ARM,...", help="stages, plain, closed (stages).")
 @click.option("--best-of", type=click.IntRange(2, 64), metavar="N", help="An arm of N runs.")
 @click.option(
@@ -57,6 +59,10 @@ AT_ONCE = 8
 @click.option("--judge", metavar="KIND", help="Grade rubrics by a judge: checklist or stage.")
 @click.option("--judge-model", metavar="NAME", help="Its model; else the one under test.")
 @click.option("--judge-url", metavar="URL", help="The server of the judge's model.")
+@click.option("--claims", type=EXISTING, metavar="FILE", help="Check labelled claims instead.")
+@click.option("--checker", metavar="NAME",
+              help="Of claims: rules, or a model such as 0.5b (rules).")  # fmt: skip
+@click.option("--own-passages", is_flag=True, help="Search what came with the questions.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N questions.")
 @click.option("--at-once", type=click.IntRange(min=1), metavar="N",
               help=f"Runs at once (server {AT_ONCE}, embedded its slots).")  # fmt: skip
@@ -66,20 +72,38 @@ AT_ONCE = 8
 @setting_flags(*BUDGET_FLAGS, "verify", "slots", "concurrency", "temperature", "seed")
 @ONLY_JSON
 @QUIET
-def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> None:
+def evaluation(
+    questions: Path | None, as_json: bool, quiet: bool, claims: Path | None, **flags: Any
+) -> None:
     """Measure how well questions are answered: by match, evidence, cites and rubrics.
 
     QUESTIONS is a file of JSON lines with question and any of answer, pattern, gold, rubric, type
     and unanswerable; or 2WikiMultihopQA, HotpotQA, MuSiQue, SimpleQA, HealthBench or DeepResearch
-    Bench as published.
+    Bench as published. With --claims FILE the check of citations is measured instead: on WiCE,
+    AttributionBench or lines with claim, evidence and label.
     """
-    from rubricem.agent.evaluate import PAGE, evaluate, text_table, ungraded, write_results
-
     quiet = quiet or as_json
 
     def tell(line: str) -> None:
         if not quiet:
             click.echo(line, err=True)
+
+    if (questions is None) == (claims is None):
+        raise SettingsError(
+            "Name a file of questions, or one of claims." if claims is None
+            else "Questions and claims are measured one at a time.",
+            "rubricem eval QUESTIONS, or rubricem eval --claims FILE.",
+        )  # fmt: skip
+    if claims is not None:
+        _print_claims(claims, flags, as_json, tell)
+    elif questions is not None:
+        _print_answers(questions, flags, as_json, tell)
+
+
+def _print_answers(
+    questions: Path, flags: dict[str, Any], as_json: bool, tell: Callable[[str], None]
+) -> None:
+    from rubricem.agent.evaluate import PAGE, evaluate, text_table, ungraded, write_results
 
     experiment = experiment_of(questions, flags)
     if warning := ungraded(experiment.questions.questions):
@@ -99,20 +123,67 @@ def evaluation(questions: Path, as_json: bool, quiet: bool, **flags: Any) -> Non
     click.echo(f"every answer: {experiment.out / PAGE}")
 
 
+def _print_claims(
+    path: Path, flags: dict[str, Any], as_json: bool, tell: Callable[[str], None]
+) -> None:
+    """Check the labelled claims and print what that comes to."""
+    from rubricem.agent.evaluate import check_claims, claim_figures, claim_lines, read_claims
+    from rubricem.memory.runs import write_atomically
+
+    given = {name: flags.pop(name) for name in OWN}
+    claims = read_claims(path)[: given["limit"]]
+    named = given["checker"] or "rules"
+    settings = load_settings(flags)
+    choice = None if named == "rules" else judge_model_of(settings, named, settings.base_url)
+    out = given["out"] or _folder(settings, f"{path.stem}-{named}", [c.id for c in claims])
+    at_once = given["at_once"] or _at_once(choice)
+    asked = check_claims(
+        claims, choice, out, at_once, lambda row, done, all_: tell(f"{done}/{all_} {row.verdict}")
+    )
+    told = claim_figures(claims, asyncio.run(asked), named)
+    write_atomically(out / "claims.json", json.dumps(told, indent=1) + "\n")
+    if as_json:
+        print_json(told)
+    else:
+        click.echo("\n".join(claim_lines(told)))
+
+
+def _folder(settings: "Settings", stem: str, what: object) -> Path:
+    """Where an evaluation goes that was given no folder: another one for anything else."""
+    digest = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:8]
+    return settings.data_dir / "evaluations" / f"{re.sub(r'[^A-Za-z0-9_.-]', '-', stem)}-{digest}"
+
+
+def _at_once(model: "PolicyChoice | None") -> int:
+    if model is None:
+        return 1
+    return model.at_once if model.embedded else min(AT_ONCE, model.at_once)
+
+
 def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
     """What the flags ask for; raises SettingsError for what cannot be."""
     from rubricem.agent.evaluate import Experiment, arms_of, read_questions
     from rubricem.agent.settings.door import setup_of, with_default_source
+    from rubricem.agent.sources.index import PassageCorpus
     from rubricem.memory.schema import AnswerFormat
 
     given = {name: flags.pop(name) for name in OWN}
     arms = arms_of(given["arms"], given["best_of"], given["memory"])
     asked = read_questions(path, chosen_format(given["form"])).first(given["limit"])
-    settings = with_default_source(load_settings({**flags, "memory": "off"}))
+    settings = load_settings({**flags, "memory": "off"})
+    if not given["own_passages"]:
+        settings = with_default_source(settings)
     setup = setup_of(settings)
-    at_once = given["at_once"] or (
-        setup.model.at_once if setup.model.embedded else min(AT_ONCE, setup.model.at_once)
-    )
+    if given["checker"] is not None:
+        raise SettingsError("--checker belongs to claims.", "Name them with --claims FILE.")
+    searched = None
+    if given["own_passages"]:
+        if not asked.passages:
+            raise SettingsError(
+                f"No passages came with the questions of {path}.",
+                "Leave out --own-passages, and name what is searched with --source.",
+            )
+        searched = PassageCorpus(asked.passages, setup.stores.data_dir / "indexes" / "evaluated")
     form = given["answer_format"]
     experiment = Experiment(
         setup,
@@ -122,12 +193,12 @@ def experiment_of(path: Path, flags: dict[str, Any]) -> "Experiment":
         None if form == "auto" else AnswerFormat(form),
         chosen_judge(given["judge"]),
         judge_model_of(settings, given["judge_model"], given["judge_url"]),
-        at_once,
+        given["at_once"] or _at_once(setup.model),
+        searched,
     )
     if given["out"] is None:
-        what = json.dumps([experiment.told(), asked.digest()], sort_keys=True)
-        name = f"{path.stem}-{hashlib.sha256(what.encode()).hexdigest()[:8]}"
-        experiment = replace(experiment, out=settings.data_dir / "evaluations" / name)
+        out = _folder(settings, path.stem, [experiment.told(), asked.digest()])
+        experiment = replace(experiment, out=out)
     return experiment
 
 

@@ -114,7 +114,7 @@ class Experiment:
             "limits": {name: template[name] for name in shaping},
             "budgets": asdict(self.setup.budgets),
             "answer_format": self.answer_format or "auto",
-            "searched": self.search_tool.name if self.search_tool else "the settings' sources",
+            "searched": searched_of(self.search_tool),
             "judge": self.judge
             and f"{self.judge} by {(self.judge_model or self.setup.model).name}",
         }
@@ -128,6 +128,13 @@ class Experiment:
             answer_format=form or template.answer_format,
             budgets=self.setup.budgets,
         )
+
+
+def searched_of(tool: SearchTool | None) -> str:
+    """What is searched, where it is not the sources of the settings; a corpus by its content."""
+    if tool is None:
+        return ""
+    return f"{tool.name} {getattr(tool, 'digest', '')[:24]}".strip()
 
 
 OnRow = Callable[[EvalRow, int, int], None]
@@ -148,22 +155,30 @@ async def evaluate(
             f"This model serves {most} run{'' if most == 1 else 's'} at once.",
             "Leave out --at-once, raise --slots (embedded) or --concurrency (server).",
         )
-    busy = StoreError(
-        f"{experiment.out} is in use by another evaluation.",
-        "Wait until that one has ended, or name another folder with --out.",
-    )
-    with held_alone(experiment.out / "lock", busy):
+    with alone_in(experiment.out):
         experiment = replace(experiment, setup=await settle(experiment.setup, tell=tell))
         claim(experiment.out / SETTINGS, experiment.told())
         wanted = [(question, arm) for question in experiment.questions.questions
                   for arm in experiment.arms]  # fmt: skip
-        with open_rows(experiment.out / ROWS) as rows:
-            rows.check(experiment.questions.questions)
-            left = [(q, arm) for q, arm in wanted if not rows.done(q.id, arm.name)]
+        with open_rows(experiment.out / ROWS, EvalRow) as rows:
+            check_questions(rows, experiment.questions.questions)
+            done = {key for key, row in rows.held.items() if row.status is not Status.FAILED}
+            left = [(q, arm) for q, arm in wanted if (q.id, arm.name) not in done]
             if left:
                 async with open_parts(experiment, tell) as parts:
                     await _answer_all(parts, left, rows, on_row, len(wanted))
             return [rows.held[q.id, arm.name] for q, arm in wanted]
+
+
+@contextmanager
+def alone_in(out: Path) -> Iterator[None]:
+    """Nobody else evaluates into the folder meanwhile; raises StoreError where somebody does."""
+    busy = StoreError(
+        f"{out} is in use by another evaluation.",
+        "Wait until that one has ended, or name another folder with --out.",
+    )
+    with held_alone(out / "lock", busy):
+        yield
 
 
 def claim(path: Path, told: Mapping[str, Any]) -> None:
@@ -197,36 +212,22 @@ def _differing(before: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     return "one of them"
 
 
-class EvalRows:
-    """The rows on disk; of two with one key the later one counts."""
+class RowFile:
+    """Rows on disk, each by its `key`; of two with one key the later one counts."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, descriptor: int, kind: type[Any]) -> None:
         self.path = path
         self._descriptor = descriptor
-        self.held: dict[tuple[str, str], EvalRow] = {}
+        self.held: dict[Any, Any] = {}
         whole = path.read_bytes()
         # A last line without its end was being written when the process was killed.
         end = whole.rfind(b"\n") + 1
         os.ftruncate(descriptor, end)
         for line in whole[:end].splitlines():
-            row = value_of(line, EvalRow, "Name another folder with --out.", str(path))
+            row = value_of(line, kind, "Name another folder with --out.", str(path))
             self.held[row.key] = row
 
-    def done(self, identifier: str, arm: str) -> bool:
-        row = self.held.get((identifier, arm))
-        return row is not None and row.status is not Status.FAILED
-
-    def check(self, questions: Sequence[EvalQuestion]) -> None:
-        """Raises SettingsError where a row is of another question with the same id."""
-        asked = {question.id: question.question for question in questions}
-        for row in self.held.values():
-            if asked.get(row.id, row.question) != row.question:
-                raise SettingsError(
-                    f"{self.path.parent} holds another question with the id {row.id!r}.",
-                    "Name another folder with --out.",
-                )
-
-    async def append(self, row: EvalRow) -> None:
+    async def append(self, row: Any) -> None:
         """Return once the row is on disk."""
         line = row.model_dump_json() + "\n"
         with writable(self.path):
@@ -235,14 +236,25 @@ class EvalRows:
 
 
 @contextmanager
-def open_rows(path: Path) -> Iterator[EvalRows]:
+def open_rows(path: Path, kind: type[Any]) -> Iterator[RowFile]:
     """The rows of the file, which is made where there is none."""
     with writable(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            yield EvalRows(path, descriptor)
+            yield RowFile(path, descriptor, kind)
         finally:
             os.close(descriptor)
+
+
+def check_questions(rows: RowFile, questions: Sequence[EvalQuestion]) -> None:
+    """Raises SettingsError where a row is of another question with the same id."""
+    asked = {question.id: question.question for question in questions}
+    for row in rows.held.values():
+        if asked.get(row.id, row.question) != row.question:
+            raise SettingsError(
+                f"{rows.path.parent} holds another question with the id {row.id!r}.",
+                "Name another folder with --out.",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +303,7 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
 async def _answer_all(
     parts: EvalParts,
     wanted: Sequence[tuple[EvalQuestion, Arm]],
-    rows: EvalRows,
+    rows: RowFile,
     on_row: OnRow,
     total: int,
 ) -> None:

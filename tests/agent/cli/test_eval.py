@@ -179,3 +179,46 @@ def test_what_cannot_be_measured_is_one_sentence_and_a_remedy(
 def test_the_embedded_model_runs_no_more_at_once_than_it_has_slots(questions: Path, data: Path):
     done = evaluate(questions, "--model", "0.5b", "--at-once", "2", "--quiet")
     assert done.exit_code == 2 and "This model serves 1 run at once." in done.stderr
+
+
+def test_the_passages_of_the_questions_can_be_searched(tmp_path: Path, data: Path):
+    context = [["Cache", ["With maxsize None lru_cache is unbounded."]], ["Heap", ["heap[0]."]]]
+    asked = [{"_id": "h", "question": "What is lru_cache?", "answer": "unbounded cache",
+              "supporting_facts": [["Cache", 0]], "context": context}]  # fmt: skip
+    path = written(tmp_path / "hotpot.jsonl", asked)
+    with ScriptedServer(answers) as server:
+        done = evaluate(path, "--base-url", server.base_url, "--model", "scripted",
+                        "--own-passages", "--verify", "off", "--json")  # fmt: skip
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["format"] == "hotpotqa" and told["arms"]["stages"]["all"]["all_gold"] == 1.0
+
+
+def test_claims_are_checked_by_the_rules_in_place_of_questions(tmp_path: Path, data: Path):
+    said = {"claim": "The cache is unbounded.", "evidence": "The cache is unbounded."}
+    claims = written(tmp_path / "claims.jsonl", [
+        {**said, "label": "supported"},
+        {**said, "claim": "It has 7 eggs.", "label": "not_supported"},
+    ])  # fmt: skip
+    done = evaluate("--claims", claims, "--quiet")
+    assert done.exit_code == 0, done.output
+    assert "balanced accuracy 1.000" in done.stdout
+    assert json.loads(evaluate("--claims", claims, "--json").stdout)["claims"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "error: Name a file of questions, or one of claims."),
+        (["Q", "--claims", "Q"], "error: Questions and claims are measured one at a time."),
+        (["Q", "--checker", "rules"], "error: --checker belongs to claims."),
+        (["Q", "--own-passages"], "error: No passages came with the questions"),
+    ],
+)
+def test_questions_and_claims_are_told_apart(
+    questions: Path, arguments: list[str], sentence: str, data: Path
+):
+    done = evaluate(*(questions if word == "Q" else word for word in arguments))
+    assert done.exit_code == 2
+    told, remedy = [line for line in done.stderr.splitlines() if line]
+    assert told.startswith(sentence) and remedy

@@ -1,0 +1,312 @@
+"""How well a checker tells supported claims from the rest, on claims that people labelled.
+
+Read are WiCE (arXiv:2303.01432), whose claims stand against the sentences of the page they cite,
+AttributionBench (arXiv:2402.15089) and lines of our own: `claim`, `evidence` (a text or a list) and
+`label`. Two classes are told apart: supported, and everything else, claims that are supported in
+part among them, as LLM-AggreFact (arXiv:2404.10774) counts WiCE. The figure is balanced accuracy,
+the mean of the shares of either class that were told right; a coin has 0.5. Its 95% interval is of
+a bootstrap within each class.
+
+The checkers are the verifier's own: the lexical rules alone, an embedded model whose probability of
+"Yes" is the score (0 where the rules find a fault first), or a server's model. A score needs a
+threshold: the product's is fixed; the best one is found on one half of the claims, by a hash of
+their ids, and reported on the other, which nothing was tuned on.
+"""
+
+import asyncio
+import hashlib
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError, field_validator
+
+from rubricem.agent.evaluate.experiment import ROWS, SETTINGS, alone_in, claim, open_rows
+from rubricem.agent.models.opening import PolicyChoice
+from rubricem.agent.reports.rules import NAME, LexicalChecker, Pair
+from rubricem.agent.reports.verifier import SUPPORTED, ChatChecker, ChoiceChecker, finding_at
+from rubricem.judge.buffers import json_rows
+from rubricem.memory.asking import first_fault
+from rubricem.memory.errors import SettingsError, StoreError
+from rubricem.memory.schema import CitationSupport, LocalModel, Source, Value
+
+TITLE = "(meta data) TITLE: "
+"""what WiCE puts before the title among a page's sentences"""
+DRAWS = 2000
+RIGHT_LABELS = ("supported", "attributable", "true", "yes", "1")
+WRONG_LABELS = ("partially_supported", "not_supported", "not attributable", "partial",
+                "unsupported", "false", "no", "0")  # fmt: skip
+_LINE = 'Write lines such as {"claim": "...", "evidence": "...", "label": "supported"}.'
+
+
+class LabelledClaim(Value):
+    """One claim, the text that it cites, and whether people found it wholly supported."""
+
+    id: str
+    claim: str
+    title: str = ""
+    text: str
+    supported: bool
+    label: str
+    """as published"""
+
+    def pair(self) -> Pair:
+        source = Source(id="S1", title=self.title, location=self.id, text=self.text,
+                        tool="claims", query="")  # fmt: skip
+        return Pair(self.claim, source)
+
+    @property
+    def tuned_on(self) -> bool:
+        """Whether it is of the half that a threshold may be found on."""
+        return hashlib.sha256(self.id.encode()).digest()[0] % 2 == 0
+
+
+class ClaimLine(BaseModel, coerce_numbers_to_str=True):
+    """A line of WiCE, of AttributionBench or of our own."""
+
+    claim: str
+    evidence: list[str]
+    label: str
+    id: str = ""
+
+    @field_validator("label", mode="before")
+    @classmethod
+    def _lower(cls, label: Any) -> str:
+        said = str(label).strip().lower()
+        if said not in RIGHT_LABELS + WRONG_LABELS:
+            raise ValueError(f"the label {label!r} is none of {', '.join(RIGHT_LABELS[:1])}, "
+                             f"{', '.join(WRONG_LABELS[:3])}, true, false")  # fmt: skip
+        return said
+
+    @classmethod
+    def of(cls, row: Any) -> "ClaimLine":
+        """The row of any format; raises ValueError or ValidationError for one of none."""
+        if not isinstance(row, dict):
+            raise ValueError("it is no JSON object")
+        evidence = row.get("evidence", row.get("references"))
+        return cls.model_validate({
+            "claim": row.get("claim"),
+            "evidence": [evidence] if isinstance(evidence, str) else evidence,
+            "label": row.get("label", row.get("attribution_label")),
+            "id": row.get("id", (row.get("meta") or {}).get("id", "")),
+        })  # fmt: skip
+
+    def labelled(self) -> LabelledClaim:
+        first, *rest = self.evidence or [""]
+        title = first.removeprefix(TITLE) if first.startswith(TITLE) else ""
+        text = "\n".join(rest if title else self.evidence)
+        identifier = self.id or hashlib.sha256(f"{self.claim}\0{text}".encode()).hexdigest()[:12]
+        return LabelledClaim(
+            id=identifier,
+            claim=self.claim,
+            title=title,
+            text=text,
+            supported=self.label in RIGHT_LABELS,
+            label=self.label,
+        )
+
+
+def read_claims(path: Path) -> tuple[LabelledClaim, ...]:
+    """The claims of a JSON list or of JSON lines.
+
+    Raises SettingsError for an empty file, ids that stand twice and labels of one class alone,
+    StoreError for a row that cannot be read.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"{path} cannot be read: {error}", "Name a file in UTF-8.") from error
+    found: dict[str, LabelledClaim] = {}
+    for place, row in enumerate(json_rows(text, str(path)) if text.strip() else [], start=1):
+        try:
+            one = ClaimLine.of(row).labelled()
+        except (ValidationError, ValueError) as error:
+            why = first_fault(error) if isinstance(error, ValidationError) else str(error)
+            raise StoreError(f"row {place} of {path} is no labelled claim: {why}", _LINE) from error
+        if one.id in found:
+            raise SettingsError(
+                f"Row {place} of {path} has the id {one.id!r} of an earlier row.",
+                "Give each claim an id of its own, or leave one of the two out.",
+            )
+        found[one.id] = one
+    if not found:
+        raise SettingsError(f"{path} holds no claim.", _LINE)
+    if len({one.supported for one in found.values()}) < 2:
+        raise SettingsError(
+            f"All claims of {path} are of one class, so nothing can be told apart.",
+            "Name a file with supported claims and with others.",
+        )
+    return tuple(found.values())
+
+
+class ClaimRow(Value):
+    """What a checker said of one claim."""
+
+    id: str
+    verdict: CitationSupport
+    score: float | None = None
+    """how likely it is supported; None where the checker gives verdicts alone"""
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def key(self) -> str:
+        return self.id
+
+
+AskClaim = Callable[[LabelledClaim], Any]
+
+
+@asynccontextmanager
+async def open_checker(choice: PolicyChoice | None) -> AsyncIterator[tuple[str, Any]]:
+    """The checker's name, and what gives the verdict, score and reason of a pair; None: rules."""
+    if choice is None:
+        checker = LexicalChecker()
+
+        async def by_rules(pair: Pair) -> tuple[CitationSupport, float | None, str]:
+            found = (await checker.check([pair])).each[0]
+            return found.verdict, None, found.reason
+
+        yield NAME, by_rules
+        return
+    async with choice.open_judge() as model:
+        if isinstance(model, LocalModel):
+            reading = ChoiceChecker(model)
+
+            async def by_reading(pair: Pair) -> tuple[CitationSupport, float | None, str]:
+                if fault := await asyncio.to_thread(pair.fault):
+                    return "unsupported", 0.0, fault
+                score = (await reading.probability(pair))[0]
+                found = finding_at(score)
+                return found.verdict, score, found.reason
+
+            yield reading.name, by_reading
+            return
+        asking = ChatChecker(model)
+
+        async def by_asking(pair: Pair) -> tuple[CitationSupport, float | None, str]:
+            found = (await asking.check([pair])).each[0]
+            return found.verdict, None, found.reason
+
+        yield asking.name, by_asking
+
+
+OnClaim = Callable[[ClaimRow, int, int], None]
+
+
+async def check_claims(
+    claims: Sequence[LabelledClaim],
+    choice: PolicyChoice | None,
+    out: Path,
+    at_once: int = 1,
+    on_row: OnClaim = lambda *told: None,
+) -> list[ClaimRow]:
+    """A row for each claim, those of an earlier try among them, kept as they come."""
+    named = choice.name if choice else NAME
+    with alone_in(out):
+        digest = hashlib.sha256("".join(c.model_dump_json() for c in claims).encode()).hexdigest()
+        claim(out / SETTINGS, {"checker": named, "claims": digest[:24]})
+        with open_rows(out / ROWS, ClaimRow) as rows:
+            left = [one for one in claims if one.id not in rows.held]
+            if left:
+                async with open_checker(choice) as (_, check), asyncio.TaskGroup() as tasks:
+                    waiting = iter(left)
+
+                    async def work() -> None:
+                        for one in waiting:
+                            began = time.monotonic()
+                            verdict, score, reason = await check(one.pair())
+                            took = round(time.monotonic() - began, 3)
+                            row = ClaimRow(id=one.id, verdict=verdict, score=score,
+                                           reason=reason, seconds=took)  # fmt: skip
+                            await rows.append(row)
+                            on_row(row, len(rows.held), len(claims))
+
+                    for _ in range(min(at_once, len(left))):
+                        tasks.create_task(work())
+            return [rows.held[one.id] for one in claims]
+
+
+def claim_figures(
+    claims: Sequence[LabelledClaim], rows: Sequence[ClaimRow], checker: str
+) -> dict[str, Any]:
+    """Balanced accuracies with their intervals, for whoever reads them and for programs."""
+    both = list(zip(claims, rows, strict=True))
+    at_verdict = [(one.supported, row.verdict == "supported") for one, row in both]
+    told: dict[str, Any] = {
+        "checker": checker,
+        "claims": len(claims),
+        "supported": sum(one.supported for one in claims),
+        "all": _accuracies(at_verdict),
+        "seconds": round(statistics.median(row.seconds for row in rows), 3),
+    }
+    scored = [(one, row.score) for one, row in both if row.score is not None]
+    tuning = [(one.supported, score) for one, score in scored if one.tuned_on]
+    held_out = [(one.supported, score) for one, score in scored if not one.tuned_on]
+    if len(scored) == len(claims) and len({label for label, _ in tuning}) > 1:
+        best = best_threshold(tuning)
+        told["threshold"] = {"product": SUPPORTED, "tuned": round(best, 4)}
+        for name, at in (("product", SUPPORTED), ("tuned", best)):
+            told[f"held_out_{name}"] = _accuracies([(label, s >= at) for label, s in held_out])
+    return told
+
+
+def best_threshold(scored: Sequence[tuple[bool, float]]) -> float:
+    """The score from which "supported" is said with the highest balanced accuracy."""
+    return max(
+        {s for _, s in scored}, key=lambda at: (balanced([(y, s >= at) for y, s in scored]), at)
+    )
+
+
+def balanced(said: Sequence[tuple[bool, bool]]) -> float:
+    """Balanced accuracy of (label, verdict); of one class alone its share."""
+    return statistics.fmean(statistics.fmean(each) for each in _classes(said))
+
+
+def _classes(said: Sequence[tuple[bool, bool]]) -> list[list[float]]:
+    """Of each class that there is, which were told right."""
+    classes = ([float(v == y) for y, v in said if y is wanted] for wanted in (True, False))
+    return [each for each in classes if each]
+
+
+def _accuracies(said: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
+    if not said:
+        return {"n": 0}
+    classes, rng = _classes(said), random.Random(0)
+    draws = sorted(
+        statistics.fmean(statistics.fmean(rng.choices(each, k=len(each))) for each in classes)
+        for _ in range(DRAWS)
+    )
+    right = {wanted: [v == y for y, v in said if y is wanted] for wanted in (True, False)}
+    return {
+        "n": len(said),
+        "balanced_accuracy": round(balanced(said), 4),
+        "low": round(draws[round(0.025 * (DRAWS - 1))], 4),
+        "high": round(draws[round(0.975 * (DRAWS - 1))], 4),
+        "supported_right": round(sum(right[True]) / max(len(right[True]), 1), 4),
+        "rest_right": round(sum(right[False]) / max(len(right[False]), 1), 4),
+    }
+
+
+def claim_lines(told: dict[str, Any]) -> list[str]:
+    """The figures as lines for a terminal."""
+    lines = [
+        f"{told['claims']} claims, {told['supported']} supported; checked by {told['checker']}"
+    ]
+    named = {"all": "as the product decides, all claims",
+             "held_out_product": "the half not tuned on, at the product's threshold",
+             "held_out_tuned": "the half not tuned on, at the tuned threshold"}  # fmt: skip
+    for key, label in named.items():
+        if found := told.get(key):
+            lines.append(
+                f"balanced accuracy {found['balanced_accuracy']:.3f} "
+                f"(95%: {found['low']:.3f} to {found['high']:.3f}), supported "
+                f"{found['supported_right']:.3f}, rest {found['rest_right']:.3f}: {label}"
+            )
+    if at := told.get("threshold"):
+        lines.append(f"thresholds: product {at['product']}, tuned {at['tuned']}")
+    return lines

@@ -1,0 +1,110 @@
+"""Figures and paired differences by hand, and the page that shows them."""
+
+import json
+from html.parser import HTMLParser
+
+import pytest
+
+from rubricem.agent.evaluate.experiment import EvalRow
+from rubricem.agent.evaluate.grades import EvalGrade
+from rubricem.agent.evaluate.questions import EvalQuestion, QuestionSet
+from rubricem.agent.evaluate.results import (
+    differences,
+    figures,
+    results_page,
+    summary,
+    text_table,
+)
+from rubricem.memory.schema import Stage, Status
+from tests.support.values import run_of
+
+HOSTILE = "<script>alert(1)</script>"
+QUESTIONS = QuestionSet(
+    "rubricem",
+    (EvalQuestion(id="1", question=f"Who? {HOSTILE}", answers=("Ada",), gold=("A",), type="t"),
+     EvalQuestion(id="2", question="Which?", answers=("B",), type="u"),
+     EvalQuestion(id="3", question="When?", unanswerable=True, type="t")),
+)  # fmt: skip
+
+
+def row(identifier: str, arm: str, **changes: object) -> EvalRow:
+    grade = {name: changes.pop(name) for name in list(changes) if name in EvalGrade.model_fields}
+    fields = {"question": "?", "status": Status.FINISHED, "thread": f"{arm}-{identifier}"}
+    return EvalRow.model_validate(
+        {"id": identifier, "arm": arm, "grade": grade, **fields, **changes}
+    )
+
+
+ROWS = [
+    row("1", "stages", em=1, f1=1, evidence=1, right=True, cites=2, supported=1, seconds=4,
+        searches=2, answer=f"Ada {HOSTILE}", bare="Ada", type="t"),
+    row("1", "plain", em=0, f1=0.5, evidence=0.5, right=True, seconds=2, type="t"),
+    row("2", "stages", em=0, f1=0, right=False, refused=True, dropped=2, seconds=6, type="u"),
+    row("2", "plain", em=0, f1=0, right=False, seconds=2, type="u"),
+    row("3", "stages", refused=True, right=True, seconds=5, type="t"),
+    row("3", "plain", right=False, seconds=1, status="failed", type="t"),
+]  # fmt: skip
+
+
+def test_figures_are_over_the_rows_that_can_have_them():
+    found = figures([r for r in ROWS if r.arm == "stages"], frozenset({"3"}))
+    assert (found["n"], found["em"], found["f1"], found["evidence"]) == (3, 0.5, 0.5, 1.0)
+    assert (found["honest"], found["unanswerable"], found["failed"]) == (1.0, 1.0, 0)
+    assert (found["resolved"], found["supported"]) == (0.5, 0.5)
+    assert (found["seconds"], found["seconds_sum"], found["rubric"]) == (5, 15, None)
+    plain = figures([r for r in ROWS if r.arm == "plain"], frozenset({"3"}))
+    assert (plain["failed"], plain["honest"], plain["all_gold"]) == (1, 0.0, 0.0)
+    assert plain["resolved"] is None
+
+
+def test_differences_are_paired_and_need_two_questions():
+    found = {gap.figure: gap for gap in differences(ROWS)}
+    assert (found["f1"].first, found["f1"].other, found["f1"].n) == ("stages", "plain", 2)
+    assert (found["f1"].mean, found["f1"].low, found["f1"].high) == (0.25, 0.0, 0.5)
+    assert "evidence" not in found, "one question has gold"
+
+
+def test_the_summary_is_json_with_types_and_the_table_a_row_a_figure():
+    told = summary(QUESTIONS, ROWS, {"limits": {}})
+    assert json.loads(json.dumps(told)) == told
+    assert told["arms"]["stages"]["types"]["u"]["f1"] == 0.0
+    lines = text_table(told)
+    assert lines[0].split() == ["stages", "plain"]
+    assert next(line for line in lines if line.startswith("F1")).split() == ["F1", "0.500", "0.250"]
+    assert any(line.startswith("stages - plain, score:") for line in lines)
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.addresses += [v or "" for k, v in attributes if k in ("src", "href", "style")]
+
+
+def shown(questions: QuestionSet) -> str:
+    run = run_of({Stage.PLAN: f"look {HOSTILE}", Stage.ANSWER: "<answer>Ada</answer>"})
+    told = summary(questions, ROWS, {})
+    return results_page(told, questions, ROWS, {"stages-1": run})
+
+
+def test_the_page_has_every_answer_with_its_way_and_loads_nothing():
+    text = shown(QUESTIONS)
+    page = Page(text)
+    assert "script" not in page.tags and page.addresses == []
+    assert text.count("&lt;script&gt;") >= 3, "question, answer and stage"
+    assert "Ada" in text and "look" in text and "expected: B" in text
+    assert "default-src 'none'" in text and "svg" in page.tags
+    assert page.tags.count("details") == 3 + 1
+
+
+@pytest.mark.parametrize(("form", "noted"), [("simpleqa", True), ("2wiki", False)])
+def test_what_does_not_compare_with_published_figures_says_so(form: str, noted: bool):
+    questions = QuestionSet(form, QUESTIONS.questions)
+    told = summary(questions, ROWS, {})
+    assert ("not comparable with published figures" in told["comparable"]) is noted
+    assert ("ot comparable with published figures" in shown(questions)) is noted
