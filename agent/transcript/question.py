@@ -18,6 +18,7 @@ plan, `clarify` with the doubt.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import asdict, dataclass, field
@@ -254,6 +255,7 @@ OPEN_PAGE = "open_page"
 
 
 CHARACTERS_A_WORD = 10
+_WORD = re.compile(r"\S+")
 
 
 def tool_output(found: Found, words: int) -> str:
@@ -272,12 +274,17 @@ def tool_output(found: Found, words: int) -> str:
 def snippet(source: Source, words: int, *, new: bool = True) -> str:
     """The source as the policy reads it: its title and its first `words` words.
 
-    Line breaks are kept; scripts without spaces are cut by length.
+    White space is kept and counts nothing, as code and tables are indented; scripts without spaces
+    are cut by length.
     """
-    parts = source.text.split(" ")
-    short = source.text if len(parts) <= words else " ".join(parts[:words]) + " ..."
-    longest = words * CHARACTERS_A_WORD
-    text = short if len(short) <= longest else short[:longest] + " ..."
+    text, read = source.text, 0
+    for count, word in enumerate(_WORD.finditer(source.text)):
+        room = words * CHARACTERS_A_WORD - read
+        read += len(word[0])
+        if count == words or len(word[0]) > room:
+            end = word.start() if count == words else word.start() + room
+            text = source.text[:end].rstrip() + " ..."
+            break
     body = "\n".join(filter(None, (source.title, text))) if new else "Shown above."
     return f'<snippet id="{source.id}">\n{neutralise(body)}\n</snippet>\n'
 

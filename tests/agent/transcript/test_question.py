@@ -11,9 +11,9 @@ import pytest
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.transcript.events import Event, TextWritten
-from rubricem.agent.transcript.question import Budgets, OutOfTime, Spending
+from rubricem.agent.transcript.question import Budgets, OutOfTime, Spending, snippet
 from rubricem.judge.base import cut_off
-from rubricem.memory.schema import Author, Stage, Status, Trajectory, Usage
+from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory, Usage
 from tests.support.policies import (
     PASSAGES,
     QUESTION,
@@ -229,3 +229,21 @@ def test_while_a_person_is_waited_for_no_time_counts():
     spending.live()
     time.sleep(0.06)
     assert spending.out() == "seconds"
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "shown"),
+    [
+        ("def f():\n        return   1", 4, "def f():\n        return   1"),
+        ("def f():\n        return   1", 3, "def f():\n        return ..."),
+        ("a\nb\nc", 2, "a\nb ..."),
+        ("\u5b57" * 25, 2, "\u5b57" * 20 + " ..."),
+        ("ab " + "c" * 30, 2, "ab " + "c" * 18 + " ..."),
+        ("", 2, ""),
+    ],
+    ids=["indentation is no word", "cut", "lines", "without spaces", "a long word", "nothing"],
+)
+def test_a_snippet_has_so_many_words_of_its_source(text: str, words: int, shown: str):
+    source = Source(id="S1", title="T", location="x", text=text, tool="t", query="q")
+    body = f"T\n{shown}" if shown else "T"
+    assert snippet(source, words) == f'<snippet id="S1">\n{body}\n</snippet>\n'
