@@ -29,7 +29,7 @@ from rubricem.memory.errors import SourceError
 from rubricem.memory.runs import hash_of, writable
 from rubricem.memory.schema import Embedder, Passage
 
-READERS_VERSION = 1
+READERS_VERSION = 2
 MOST_BYTES = 50_000_000
 """Larger files are left out."""
 

@@ -215,9 +215,11 @@ def _read_text(path: Path) -> Document:
 _AROUND_THE_TEXT = "script style noscript template nav header footer aside form svg iframe button"
 _LEFT_OUT = " | ".join(f".//{name}" for name in _AROUND_THE_TEXT.split()) + " | .//comment()"
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
-_LINES = frozenset({"br", "li", "tr", "td", "th", "dt", "dd"})
+_LINES = frozenset({"br", "li", "tr", "td", "th"})
 _PARAGRAPHS = "p pre blockquote figcaption caption div section article main hr"
-_GAPS = dict.fromkeys(_LINES, "\n") | dict.fromkeys(_PARAGRAPHS.split(), "\n\n")
+_GAPS = dict.fromkeys(_LINES, ("\n", "\n")) | dict.fromkeys(_PARAGRAPHS.split(), ("\n\n", "\n\n"))
+# A term and what it means stay one paragraph, laid out as such.
+_GAPS |= {"dt": ("\n\n", ""), "dd": ("\n    ", "\n\n")}
 """what stands before and after a block"""
 _MARK = "\ue000"
 """Before a heading's level and text; a private character that no page has a use for."""
@@ -256,9 +258,28 @@ def _lay_out(root: html.HtmlElement) -> None:
             for child in list(element):
                 element.remove(child)
             element.text = f"\n{_MARK}{element.tag[1]}{name}\n" if name else "\n"
-        elif gap := _GAPS.get(element.tag):
-            element.text = gap + (element.text or "")
-            element.tail = gap + (element.tail or "")
+        elif element.tag in _GAPS:
+            before, after = _GAPS[element.tag]
+            text = element.text or ""
+            element.text = _gap_before(element, before) + (text if preformatted else text.lstrip())
+            tail = element.tail or ""
+            element.tail = after + (
+                tail if preformatted and element.tag != "pre" else tail.lstrip()
+            )
+
+
+def _gap_before(element: html.HtmlElement, usual: str) -> str:
+    """Nothing before the first paragraph of a definition, one line between terms of one."""
+    above = element.getparent()
+    if element.tag == "dt" and (earlier := element.getprevious()) is not None:
+        return "\n" if earlier.tag == "dt" else usual
+    while element.tag in ("p", "div") and above is not None and above.index(element) == 0:
+        if (above.text or "").strip():
+            break
+        if above.tag == "dd":
+            return ""
+        element, above = above, above.getparent()
+    return usual
 
 
 def _read_html(path: Path) -> Document:

@@ -4,6 +4,7 @@ Word documents, written here part by part in the XML that word processors write.
 """
 
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -69,6 +70,27 @@ def test_html_keeps_headings_and_drops_what_surrounds_the_text(tmp_path: Path) -
     assert document.sections[1].heading == "Bees > Hives"
     assert document.sections[1].text.split("\n")[:2] == ["a", "  b"]
     assert document.sections[1].text.split()[-2:] == ["one", "two"]
+
+
+DEFINITIONS = """
+<dl><dt class="term">
+core.bare
+</dt><dt>core.naked</dt><dd><div class="paragraph"><p>
+   Whether there is no working
+tree.</p></div><p>It is guessed.</p></dd>
+<dt>advice.*</dt><dd><p>Hints.</p><dl><dt>inner</dt><dd>One hint.</dd></dl></dd></dl>
+"""
+
+
+def test_a_term_and_its_definition_are_one_paragraph(tmp_path: Path) -> None:
+    (tmp_path / "a.html").write_text(DEFINITIONS)
+    (section,) = Document.read(tmp_path / "a.html").sections
+    assert re.split(r"\n\s*\n", section.text) == [
+        "core.bare\ncore.naked\n    Whether there is no working tree.",
+        "It is guessed.",
+        "advice.*\n    Hints.",
+        "inner\n    One hint.",
+    ]
 
 
 @pytest.mark.parametrize("content", ["", "<p>unclosed <b>text", '<?xml version="1.0"?><p>x</p>'])
