@@ -27,9 +27,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -138,7 +140,7 @@ def words(text: str) -> list[str]:
     return [word for raw in _RAW.findall(text) for word in expand(raw)]
 
 
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 _CANDIDATES = 4
 """Passages ranked for each one asked for, as near-duplicates among them are dropped."""
 
@@ -147,6 +149,14 @@ Ranking = list[tuple[int, float]]
 
 Weight = Callable[[Passage], float]
 """What a passage's score is multiplied by, whatever the question."""
+
+See = Mapping[str, Sequence[str]]
+"""Dotted name that may stand in a query -> names to look under as well, what follows it kept.
+
+Under one that ends with a dot stands where to look for what follows it, and nothing else."""
+_MOST_HOPS = 6
+_NAMED = 3
+"""As how many words the name of an object counts that a query names in full."""
 
 
 class LexicalIndex:
@@ -159,6 +169,9 @@ class LexicalIndex:
         self.folder = folder
         self.passages = StoredPassages(folder)
         self._weights: NDArray[np.float32] = np.load(folder / "weights.npy", mmap_mode="r")
+        told = json.loads((folder / "notes.json").read_text("utf-8"))
+        self.notes: tuple[str, ...] = tuple(told)
+        """what whoever made the index has to say of it"""
         self._bm25: Any = None
         if len(self.passages):
             self._bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False)
@@ -167,7 +180,9 @@ class LexicalIndex:
         """The rows that share a word with the query, at most `limit`."""
         if self._bm25 is None:
             return []
-        ids = self._bm25.get_tokens_ids([*words(query), *_exact_names(_RAW.findall(query))])
+        names = _exact_names(_RAW.findall(query))
+        known = [found for name in names for found in self._known_names(name)]
+        ids = self._bm25.get_tokens_ids([*words(query), *known * _NAMED])
         if not ids:
             return []
         return best(self._bm25.get_scores_from_ids(ids, weight_mask=self._weights), limit)
@@ -175,6 +190,23 @@ class LexicalIndex:
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
         return without_near_duplicates(rows, limit)
+
+    def _known_names(self, name: str, hops: int = 0) -> list[str]:
+        """The words that passages of this name stand under: its own, and where it leads."""
+        found = [name] if name in self._bm25.vocab_dict else []
+        parts = name.removeprefix("=").split(".")
+        for cut in range(len(parts), 0, -1) if hops < _MOST_HOPS else ():
+            whole = ".".join(parts[:cut])
+            above = self._see.get(f"{whole}.", ()) if cut < len(parts) and not found else ()
+            for other in (*self._see.get(whole, ()), *above):
+                if more := self._known_names("=" + ".".join([other, *parts[cut:]]), hops + 1):
+                    return [*found, *more]
+        return found
+
+    @cached_property
+    def _see(self) -> See:
+        found: dict[str, list[str]] = json.loads((self.folder / "see.json").read_text("utf-8"))
+        return found
 
 
 class StoredPassages(Sequence[Passage]):
@@ -218,10 +250,15 @@ def _exact_names(names: Iterable[str]) -> list[str]:
     return [f"={name.lower()}" for name in names if "." in name]
 
 
-def _write_index(passages: Sequence[Passage], folder: Path, weight: Weight) -> None:
+def _write_index(
+    passages: Sequence[Passage], folder: Path, weight: Weight, see: See, notes: Sequence[str]
+) -> None:
     """Write the index of `passages` into an existing empty folder."""
     import bm25s
 
+    lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
+    (folder / "see.json").write_text(json.dumps(lower), "utf-8")
+    (folder / "notes.json").write_text(json.dumps(list(notes)), "utf-8")
     ends: list[int] = []
     with open(folder / "passages.jsonl", "wb") as file:
         for passage in passages:
@@ -276,13 +313,15 @@ def build_index(
     name: str,
     key: str,
     weight: Weight = lambda passage: 1.0,
+    see: See = MappingProxyType({}),
+    notes: Sequence[str] = (),
 ) -> LexicalIndex:
     """Index the passages, put the folder in its place at once, drop older ones of the name."""
     place = _index_folder(cache_dir, name, key)
     with writable(cache_dir):
         cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".new-") as new:
-            _write_index(passages, Path(new), weight)
+            _write_index(passages, Path(new), weight, see, notes)
             shutil.rmtree(place, ignore_errors=True)
             os.rename(new, place)
         for folder in cache_dir.glob(f"{name}-*"):

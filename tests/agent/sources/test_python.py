@@ -6,7 +6,7 @@ import pytest
 from rubricem.agent.sources.index import LexicalIndex, build_index
 from rubricem.agent.sources.python import (
     PythonDocs,
-    distribution_passages,
+    distribution_documentation,
     fingerprint,
     installed,
     library_passages,
@@ -86,7 +86,7 @@ def toy(tmp_path: Path) -> Distribution:
 def test_a_distribution_is_known_by_the_names_signatures_and_present_of_its_users(
     toy: Distribution,
 ) -> None:
-    passages = {passage.place: passage for passage in distribution_passages(toy)}
+    passages = {passage.place: passage for passage in distribution_documentation(toy).passages}
     names = "Toy toy toy.Kite toy.Kite.tail toy.Kite.fly toy.Kite.land toy.gust"
     assert passages.keys() == set(names.split())
     kite = passages["toy.Kite"]
@@ -101,6 +101,17 @@ def test_a_distribution_is_known_by_the_names_signatures_and_present_of_its_user
 def test_budget_is_spent_on_the_public_package_first(toy: Distribution) -> None:
     read = read_modules(module_files(toy), budget=1)
     assert [module.name for module in read] == ["toy"]
+
+
+def test_what_a_budget_leaves_out_is_told(toy: Distribution) -> None:
+    assert distribution_documentation(toy).left_out == ""
+    # Of the three public modules toy, toy.broken and toy.wind, the first is read.
+    assert distribution_documentation(toy, budget=1).left_out == "toy (2 of 3 modules)"
+
+
+async def test_what_was_left_out_is_told_also_by_an_index_made_before(tmp_path: Path) -> None:
+    index = build_index([], tmp_path, "python", "a", notes=["Of toy, two modules are left out."])
+    assert LexicalIndex(index.folder).notes == ("Of toy, two modules are left out.",)
 
 
 def test_fingerprint_follows_versions(toy: Distribution, tmp_path: Path) -> None:

@@ -1,0 +1,805 @@
+"""What the source files of a Python library document, under the names that its users know.
+
+Source files are read from their syntax trees; nothing is imported or run. Found are the
+docstrings of a module and of its public classes, functions and methods, with signatures;
+attribute docstrings (the string under a field); texts put on an object afterwards, by
+`f.__doc__ = ...`, by `add_docstr` or `add_newdoc`, with which NumPy and PyTorch document their C
+functions, or by a function of the module's own that calls one of these; texts and objects named by
+a decorator that documents (`@copy_docstring(Axes.plot)`). What a package offers without a word of
+documentation is there with its signature alone.
+
+An object is known by the shortest public dotted name under which it is offered: `httpx.Client`,
+though it is written in `httpx/_client.py`. Such names come from imports, star imports, `__all__`
+(also where a module fills it late), and assignments of one name to another. A class of no public
+name gives its methods to the public classes that are made of it. What is called by another name,
+the private one for instance, is led to the public one by `PublicNames.see`.
+
+The parts stand together, above 600 lines, since none is of use without the others. (griffe, which
+reads much of the same, took 1.7 times the CPU on the standard library, 3.1 times without the
+cutting of function bodies below.)
+"""
+
+import ast
+import inspect
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+_MOST_SIGNATURE = 320
+_MOST_TYPED = 140
+_MANY_TYPED = 10
+"""parameters, which with their types take more than that"""
+FEWEST_CHARACTERS = 12
+"""Shorter docstrings say nothing that the name does not."""
+
+_VERSION_NOTE = re.compile(
+    r"^([ \t]*)\.\. version(?:added|changed)::.*\n?(?:\1[ \t]+.*\n?|[ \t]*\n)*", re.MULTILINE
+)
+"""Notes on the past of a function, which crowd out what it does."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Home = tuple[str, str]
+"""(defining module, name there; "" for the module itself)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Documented:
+    """A documented object: its name inside the module ("" for the module), and its text."""
+
+    name: str
+    signature: str
+    text: str
+    """ "" where only the signature is known, or what it is like"""
+    absolute: bool = False
+    """the name already begins with its package"""
+    like: str = ""
+    """the object, by a name of the same module, whose text it has"""
+
+
+@dataclass(slots=True)
+class ModuleSource:
+    """What one file documents, defines and takes from elsewhere."""
+
+    name: str
+    path: Path
+    location: str
+    """the path as it is shown"""
+    package: bool
+    """its file is an __init__"""
+    documented: list[Documented] = field(default_factory=list)
+    imported: dict[str, Home] = field(default_factory=dict)
+    """local name -> (module, name there; "" for the module itself)"""
+    stars: list[str] = field(default_factory=list)
+    exported: frozenset[str] | None = None
+    """the literal `__all__`, where there is one and nothing is added to it"""
+    listed: bool = False
+    """it has an `__all__`, literal or not"""
+    defined: set[str] = field(default_factory=set)
+    assigned: dict[str, str] = field(default_factory=dict)
+    """name -> the other name of this module whose value it has"""
+    bases: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """class, or instance that is documented as one -> what it is made of, as written"""
+
+    def add(self, item: Documented) -> None:
+        text = _VERSION_NOTE.sub("", inspect.cleandoc(item.text)).strip()
+        text = text if len(text) >= FEWEST_CHARACTERS else ""
+        # A method without a word is left out; so is a module.
+        if text or item.like or ("." not in item.name and item.signature):
+            self.documented.append(replace(item, text=text))
+
+    def offers(self, name: str) -> bool:
+        return name in self.exported if self.exported is not None else not name.startswith("_")
+
+    def passes_on(self, name: str) -> bool:
+        """Whether a star import of it takes the name, as far as is known."""
+        # A list that is put together names what the module itself defines, mostly.
+        foreign = self.listed and not self.package and name in self.imported
+        return self.offers(name) and (self.exported is not None or not foreign)
+
+
+class _SourceReader:
+    """The statements of a file, read into its `ModuleSource`."""
+
+    def __init__(self, module: ModuleSource) -> None:
+        self.module = module
+        self._instances: dict[str, str] = {}
+        """module-level name -> the class it is an instance of"""
+        self._private: dict[str, ast.ClassDef] = {}
+        """internal classes, whose methods are documented under the public classes made of them"""
+        self._texts: dict[str, str] = {}
+        """module-level literals, of which docstrings are put together"""
+        self._documenting: dict[str, tuple[list[str], ast.Call]] = {}
+        """functions of the module that document others: parameters, the call that does it"""
+
+    def read(self, source: str) -> None:
+        """Raises SyntaxError or ValueError where it is not Python."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # such as of escapes in other people's strings
+            tree = ast.parse(source)
+        self._add("", "", ast.get_docstring(tree, clean=False))
+        self.body(tree.body)
+
+    def _add(self, name: str, signature: str, doc: str | None, absolute: bool = False) -> None:
+        self.module.add(Documented(name, signature, doc or "", absolute))
+
+    def body(self, body: Iterable[ast.stmt], outer: str = "") -> None:
+        """Read statements; `outer` is the class that they stand in, "" for the module itself."""
+        before: ast.stmt | None = None
+        for node in body:
+            match node:
+                case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                    self._definition(node, outer)
+                case ast.If() | ast.Try() | ast.With() | ast.For():
+                    clauses = [node, *getattr(node, "handlers", [])]
+                    inner = [statement for clause in clauses for statement in clause.body]
+                    self.body([*inner, *getattr(node, "orelse", [])], outer)
+                case ast.Expr(value):
+                    self._expression(value, before, outer)
+                case ast.Assign() | ast.AnnAssign() if not outer:
+                    self._assignment(node)
+                case ast.Import() | ast.ImportFrom() if not outer:
+                    self._import(node)
+                case ast.AugAssign(ast.Name("__all__")) if not outer:
+                    self.module.exported, self.module.listed = None, True
+            before = node
+
+    def _definition(self, node: Function | ast.ClassDef, outer: str) -> None:
+        if not outer:
+            self.module.defined.add(node.name)
+            # Only of functions called so is the body there; see _Skeleton.
+            if isinstance(node, Function) and "doc" in node.name:
+                self._note_documenting(node)
+        exported = None if outer else self.module.exported
+        if node.name.startswith("_") and node.name not in (exported or ()):
+            if isinstance(node, ast.ClassDef):
+                self._private[node.name] = node
+            return
+        name = f"{outer}.{node.name}" if outer else node.name
+        doc = ast.get_docstring(node, clean=False) or self._decorated(node)
+        like = "" if doc else _copied(node)
+        if isinstance(node, ast.ClassDef):
+            if not outer:
+                self.module.bases[name] = tuple(filter(None, map(_dotted, node.bases)))
+            shown = class_signature(node)
+            if not shown and not doc and node.bases:
+                shown = f": a class made of {', '.join(map(ast.unparse, node.bases))}"
+            self.module.add(Documented(name, shown, doc, like=like))
+            self.body(self._whole_body(node), name)
+        elif doc or like or not outer:
+            shown = signature(node, method=bool(outer))
+            self.module.add(Documented(name, shown, doc, like=like))
+
+    def _note_documenting(self, node: Function) -> None:
+        """Remember a function whose body documents what the function is called with."""
+        for call in (inner for inner in ast.walk(node) if isinstance(inner, ast.Call)):
+            if _dotted(call.func).rpartition(".")[2] in ("add_docstr", "add_newdoc"):
+                self._documenting[node.name] = [arg.arg for arg in node.args.args], call
+                return
+
+    def _decorated(self, node: Function | ast.ClassDef) -> str:
+        """The literal texts that decorators for documentation are called with."""
+        found: list[str] = []
+        for call in _documenting_decorators(node):
+            given = [*call.args, *(keyword.value for keyword in call.keywords)]
+            found += filter(None, map(self._string, given))
+        return "\n\n".join(inspect.cleandoc(text) for text in found)
+
+    def _whole_body(self, node: ast.ClassDef) -> list[ast.stmt]:
+        """The class's own body, then what it inherits from internal classes of its module."""
+        body = list(node.body)
+        own = {item.name for item in body if isinstance(item, Function)}
+        for base in node.bases:
+            inner = self._private.get(base.id) if isinstance(base, ast.Name) else None
+            if inner is not None:
+                inherited = self._whole_body(inner)
+                body += [i for i in inherited if isinstance(i, Function) and i.name not in own]
+        return body
+
+    def _expression(self, value: ast.expr, before: ast.stmt | None, outer: str) -> None:
+        """The docstring of the attribute before it, or a call that documents something."""
+        text = self._string(value) if not isinstance(value, ast.Call) else None
+        if text is not None:
+            target = _assigned_name(before)
+            if target and not target.startswith("_"):
+                self._add(f"{outer}.{target}" if outer else target, "", text)
+        elif isinstance(value, ast.Call) and not outer:
+            self._call(value)
+
+    def _call(self, call: ast.Call) -> None:
+        """What `__all__.append`, `add_docstr(module.name, doc)` and `add_newdoc` change."""
+        called = _dotted(call.func)
+        if called.startswith("__all__."):
+            self.module.exported = None
+        if called in self._documenting:
+            called, args = _bound(*self._documenting[called], call.args)
+        else:
+            args = call.args
+        package = self.module.name
+        if not self.module.package:
+            package = package.rpartition(".")[0]
+        match called.rpartition(".")[2], args:
+            case "add_docstr", [target, doc, *_] if name := _target(target):
+                if "." in name and name.partition(".")[0] not in self.module.defined:
+                    self._add(_without_private(name), "", self._string(doc), absolute=True)
+                else:
+                    self._add(name, "", self._string(doc))
+            case "add_newdoc", [own, doc] if ufunc := self._string(own):
+                self._add(f"{package}.{ufunc}", "", self._string(doc), absolute=True)
+            case "add_newdoc", [owner, own, doc, *_]:
+                root, inner = self._string(owner), self._string(own)
+                public = f"{root.partition('.')[0]}.{inner}" if root and inner else ""
+                # A text, a (method, text) pair, or a list of pairs.
+                for pair in (doc.elts if isinstance(doc, ast.List) else [doc]) if public else []:
+                    match pair:
+                        case ast.Tuple([method, text]):
+                            part = f"{public}.{self._string(method)}"
+                            self._add(part, "", self._string(text), absolute=True)
+                        case _:
+                            self._add(public, "", self._string(pair), absolute=True)
+
+    def _assignment(self, node: ast.Assign | ast.AnnAssign) -> None:
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            match target, node.value:
+                case ast.Name("__all__"), ast.expr() as listed:
+                    items = listed.elts if isinstance(listed, ast.List | ast.Tuple) else []
+                    # What is put in by `*others` or a sum is not known.
+                    plain = items and not any(isinstance(item, ast.Starred) for item in items)
+                    texts = filter(None, map(self._string, items))
+                    self.module.exported = frozenset(texts) if plain else None
+                    self.module.listed = True
+                case ast.Name("__about__"), ast.expr() as about:
+                    self._add("", "", self._string(about))
+                case ast.Attribute(owner, "__doc__"), ast.Attribute(other, "__doc__"):
+                    self.module.add(Documented(_dotted(owner), "", "", like=_dotted(other)))
+                case ast.Attribute(owner, "__doc__"), ast.expr() as doc if _dotted(owner):
+                    self._add(_dotted(owner), "", self._string(doc))
+                case ast.Name(name), value:
+                    self.module.defined.add(name)
+                    if value is not None:
+                        self._named_value(name, value)
+
+    def _named_value(self, name: str, value: ast.expr) -> None:
+        """What a module-level name stands for: a text, a function or class, an instance."""
+        known = self.module.defined | self.module.imported.keys()
+        match value:
+            case ast.Constant() | ast.BinOp() | ast.JoinedStr():
+                self._texts[name] = self._string(value) or ""
+            case ast.Call(ast.Name(made)) if name.startswith("_"):
+                self._instances[name] = made
+            case _ if name.startswith("_"):
+                return
+            case ast.Name(other) if other != name and other in known:
+                self.module.assigned[name] = other
+            case ast.Attribute(ast.Name(instance), attribute) if instance in self._instances:
+                # `choice = _inst.choice` makes a function of a method of the module's own instance.
+                method = f"{self._instances[instance]}.{attribute}"
+                for item in [item for item in self.module.documented if item.name == method][:1]:
+                    self._add(name, item.signature, item.text)
+            case ast.Call(func, [_, doc, *_]) if _dotted(func).endswith("add_docstr"):
+                self._add(name, "", self._string(doc))
+            case ast.Call(ast.Name(made)):
+                self._instance(name, made)
+
+    def _instance(self, name: str, made: str) -> None:
+        """An object of a class of this module is documented by it, where it is the only one."""
+        fresh = made not in self._instances.values()
+        self._instances[name] = made
+        if not fresh or made not in self.module.defined:
+            return
+        node = self._private.get(made)
+        doc = ast.get_docstring(node, clean=False) if node else None
+        if doc is None:
+            same = (i.text for i in self.module.documented if i.name == made)
+            doc = next(same, None)
+        if doc:
+            self._add(name, "", doc)
+            self.module.bases[name] = (made,)
+
+    def _import(self, node: ast.Import | ast.ImportFrom) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                if alias.asname:
+                    self.module.imported[alias.asname] = alias.name, ""
+            return
+        origin = node.module or ""
+        if node.level:
+            parts = self.module.name.split(".")
+            keep = len(parts) - node.level + (1 if self.module.package else 0)
+            origin = ".".join([*parts[: max(0, keep)], *filter(None, [node.module])])
+        for alias in node.names:
+            if alias.name == "*":
+                self.module.stars.append(origin)
+            else:
+                self.module.imported[alias.asname or alias.name] = (origin, alias.name)
+
+    def _string(self, value: ast.expr) -> str | None:
+        """A literal string, put together or not, also inside `"...".format(...)` and the like."""
+        match value:
+            case ast.Constant(str() as text):
+                return text
+            case ast.Name(name):
+                return self._texts.get(name)
+            case ast.BinOp(left, op, right):
+                first = self._string(left)
+                more = self._string(right) if isinstance(op, ast.Add) else None
+                return None if first is None else first + (more or "")
+            case ast.JoinedStr(parts):
+                return "".join(self._string(part) or "" for part in parts)
+            case ast.FormattedValue(inner):
+                return self._string(inner)
+            case ast.Call(ast.Attribute(text, _)) if found := self._string(text):
+                return found
+            case ast.Call(func, [text]) if _dotted(func).endswith(("dedent", "cleandoc")):
+                return self._string(text)
+        return None
+
+
+def _bound(
+    parameters: Sequence[str], inner: ast.Call, given: Sequence[ast.expr]
+) -> tuple[str, list[ast.expr]]:
+    """The inner call with what the outer one was given.
+
+    A value that is put together from parameters first is taken to be the last of them, which is
+    the text.
+    """
+    values = dict(zip(parameters, given, strict=False))
+
+    class Put(ast.NodeTransformer):
+        def visit_Name(self, node: ast.Name) -> ast.expr:
+            local = node.id not in values and node.id.islower() and "doc" in node.id
+            return given[-1] if local and given else values.get(node.id, node)
+
+    args = [Put().visit(ast.parse(ast.unparse(arg), mode="eval").body) for arg in inner.args]
+    return _dotted(inner.func), args
+
+
+def _target(value: ast.expr) -> str:
+    """The dotted name of what is documented, also as `getattr(owner, "name")`."""
+    match value:
+        case ast.Call(ast.Name("getattr"), [owner, ast.Constant(str() as name), *_]):
+            return f"{_dotted(owner)}.{name}" if _dotted(owner) else ""
+    return _dotted(value)
+
+
+def _without_private(name: str) -> str:
+    """`torch._C.TensorBase.view` is offered by the package: `torch.TensorBase.view`."""
+    return ".".join(part for part in name.split(".") if not part.startswith("_"))
+
+
+def _documenting_decorators(node: Function | ast.ClassDef) -> Iterator[ast.Call]:
+    for call in node.decorator_list:
+        if isinstance(call, ast.Call) and "doc" in _dotted(call.func).rpartition(".")[2].lower():
+            yield call
+
+
+def _copied(node: Function | ast.ClassDef) -> str:
+    """What a decorator says the object's documentation is that of; "" where none does."""
+    for call in _documenting_decorators(node):
+        for arg in call.args:
+            if found := _dotted(arg):
+                return found
+    return ""
+
+
+def _dotted(value: ast.expr) -> str:
+    """`a.b.c` of an expression that is one, without what stands in square brackets; else ""."""
+    match value:
+        case ast.Name(name):
+            return name
+        case ast.Attribute(inner, name):
+            return f"{found}.{name}" if (found := _dotted(inner)) else ""
+        case ast.Subscript(inner):
+            return _dotted(inner)
+    return ""
+
+
+def class_signature(node: ast.ClassDef) -> str:
+    """The parameters of `__init__`, or the fields of a class that is made of its fields."""
+    for item in node.body:
+        if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+            return signature(item, method=True)
+    marks = [_dotted(d.func if isinstance(d, ast.Call) else d) for d in node.decorator_list]
+    marks += map(_dotted, node.bases)
+    if not any(re.search(r"dataclass|\battrs?\b|define|NamedTuple|TypedDict", m) for m in marks):
+        return ""
+    fields = [
+        ast.unparse(item)
+        for item in node.body
+        if isinstance(item, ast.AnnAssign) and not _assigned_name(item).startswith("_")
+    ]
+    return f"({_shortened(', '.join(fields))})" if fields else ""
+
+
+def signature(node: Function, method: bool) -> str:
+    """The parameters in parentheses, without `self`; a long one loses its types for good."""
+    args = node.args
+    each = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+    typed = [arg for arg in each if arg is not None and arg.annotation is not None]
+    # Nobody unparses so many types for them to be lost: that took most of the time.
+    full = _unparsed(args, method) if len(typed) < _MANY_TYPED else ""
+    if not full or len(full) > _MOST_TYPED:
+        for arg in typed:
+            arg.annotation = None
+        full = _unparsed(args, method)
+    return f"({_shortened(full)})"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_SIGNATURE else text[: _MOST_SIGNATURE - 1].rstrip() + "…"
+
+
+def _unparsed(args: ast.arguments, method: bool) -> str:
+    text = ast.unparse(args)
+    if not method:
+        return text
+    first, _, rest = text.partition(",")
+    return rest.removeprefix(" /,").strip() if first in ("self", "cls") else text
+
+
+def _assigned_name(node: ast.stmt | None) -> str:
+    target: ast.expr | None = node.target if isinstance(node, ast.AnnAssign) else None
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        target = node.targets[0]
+    return target.id if isinstance(target, ast.Name) else ""
+
+
+_DOCSTRING = re.compile(r"[rRuUbBfF]{0,2}(\"\"\"|'''|\"|')")
+_TRIPLE = re.compile(r"\"\"\"|'''")
+_BRACKETS = str.maketrans({"[": "(", "{": "(", "]": ")", "}": ")"})
+_WHOLE = re.compile(r"def \w*doc")
+"""functions that may document others, and are kept with their bodies"""
+
+
+class _Skeleton:
+    """The lines of a source, with each function body replaced by its docstring and `pass`.
+
+    Most of the time of parsing goes into function bodies. They are cut out line by line, by
+    indentation, before the parse; measured on the libraries of one environment this takes 0.4
+    of the time of parsing whole files. Source laid out in a way that this misreads (a string at
+    the margin inside a body) mostly gives a syntax error, upon which the caller parses it whole.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.kept: list[str] = []
+        self._lines = [*source.splitlines(keepends=True), ""]
+        self._at = 0
+        while line := self._lines[self._at]:
+            if line.lstrip().startswith(("def ", "async def ")) and not _WHOLE.match(line):
+                self._function(_margin(line))
+            elif quote := _open_quote(self._copy()):
+                self._copy_through(quote)
+
+    def _copy(self) -> str:
+        """Copy the next line; "" at the end."""
+        line = self._lines[self._at]
+        self.kept.append(line)
+        self._at += 1 if line else 0
+        return line
+
+    def _copy_through(self, quote: str) -> None:
+        """Copy lines up to the one that holds `quote`."""
+        while (line := self._copy()) and quote not in line:
+            pass
+
+    def _function(self, margin: int) -> None:
+        # `def ...:` with its parameters over as many lines as they take.
+        depth = 0
+        while line := self._copy():
+            code = line.partition("#")[0].translate(_BRACKETS)
+            depth += code.count("(") - code.count(")")
+            if depth <= 0 and ":" in code:
+                break
+        while (line := self._lines[self._at]) and (not line.strip() or line.lstrip()[0] == "#"):
+            self._at += 1
+        if _margin(line) <= margin:
+            return
+        start = line.lstrip()
+        if begun := _DOCSTRING.match(start):
+            self._copy()
+            quote = begun[1]
+            if len(quote) == 3 and quote not in start[begun.end() :]:
+                self._copy_through(quote)
+        self.kept.append(f"{line[: _margin(line)]}pass\n")
+        while (line := self._lines[self._at]) and (not line.strip() or _margin(line) > margin):
+            self._at += 1
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _open_quote(line: str) -> str:
+    """The triple quote that the line leaves open, or ""."""
+    quote = ""
+    for found in _TRIPLE.findall(line):
+        if not quote:
+            quote = found
+        elif found == quote:
+            quote = ""
+    return quote
+
+
+def read_file(module: ModuleSource) -> int:
+    """How long its source is; 0 where the file is gone or is no Python of this version."""
+    try:
+        source = module.path.read_text("utf-8")
+        try:
+            _SourceReader(module).read("".join(_Skeleton(source).kept))
+        except SyntaxError:
+            _SourceReader(module).read(source)
+        return len(source)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return 0
+
+
+_DEEPEST = 8
+"""Hops followed from a package to where a name is defined; also ends circular imports."""
+_MOST_HEIRS = 3
+"""Public classes that are given the methods of an internal one; with more, they repeat too much"""
+
+
+def is_private(module: str) -> bool:
+    """`genericpath` has no underscore and yet serves others only (here os.path)."""
+    return module == "genericpath" or any(part.startswith("_") for part in module.split("."))
+
+
+class PublicNames:
+    """Under which names the objects of a library's modules are offered."""
+
+    def __init__(self, modules: Mapping[str, ModuleSource]) -> None:
+        self.shortest: dict[Home, str] = {}
+        """the shortest name under which a package offers an object, or a module says it does"""
+        self.see: dict[str, list[str]] = {}
+        """other names of an object -> its public name"""
+        self.renamed: dict[tuple[Home, str], str] = {}
+        """(object, another last name of it) -> the shortest public name with that"""
+        self._modules = modules
+        self._spaces: dict[str, dict[str, Home]] = {}
+        self._where: dict[str, list[str]] = {}
+        for module in modules.values():
+            for name in module.defined:
+                self._where.setdefault(name, []).append(module.name)
+        self._find()
+
+    def _find(self) -> None:
+        offered = list(self._offered())
+        for alias, home in offered:
+            origin = self._modules[alias.rpartition(".")[0]]
+            if origin.package or origin.exported or is_private(home[0]):
+                # Else a module that takes all of another, which is no better home.
+                known = self.shortest.get(home, alias)
+                better = _fitness(alias, home) < _fitness(known, home)
+                self.shortest[home] = alias if better else known
+        for alias, home in offered:
+            public = self._top(*home)
+            if public and alias != public:
+                self.see.setdefault(alias, []).append(public)
+                last = alias.rpartition(".")[2]
+                if last != home[1]:
+                    known = self.renamed.get((home, last), alias)
+                    self.renamed[home, last] = min(known, alias, key=_order)
+
+    def _offered(self) -> Iterator[tuple[str, Home]]:
+        """Each name under which a module offers what another one defines."""
+        for module in self._modules.values():
+            if is_private(module.name) or not (module.package or module.exported or module.stars):
+                continue
+            names = self._space(module.name).keys() | (module.exported or set())
+            if not module.package and module.exported is None:
+                names -= module.imported.keys()  # what it needs itself
+            for local in filter(module.offers, sorted(names)):
+                home = self.home(module.name, local)
+                if home and home[1] and home != (module.name, local):
+                    yield f"{module.name}.{local}", home
+
+    def _space(self, name: str) -> dict[str, Home]:
+        """What each name in a module stands for, as far as one step tells."""
+        if name in self._spaces:
+            return self._spaces[name]
+        space = self._spaces[name] = {}
+        module = self._modules.get(name)
+        if module is None:
+            return space
+        for star in module.stars:
+            origin = self._modules.get(star)
+            if origin is not None:
+                names = self._space(star)
+                lazily = {n: (star, n) for n in origin.exported or () if n not in names}
+                space |= {n: h for n, h in (names | lazily).items() if origin.passes_on(n)}
+        space |= module.imported
+        space |= {defined: (name, defined) for defined in module.defined}
+        return space
+
+    def home(self, origin: str, name: str) -> Home | None:
+        """Where what `origin` calls `name` is defined; None where that is not among the modules."""
+        for _ in range(_DEEPEST):
+            if origin not in self._modules:
+                return None
+            found = self._space(origin).get(name)
+            own = name in self._modules[origin].defined
+            if found is None or (found == (origin, name) and not own):
+                submodule = f"{origin}.{name}"
+                return (submodule, "") if submodule in self._modules else self._late(origin, name)
+            if found == (origin, name):
+                other = self._modules[origin].assigned.get(name)
+                if other is None:
+                    return found
+                found = origin, other
+            elif not found[1]:
+                return found if found[0] in self._modules else None
+            origin, name = found
+        return None
+
+    def _late(self, origin: str, name: str) -> Home | None:
+        """Where a name of `__all__` is defined that the module itself fetches when it is used."""
+        if name not in (self._modules[origin].exported or ()):
+            return None
+        inside = [m for m in self._where.get(name, ()) if m.startswith(f"{origin}.")]
+        return (min(inside, key=_order), name) if inside else None
+
+    def resolve(self, module: str, dotted: str) -> tuple[str, str] | None:
+        """(module, name inside it) of a dotted expression in a module."""
+        top, _, rest = dotted.partition(".")
+        if top in self._modules and top not in self._space(module):
+            home: Home | None = (top, "")
+        else:
+            home = self.home(module, top)
+        while home and not home[1] and rest:
+            part, _, rest = rest.partition(".")
+            home = self.home(home[0], part)
+        return (home[0], f"{home[1]}.{rest}" if rest else home[1]) if home else None
+
+    def _top(self, module: str, name: str) -> str | None:
+        """The public name of a top-level object; None where it has none."""
+        alias = self.shortest.get((module, name))
+        source = self._modules[module]
+        if is_private(module) or not source.offers(name):
+            return alias
+        own = f"{module}.{name}"
+        # Of two that are as short, the one that a package offers on purpose.
+        better = alias and _fitness(alias, (module, name))[:3] <= _fitness(own, (module, name))[:3]
+        return alias if better else own
+
+    def symbol(self, module: str, item: Documented) -> str | None:
+        """The public dotted name of a documented object, or None for an internal one."""
+        if item.absolute:
+            return item.name
+        if not item.name:
+            return None if is_private(module) else module
+        top, dot, rest = item.name.partition(".")
+        if top not in self._modules[module].defined:
+            # Documented where it was imported.
+            home = self.resolve(module, item.name)
+            if home is None or not home[1]:
+                return None
+            module, (top, dot, rest) = home[0], home[1].partition(".")
+        public = self._top(module, top)
+        return None if public is None else public + dot + rest
+
+
+def _order(name: str) -> tuple[int, int, str]:
+    return name.count("."), len(name), name
+
+
+def _fitness(alias: str, home: Home) -> tuple[bool, int, bool, int, int]:
+    """The least is the name an object is known by: short, its own, and near where it is defined."""
+    parts, defined = alias.split("."), home[0].split(".")
+    shared = sum(1 for one, other in zip(parts, defined, strict=False) if one == other)
+    foreign = parts[0] != defined[0]
+    return foreign, len(parts), parts[-1] != home[1], -shared, len(alias)
+
+
+class PublicApi:
+    """The documented public objects of a library's modules, each once."""
+
+    def __init__(self, modules: Sequence[ModuleSource]) -> None:
+        self._modules = {module.name: module for module in modules}
+        self.names = PublicNames(self._modules)
+        self._members: dict[Home, dict[str, Documented]] = {}
+        """class -> what it documents, by the name inside it"""
+        self._texts: dict[Home, str] = {}
+        for module in modules:
+            for item in module.documented:
+                if item.text:
+                    self._texts.setdefault((module.name, item.name), item.text)
+                top, dot, rest = item.name.partition(".")
+                if dot and not item.absolute and top in module.bases:
+                    self._members.setdefault((module.name, top), {}).setdefault(rest, item)
+        self._bases = {
+            (module.name, name): [
+                base for written in bases if (base := self.names.resolve(module.name, written))
+            ]
+            for module in modules
+            for name, bases in module.bases.items()
+        }
+        self._taken = self._taken_in()
+
+    def see(self) -> dict[str, list[str]]:
+        """Other names of an object -> its public name; "class." -> what the class is made of."""
+        found = {alias: list(names) for alias, names in self.names.see.items()}
+        for home, public in self.names.shortest.items():
+            if public != ".".join(home):
+                found.setdefault(".".join(home), []).append(public)
+        for home, bases in self._bases.items():
+            if public := self._public(home):
+                above = [name for base in bases if (name := self._public(base))]
+                found[f"{public}."] = [name for name in above if name != public]
+        for heir, taken in self._taken.items():
+            for base in taken:
+                inner = self._public(base) or ".".join(base)
+                found.setdefault(inner, []).append(self._public(heir))
+        return found
+
+    def objects(self) -> Iterator[tuple[str, Documented, str]]:
+        """(public name, what documents it, location); the documented ones of a module first."""
+        seen: set[str] = set()
+        for public, item, location in self._all_objects():
+            if public not in seen:
+                seen.add(public)
+                yield public, item, location
+        for (home, last), alias in self.names.renamed.items():
+            if alias not in seen and (public := self._public(home)) in seen:
+                same = Documented(last, f": another name of {public}", "")
+                yield alias, same, self._modules[home[0]].location
+
+    def _all_objects(self) -> Iterator[tuple[str, Documented, str]]:
+        given_away = {base for bases in self._taken.values() for base in bases}
+        for module in self._modules.values():
+            found = [self._with_text(module, item) for item in module.documented]
+            for item in [*(i for i in found if i.text), *(i for i in found if not i.text)]:
+                home = module.name, item.name.partition(".")[0]
+                inherited = "." in item.name and not item.absolute and home in given_away
+                known = not inherited and (item.text or self._is_offered(home))
+                if known and (public := self.names.symbol(module.name, item)):
+                    yield public, item, module.location
+            for heir in [(module.name, name) for name in module.bases]:
+                for base in self._taken.get(heir, ()):
+                    for name, item in self._members.get(base, {}).items():
+                        location = self._modules[base[0]].location
+                        yield f"{self._public(heir)}.{name}", item, location
+
+    def _with_text(self, module: ModuleSource, item: Documented) -> Documented:
+        if not item.like:
+            return item
+        source = self.names.resolve(module.name, item.like)
+        text = self._texts.get(source, "") if source else ""
+        return replace(item, text=text, signature=item.signature)
+
+    def _is_offered(self, home: Home) -> bool:
+        """Whether a package or a module's `__all__` names it, so that it has users."""
+        module = self._modules[home[0]]
+        return home in self.names.shortest or home[1] in (module.exported or ())
+
+    def _public(self, home: Home) -> str:
+        """The public name of a class; "" where it has none."""
+        return self.names.symbol(home[0], Documented(home[1], "", "")) or ""
+
+    def _taken_in(self) -> dict[Home, list[Home]]:
+        """Public class -> the internal classes that it is made of, and that few others are."""
+        found: dict[Home, list[Home]] = {}
+        heirs: dict[Home, int] = {}
+        for heir in self._bases:
+            public = self._public(heir)
+            waiting = list(self._bases[heir]) if public else []
+            while waiting:
+                base = waiting.pop(0)
+                if base not in self._bases or base in found.get(heir, ()):
+                    continue
+                if self._is_internal(base, public):
+                    found.setdefault(heir, []).append(base)
+                    heirs[base] = heirs.get(base, 0) + 1
+                    waiting += self._bases[base]
+        return {
+            heir: kept
+            for heir, bases in found.items()
+            if (kept := [base for base in bases if heirs[base] <= _MOST_HEIRS])
+        }
+
+    def _is_internal(self, base: Home, heir: str) -> bool:
+        """Whether a class is there for others to be made of, as far as its names tell."""
+        public = self._public(base)
+        compiled = self._modules[base[0]].path.suffix == ".pyi" and is_private(base[0])
+        deeper = public.count(".") > heir.count(".") and base not in self.names.shortest
+        return not public or compiled or deeper

@@ -1,0 +1,173 @@
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.sources.index import build_index
+from rubricem.agent.sources.python import documentation, read_modules
+from rubricem.agent.sources.python_api import ModuleSource, PublicApi
+
+
+def read(folder: Path, files: dict[str, str]) -> PublicApi:
+    """The public API of a library that consists of these files."""
+    modules = {}
+    for location, source in files.items():
+        path = folder / location
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(source)
+        parts = location.rpartition(".")[0].split("/")
+        package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if package else parts)
+        modules[name] = ModuleSource(name, path, location, package)
+    return PublicApi(read_modules(modules))
+
+
+def texts(api: PublicApi) -> dict[str, str]:
+    return {name: item.text or item.signature for name, item, _ in api.objects()}
+
+
+KITE = '''
+class Kite:
+    """A thing that flies on a line."""
+    def fly(self):
+        """Rise into the air."""
+'''
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"toy/__init__.py": "from toy.api import Kite", "toy/api.py": "from toy._k import Kite",
+         "toy/_k.py": KITE},
+        {"toy/__init__.py": "from ._k import _Kite as Kite",
+         "toy/_k.py": "__all__ = ['_Kite']\n" + KITE.replace("Kite", "_Kite")},
+        {"toy/__init__.py": "from ._a import *", "toy/_a.py": "from ._k import *",
+         "toy/_k.py": KITE},
+        {"toy/__init__.py": "__all__ = ['Kite']\ndef __getattr__(name):\n    ...\n",
+         "toy/inner/k.py": KITE},
+        {"toy/__init__.py": "from .dense import Kite", "toy/dense.py": KITE},
+        {"toy/__init__.py": "from .web import *", "toy/web.py": KITE, "other.py":
+         "from toy import *"},
+    ],
+    ids=["through a plain module", "under another name", "by stars", "fetched when used",
+         "shorter", "of its own package"],
+)  # fmt: skip
+def test_an_object_is_known_by_the_shortest_public_name(
+    tmp_path: Path, files: dict[str, str]
+) -> None:
+    found = texts(read(tmp_path, files))
+    assert found["toy.Kite"] == "A thing that flies on a line."
+    assert found["toy.Kite.fly"] == "Rise into the air."
+    assert [name for name in found if "ite" in name] == ["toy.Kite", "toy.Kite.fly"]
+
+
+def test_modules_that_take_from_one_another_in_a_circle_are_followed(tmp_path: Path) -> None:
+    files = {
+        "toy/__init__.py": "from .a import *",
+        "toy/a.py": "from .b import *\n" + KITE,
+        "toy/b.py": "from .a import *\ndef gust():\n    '''Blow hard, once.'''\n",
+    }
+    assert {"toy.Kite", "toy.gust"} <= texts(read(tmp_path, files)).keys()
+
+
+def test_what_a_list_put_together_does_not_name_is_not_passed_on(tmp_path: Path) -> None:
+    files = {
+        "toy/__init__.py": "",
+        "toy/kites/__init__.py": "from ._k import Kite",
+        "toy/kites/_k.py": KITE,
+        "toy/s/__init__.py": "from .inner import *",
+        "toy/s/inner.py": "from toy.kites import Kite\n__all__ = names + more\n",
+    }
+    assert "toy.kites.Kite" in texts(read(tmp_path, files))
+
+
+DOCUMENTED = {
+    "f.__doc__ = r'''Turns the kite.'''": "a text put on it",
+    "_more = 'kite.'\nf.__doc__ = ('Turns the ' + f'''{_more}''')": "put together",
+    "f.__doc__ = g.__doc__": "that of another",
+    "add_docstr(toy.f, r'''\nTurns the kite.\n''')": "by add_docstr",
+    "f = _add_docstr(other, 'Turns the kite.')": "given with its value",
+    "add_newdoc('toy.core', 'f', '''Turns the kite.''')": "by add_newdoc",
+    "def add_newdoc(name, doc):\n    docs[name] = doc\nadd_newdoc('f', 'Turns the kite.')":
+        "by an add_newdoc of the module's own",
+    "def note_doc(name, doc):\n    add_docstr(getattr(toy.C, name), doc)\n"
+    "note_doc('f', 'Turns the kite.')": "by a function that calls it",
+    "def note_doc(name, doc):\n    doc_all = dedent(doc)\n"
+    "    add_newdoc('toy.core', 'C', (name, doc_all))\n"
+    "note_doc('f', 'Turns the kite.')": "by one that changes the text first",
+    "@copy_docstring(g)\ndef f(): pass": "that of what a decorator names",
+    "@auto_docstring(custom_intro='''Turns the kite.''')\ndef f(): pass": "by a decorator",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("source", DOCUMENTED, ids=DOCUMENTED.values())
+def test_a_text_is_found_wherever_it_is_put_on_an_object(tmp_path: Path, source: str) -> None:
+    begun = 'class C:\n    """Of the toy."""\ndef g():\n    """Turns the kite."""\n'
+    begun += "def f(): pass\n" if not source.startswith(("@", "f = ")) else ""
+    found = texts(read(tmp_path, {"toy/__init__.py": begun + source}))
+    assert "Turns the kite." in (found.get("toy.f"), found.get("toy.C.f"))
+
+
+def test_an_internal_class_gives_its_methods_to_the_public_ones_made_of_it(tmp_path: Path) -> None:
+    base = KITE.replace("Kite", "Flyer").replace("fly", "land")
+    files = {
+        "toy/__init__.py": "from .core.kite import Kite, Bird",
+        "toy/core/flyer.py": base,
+        "toy/core/kite.py": "from .flyer import Flyer\nclass Kite(Flyer): pass\n"
+        "class Bird(Flyer):\n    def land(self):\n        '''Sit down on a branch.'''\n",
+    }
+    found = texts(read(tmp_path, files))
+    assert found["toy.Kite.land"] == "Rise into the air."
+    assert found["toy.Bird.land"] == "Sit down on a branch."
+    assert "toy.core.flyer.Flyer.land" not in found
+
+
+def test_what_is_offered_without_a_word_is_there_with_its_signature(tmp_path: Path) -> None:
+    files = {
+        "toy/__init__.py": "from ._k import Kite, Line, gust, Torn",
+        "toy/_k.py": "class Kite:\n    def __init__(self, line=3): pass\n"
+        "def gust(force: float): pass\n"
+        "@dataclass\nclass Line:\n    length: int = 3\n"
+        "class Torn(ValueError): pass\n"
+        "def unknown(): pass\n",
+    }
+    found = texts(read(tmp_path, files))
+    assert found == {
+        "toy.Kite": "(line=3)",
+        "toy.gust": "(force: float)",
+        "toy.Line": "(length: int = 3)",
+        "toy.Torn": ": a class made of ValueError",
+    }
+
+
+def test_an_instance_of_an_internal_class_has_its_text(tmp_path: Path) -> None:
+    source = (
+        'class _Skip:\n    """Leave a test out."""\nskip: _Skip = _Skip()\nKITES = KITE = "kite"\n'
+    )
+    assert texts(read(tmp_path, {"toy.py": source})) == {"toy.skip": "Leave a test out."}
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["toy.Kite.fly", "toy._k.Kite.fly", "toy.inner.Kite.fly", "toy.Box.fly", "toy.Dragon.fly"],
+    ids=["public", "private", "longer", "another name", "inherited"],
+)
+def test_a_name_leads_to_the_object_whoever_calls_it_so(tmp_path: Path, written: str) -> None:
+    modules = read(
+        tmp_path,
+        {
+            "toy/__init__.py": "from ._k import Kite, Box, Dragon",
+            "toy/inner/__init__.py": "from toy._k import Kite",
+            "toy/_k.py": KITE + 'Box = Kite\nclass Dragon(Kite):\n    """Roars all the time."""\n',
+        },
+    )
+    found = documentation(list(modules._modules.values()))
+    index = build_index(found.passages, tmp_path / "index", "toy", "a", see=found.see)
+    assert index.search(written, 1)[0].place == "toy.Kite.fly"
+
+
+def test_many_names_are_resolved_in_time(tmp_path: Path) -> None:
+    # Each of 40 modules takes everything from all others: following names one by one never ends.
+    stars = "".join(f"from .m{i} import *\n" for i in range(40))
+    files = {f"toy/m{i}.py": f"{stars}def f{i}(): pass\n" for i in range(40)}
+    files["toy/__init__.py"] = stars + "from .m0 import nothing\n"
+    assert len(texts(read(tmp_path, files))) == 40
