@@ -6,6 +6,9 @@ in the opposite order, and the mean of both is the score. The idea is that of RU
 2025). A model scores by writing JSON, or by its probabilities. A judge that fails leaves the
 group unscored with the reason, never at 0.
 
+Attempts are runs of ours, or conversations of any agent as OpenAI's interface has them, with their
+system prompt and the definitions of their tools.
+
 Where other judges stand its lists of scores become judgements of stages. A list is what the
 attempts of a group come to against one another, and stands for one stage of them. Either one list
 is of whole runs, and stands for the answer, whose score training spreads over the other stages;
@@ -15,11 +18,13 @@ own.
 
 import asyncio
 import hashlib
+import json
 import math
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from statistics import fmean, pstdev
 from typing import Annotated, Any, Protocol
 
@@ -28,6 +33,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from rubricem.judge.base import (
     CHARACTERS,
     FAILED,
+    LEAST_TOOL_CHARACTERS,
+    NOTHING,
+    QUESTION_CHARACTERS,
     GroupText,
     cut_off,
     expected,
@@ -40,7 +48,7 @@ from rubricem.judge.base import (
     written,
 )
 from rubricem.memory.asking import ask_json, spent, weighed
-from rubricem.memory.errors import JudgeError
+from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     NO_CRITERIA,
     NO_USAGE,
@@ -107,6 +115,8 @@ class RelativeScores:
     """of all calls, failed ones included"""
 
 
+Conversation = Sequence[Mapping[str, Any]]
+"""messages as OpenAI's interface has them: role, content, tool_calls"""
 Pass = tuple[tuple[int, ...], Read]
 _TASK = (
     "The attempts show one stage alone of work on the task below: its {stage}. Hold them to what "
@@ -171,18 +181,60 @@ class RelativeJudge:
         self, group: TrajectoryGroup, seed: int = 0, stage: Stage = Stage.ANSWER
     ) -> RelativeScores:
         """A score of the stage for each trajectory; raises nothing for a judge that failed."""
-        reasons = unreadable(group.trajectories)
+        runs = group.trajectories
+        said = [run.transcript() for run in runs]
+
+        def text(places: Sequence[int]) -> GroupText:
+            return group_text([runs[place] for place in places], self._reader.characters)
+
+        return await self._scores_of(group.question, said, unreadable(runs), text, seed, stage)
+
+    async def scores_of_messages(
+        self,
+        conversations: Sequence[Conversation],
+        tools: Sequence[Mapping[str, Any]] = (),
+        seed: int = 0,
+    ) -> RelativeScores:
+        """Likewise of conversations as OpenAI's interface has them, of any agent.
+
+        What all begin with, the system prompt with it, is shown once, after the definitions of the
+        `tools` they had. Raises SettingsError for what is no such conversation.
+        """
+        check_conversations(conversations)
+        said = [json.dumps(one, sort_keys=True, default=str) for one in conversations]
+        reasons = [""] * len(said)
+        if not any(conversations):
+            reasons = ["nothing was written"] * len(said)
+
+        def text(places: Sequence[int]) -> GroupText:
+            shown = [conversations[place] for place in places]
+            return conversations_text(shown, tools, self._reader.characters)
+
+        task = task_of(conversations[0]) if conversations else ""
+        return await self._scores_of(task, said, reasons, text, seed, Stage.ANSWER)
+
+    async def _scores_of(
+        self,
+        question: str,
+        said: Sequence[str],
+        reasons: Sequence[str],
+        text: Callable[[Sequence[int]], GroupText],
+        seed: int,
+        stage: Stage,
+    ) -> RelativeScores:
+        """`said`: of each attempt all of it. `reasons`: why one is not to be read, or "". `text`:
+        how the attempts at some places are shown together.
+        """
+        reasons = list(reasons)
         places = [i for i, reason in enumerate(reasons) if not reason]
         if not places:
             return _scores(stage, reasons, [], [], NO_USAGE)
         together: dict[str, list[int]] = {}
         for place in places:
-            together.setdefault(group.trajectories[place].transcript(), []).append(place)
+            together.setdefault(said[place], []).append(place)
         # Those that say the same are shown once, and its score is everyone's.
         twins = list(together.values())
-        readable = [group.trajectories[same[0]] for same in twins]
-        text = group_text(readable, self._reader.characters)
-        read, faults, usage = await self._read(group.question, text, seed)
+        read, faults, usage = await self._read(question, text([same[0] for same in twins]), seed)
         given = [
             {place: s for i, s in zip(order, one.scores, strict=True) for place in twins[i]}
             for order, one in read
@@ -274,6 +326,105 @@ def orders_of(count: int, seed: int, passes: int) -> list[tuple[int, ...]]:
     """A shuffled order, and its opposite for a second pass; one attempt has one order."""
     order = tuple(random.Random(seed).sample(range(count), count))
     return [order, order[::-1]][: passes if count > 1 else 1]
+
+
+def check_conversations(conversations: Sequence[Conversation]) -> None:
+    """Raises SettingsError for what is no message of such a conversation."""
+    for number, conversation in enumerate(conversations, start=1):
+        for place, message in enumerate(conversation, start=1):
+            if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+                raise SettingsError(
+                    f"Message {place} of conversation {number} has no role.",
+                    'Give messages as {"role": "user", "content": "..."}.',
+                )
+
+
+def conversation_groups(
+    rows: Sequence[Any],
+) -> Iterator[tuple[list[int], list[Conversation], list[Mapping[str, Any]]]]:
+    """The groups in rows of {"messages", "tools", "group"}: their places, conversations, tools.
+
+    Rows that name no group belong together where they begin with the same words, up to the first
+    that is not the system's or the user's. Raises SettingsError for what is no such row.
+    """
+    groups: dict[str, list[int]] = {}
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping) or not isinstance(row.get("messages"), list):
+            raise SettingsError(
+                f"Row {number + 1} holds no conversation.",
+                'Write a line for each as {"messages": [...], "tools": [...]}.',
+            )
+        check_conversations([row["messages"]])
+        named = row.get("group")
+        key = f"named {named}" if named is not None else json.dumps(_opening(row["messages"]))
+        groups.setdefault(key, []).append(number)
+    for places in groups.values():
+        told = (rows[place].get("tools") for place in places)
+        tools: list[Mapping[str, Any]] = next(filter(None, told), [])
+        yield places, [rows[place]["messages"] for place in places], tools
+
+
+def _opening(conversation: Conversation) -> list[Mapping[str, Any]]:
+    return list(takewhile(lambda m: m["role"] in ("system", "developer", "user"), conversation))
+
+
+def task_of(conversation: Conversation) -> str:
+    """What a conversation is about: the last that the user says before anybody answers."""
+    opening = _opening(conversation)
+    asked = [m for m in opening if m["role"] == "user"] or opening or list(conversation[:1])
+    return cut(_content(asked[-1]), QUESTION_CHARACTERS) if asked else ""
+
+
+def conversations_text(
+    conversations: Sequence[Conversation], tools: Sequence[Mapping[str, Any]], characters: int
+) -> GroupText:
+    """The tools and the messages that all begin with, and each one's rest, in so many characters.
+
+    A lone conversation shares nothing. What tools returned is cut first.
+    """
+    length = 0
+    for together in zip(*conversations, strict=False) if conversations[1:] else ():
+        if any(message != together[0] for message in together[1:]):
+            break
+        length += 1
+    offered = json.dumps(list(tools), ensure_ascii=False, default=str) if tools else ""
+    each = (characters - len(offered)) // (len(conversations) + (length > 0))
+    each = max(each, characters // (2 * len(conversations) + 2))
+    begun = _conversation_text(conversations[0][:length], each) if length else ""
+    shared = {"tools": cut(offered, characters // 4), "messages": begun}
+    rests = (_conversation_text(one[length:], each) for one in conversations)
+    return GroupText(
+        fenced({name: text for name, text in shared.items() if text}) if tools or begun else "",
+        tuple(fenced({"messages": rest}) if rest else NOTHING for rest in rests),
+    )
+
+
+def _conversation_text(messages: Conversation, characters: int) -> str:
+    returned = [m["role"] in ("tool", "function") for m in messages]
+    texts = [_message_text(m) for m in messages]
+    own = sum(len(text) for text, tool in zip(texts, returned, strict=True) if not tool)
+    each = max((characters - own) // max(sum(returned), 1), LEAST_TOOL_CHARACTERS)
+    fitted = (cut(t, each) if tool else t for t, tool in zip(texts, returned, strict=True))
+    return cut("\n".join(fitted), characters)
+
+
+def _message_text(message: Mapping[str, Any]) -> str:
+    named = f" {message['name']}" if message.get("name") else ""
+    calls = [
+        f"[calls {call['function'].get('name', '')}: {call['function'].get('arguments', '')}]"
+        for call in message.get("tool_calls") or ()
+        if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
+    ]
+    return "\n".join(filter(None, (f"{message['role']}{named}: {_content(message)}", *calls)))
+
+
+def _content(message: Mapping[str, Any]) -> str:
+    """What a message says; of its parts the texts, and of the others their kind."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return "" if content is None else str(content)
+    parts = (part if isinstance(part, Mapping) else {"text": part} for part in content)
+    return "\n".join(str(p.get("text") or f"({p.get('type', 'something')})") for p in parts)
 
 
 ONE, TEN, HUNDRED = 1.5, 10.0, 100.0

@@ -214,6 +214,52 @@ def score(
     _show_judgement(found, asyncio.run(judge_it()), as_json)
 
 
+@judge.command("messages")
+@click.argument("file", type=EXISTING)
+@click.option("--rubric", type=EXISTING, metavar="FILE", help="Standards in place of the default.")
+@click.option("--both-orders", is_flag=True, help="Show each group twice.")
+@click.option("--seed", type=int, help="Of the order in which they are shown.  [default: 0]")
+@setting_flags("model", "base_url")
+@ONLY_JSON
+def messages_(
+    file: Path, rubric: Path | None, both_orders: bool, as_json: bool, **flags: Any
+) -> None:
+    """Score conversations in FILE against one another (RULER), whatever agent held them.
+
+    A line is {"messages": [...], "tools": [...], "group": "..."} as OpenAI's interface has them;
+    lines without a group belong together where they begin with the same system prompt and question.
+    """
+    from rubricem.judge.buffers import json_rows
+    from rubricem.judge.build import attempt_reader
+    from rubricem.judge.relative import RelativeJudge, conversation_groups
+
+    settings = load_settings(flags)
+    groups = list(conversation_groups(json_rows(read_text(file), str(file))))
+    standards = kept_standards(rubric, settings.data_dir) if rubric else ""
+    found: list[dict[str, Any]] = []
+
+    async def judge_them() -> None:
+        async with model_of(settings).open_judge() as model:
+            reader = attempt_reader(model, standards)
+            relative = RelativeJudge(reader, 2 if both_orders else 1)
+            for number, (places, conversations, tools) in enumerate(groups, start=1):
+                scored = await relative.scores_of_messages(conversations, tools, settings.seed)
+                for place, one in zip(places, scored.scores, strict=True):
+                    said = one.justification or one.unscored_reason
+                    row = {"line": place + 1, "group": number, "score": one.score, "said": said}
+                    found.append(row | {"notes": list(scored.notes)})
+
+    asyncio.run(judge_them())
+    if as_json:
+        print_json({"scores": sorted(found, key=lambda row: row["line"])})
+        return
+    for row in sorted(found, key=lambda row: row["line"]):
+        known = "unscored" if row["score"] is None else f"{row['score']:.2f}"
+        click.echo(f"line {row['line']}  group {row['group']}  {known}  {one_line(row['said'])}")
+    for note in dict.fromkeys(note for row in found for note in row["notes"]):
+        click.echo(f"note: {note}", err=True)
+
+
 def kept_standards(path: Path, data_dir: Path) -> str:
     """The text of a file of standards, of which a copy is kept under the name it is judged by."""
     from rubricem.judge.relative import version_of

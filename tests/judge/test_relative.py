@@ -21,6 +21,9 @@ from rubricem.judge.relative import (
     Read,
     RelativeJudge,
     RelativeScores,
+    check_conversations,
+    conversation_groups,
+    conversations_text,
     id_fault,
     in_unit_range,
     orders_of,
@@ -28,7 +31,7 @@ from rubricem.judge.relative import (
     raw_score,
 )
 from rubricem.judge.stage_readers import expected
-from rubricem.memory.errors import JudgeError
+from rubricem.memory.errors import JudgeError, SettingsError
 from rubricem.memory.schema import (
     Author,
     Message,
@@ -428,3 +431,78 @@ def test_the_fault_of_ids_names_each_of_them_as_it_was_written():
     fault = id_fault(["1", "1", "7"], ["1", "2", "3"])
     assert "missing: 2, 3" in fault and "more than once: 1" in fault and "unknown: 7" in fault
     assert "exactly 3 entries" in id_fault(["1"], ["1", "2", "3"])
+
+
+SYSTEM = {"role": "system", "content": "You book trains."}
+ASKED = {"role": "user", "content": [{"type": "text", "text": "To Graz by noon?"}]}
+TOOLS = [{"type": "function", "function": {"name": "timetable", "parameters": {}}}]
+
+
+def talk(points: int, **more: Any) -> list[dict[str, Any]]:
+    """A conversation with one call of a tool, which ends with what it is worth."""
+    call = {"id": "1", "type": "function", "function": {"name": "timetable", "arguments": "{}"}}
+    return [
+        SYSTEM,
+        ASKED,
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "1", "content": "09:02 " * 9 + more.get("found", "")},
+        {"role": "assistant", "content": f"It is worth {points}."},
+    ]
+
+
+async def messages_scored(
+    *talks: list[dict[str, Any]], passes: int = 1
+) -> tuple[RelativeScores, list[str]]:
+    async with chatting(by_text(value)) as (chat, server):
+        judge = RelativeJudge(ChatAttemptReader(chat), passes)
+        result = await judge.scores_of_messages(talks, TOOLS)
+    return result, [r.body["messages"][1]["content"] for r in server.requests]
+
+
+async def test_conversations_of_any_agent_are_scored_with_system_prompt_and_tools_shown():
+    result, [said] = await messages_scored(talk(3), talk(9), talk(9), talk(1))
+    assert [score.score for score in result.scores] == [0.3, 0.9, 0.9, 0.1]
+    shared, attempts = said.split("Attempt 1:")
+    assert "system: You book trains." in shared and '"name": "timetable"' in shared
+    assert "user: To Graz by noon?" in shared and "[calls timetable: {}]" in shared
+    assert "You book trains." not in attempts and len(marks_in(said)) == 3, "twins are shown once"
+
+
+async def test_a_lone_conversation_is_shown_whole_and_none_asks_nobody():
+    result, [said] = await messages_scored(talk(7))
+    assert [score.score for score in result.scores] == [0.7] and result.notes == (ALONE,)
+    assert "You book trains." in marks_in(said)["1"] and '"name": "timetable"' in said
+    empty, asked = await messages_scored()
+    assert (empty.scores, asked) == ((), [])
+    nothing, asked = await messages_scored([], [])
+    assert [s.unscored_reason for s in nothing.scores] == ["nothing was written"] * 2 and not asked
+
+
+async def test_a_conversation_that_another_goes_on_from_has_nothing_of_its_own():
+    result, [said] = await messages_scored(talk(9)[:3], talk(9))
+    assert [score.score for score in result.scores] == [0.0, 0.9]
+    assert NOTHING in said
+
+
+def test_what_tools_returned_is_cut_first():
+    talks = [talk(3, found="x" * 9000), talk(9, found="y" * 9000)]
+    text = conversations_text(talks, TOOLS, 3000)
+    assert all("It is worth" in attempt for attempt in text.attempts)
+    assert sum(map(len, text.attempts)) < 4000
+
+
+@pytest.mark.parametrize("wrong", [{"content": "no role"}, "text", {"role": 3}])
+def test_what_is_no_message_is_told(wrong: Any):
+    with pytest.raises(SettingsError, match="Message 2 of conversation 1 has no role"):
+        check_conversations([[SYSTEM, wrong]])
+
+
+def test_rows_are_grouped_by_name_or_by_how_they_begin():
+    other = [{"role": "user", "content": "To Linz?"}, {"role": "assistant", "content": "No."}]
+    rows = [{"messages": talk(1)}, {"messages": other, "tools": TOOLS}, {"messages": talk(2)},
+            {"messages": other, "group": 7}]  # fmt: skip
+    found = list(conversation_groups(rows))
+    assert [places for places, _, _ in found] == [[0, 2], [1], [3]]
+    assert [tools for _, _, tools in found] == [[], TOOLS, []]
+    with pytest.raises(SettingsError, match="Row 1 holds no conversation"):
+        list(conversation_groups([{"prompt": "x"}]))

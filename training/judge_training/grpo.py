@@ -77,7 +77,7 @@ from rubricem.training.rounds.update import (
     open_updates,
     round_seed,
 )
-from rubricem.training.rows.credit import Compiled, compiled, stage_advantages
+from rubricem.training.rows.credit import Compiled, compiled, stage_advantages, trainable
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import NO_STAGE
 from rubricem.training.show.events import (
@@ -453,12 +453,13 @@ def round_rows(
     Of a round that teaches something the rows without an advantage are kept: they are held to the
     reference.
     """
-    rows, dropped = [], Counter[str]()
+    rows, dropped = list[TrainRow](), Counter[str]()
     for one in sampled:
         found = judge_rows(one, f"r{number:03d}-{one.pair.id}")
-        rows += [row for row in found.rows if len(row.ids) <= max_row_tokens]
+        kept = trainable(found.rows, max_row_tokens)
+        rows += kept.rows
         dropped.update(found.dropped)
-        dropped["too long"] += sum(len(row.ids) > max_row_tokens for row in found.rows)
+        dropped.update(kept.dropped)
     taught = any(row.moves for row in rows)
     numbers = {
         "round": float(number + 1),

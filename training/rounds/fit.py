@@ -33,7 +33,7 @@ from rubricem.training.local.session import (
     open_session,
 )
 from rubricem.training.objective.objective_config import READ_BY_IMITATION
-from rubricem.training.rows.credit import Compiled, RowRule, compiled, unfit
+from rubricem.training.rows.credit import Compiled, RowRule, longer_than, trainable
 from rubricem.training.rows.row import TrainRow, Window
 from rubricem.training.show.console import PlainTraining, with_event_files
 from rubricem.training.show.events import RowsDone, StepTaken, Watch, unwatched
@@ -85,6 +85,9 @@ async def train(
         _check_suits_trl(config, method)
         needed("trl", "trl")
     selection = await asyncio.to_thread(_select_rows, config, method)
+    for reason, count in selection.dropped.items():
+        if reason == longer_than(config.max_row_tokens):
+            tell(f"{count} rows are {reason}; their groups are normalised without them")
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
     async with open_session(config, method, tell, weights_dir, record) as session:
@@ -182,14 +185,13 @@ def select(rows: Sequence[TrainRow], method: Method, max_row_tokens: int) -> Com
 
     Raises SettingsError when none is left, or when two attempts carry one id.
     """
-    found = compiled(
-        f"{row.objective} rows"
-        if (row.objective == "sft") != (method == "sft")
-        else unfit(row, max_row_tokens) or row
-        for row in rows
-    )
-    if len({row.id for row in found.rows}) < len(found.rows):
+    suited = [row for row in rows if (row.objective == "sft") == (method == "sft")]
+    if len({row.id for row in suited}) < len(suited):
         raise SettingsError("two rows have the same id.", "Name each file of rows once.")
+    others = (
+        f"{row.objective} rows" for row in rows if (row.objective == "sft") != (method == "sft")
+    )
+    found = trainable([*suited, *others], max_row_tokens)
     if not found.rows:
         told = "; ".join(f"{count} {reason}" for reason, count in found.dropped.items())
         raise SettingsError(

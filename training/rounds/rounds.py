@@ -56,10 +56,9 @@ from rubricem.training.rounds.update import (
 from rubricem.training.rows.credit import (
     Compiled,
     RowRule,
-    compiled,
     policy_rows,
     reflection_rows,
-    unfit,
+    trainable,
 )
 from rubricem.training.show.events import (
     Phase,
@@ -199,7 +198,7 @@ async def all_of(
 def usable(found: Compiled, staleness: int, max_staleness: int, max_row_tokens: int) -> RoundRows:
     """The rows that may be trained, each of which lags by `staleness` updates."""
     stale = f"older than {max_staleness} updates" if staleness > max_staleness else ""
-    kept = compiled(stale or unfit(row, max_row_tokens) or row for row in found.rows)
+    kept = trainable((stale or row for row in found.rows), max_row_tokens)
     kept += Compiled(dropped=found.dropped)
     return RoundRows(kept.rows, kept.dropped, staleness)
 

@@ -253,19 +253,81 @@ def compiled(results: Iterable[TrainRow | str]) -> Compiled:
     return Compiled(tuple(rows), dict(Counter(reasons)))
 
 
-def unfit(row: TrainRow, max_row_tokens: int) -> str:
-    """Why a row cannot be trained on; empty where it can."""
+def unfit(row: TrainRow) -> str:
+    """Why a row cannot be trained on, however short; empty where it can."""
     if row.objective != "sft" and not row.ratio_allowed:
         return NO_RATIO
     if not any(row.loss_mask):
         return "without a trained token"
-    if len(row.ids) > max_row_tokens:
-        return f"longer than {max_row_tokens} tokens"
     # What stands at tokens that are not trained is never looked at.
     values = zip(row.loss_mask, row.advantages, row.behaviour_logprobs, strict=True)
     if not all(math.isfinite(number) for on, *numbers in values if on for number in numbers):
         return "with an advantage or a log-probability that is not finite"
     return ""
+
+
+def trainable(results: Iterable[TrainRow | str], max_row_tokens: int) -> Compiled:
+    """The rows that can be trained on, and the reasons of the others.
+
+    What is left of a group of which a row is too long is normalised again, without it: dropped from
+    among the others, the longest answers would leave them all below, or above, the mean that is 0.
+    """
+    found, groups = list[TrainRow | str](), dict[str, list[TrainRow]]()
+    for result in results:
+        found.append(result if isinstance(result, str) else unfit(result) or result)
+        if isinstance(row := found[-1], TrainRow):
+            groups.setdefault(row.group, []).append(row)
+    too_long = longer_than(max_row_tokens)
+    left: dict[str, TrainRow | str] = {}
+    for members in groups.values():
+        short = [row for row in members if len(row.ids) <= max_row_tokens]
+        left |= {row.id: too_long for row in members}
+        left |= {row.id: row for row in short}
+        if short and len(short) < len(members) and short[0].objective != "sft":
+            left |= _normalised_again(members, short)
+    return compiled(one if isinstance(one, str) else left[one.id] for one in found)
+
+
+def longer_than(max_row_tokens: int) -> str:
+    """The reason of a row that is too long."""
+    return f"longer than {max_row_tokens} tokens"
+
+
+UNSCALED = 0.5
+"""the largest standard deviation of scores in [0, 1]: advantages beyond it are in deviations"""
+
+
+def _normalised_again(
+    members: Sequence[TrainRow], left: Sequence[TrainRow]
+) -> dict[str, TrainRow | str]:
+    """Those left of a group's rows by their ids, or why they teach nothing without the others.
+
+    An advantage is its return shifted and scaled, so that normalising it is normalising that.
+    """
+    stages = sorted({stage for row in members for stage in row.stages})
+    before, now = (np.array([_by_stage(r, stages) for r in rows]) for rows in (members, left))
+    spread = [np.nanstd(column) if any(~np.isnan(column)) else 0.0 for column in before.T]
+    columns = [
+        stage_advantages(column[:, None], scaled=bool(deviation > UNSCALED))[:, 0]
+        for column, deviation in zip(now.T, spread, strict=True)
+    ]
+    advantages = np.stack(columns, axis=1)
+    if not advantages.any():
+        return {row.id: NO_SPREAD for row in left}
+    found: dict[str, TrainRow | str] = {}
+    for row, values in zip(left, advantages, strict=True):
+        by_stage = dict(zip(stages, map(float, values), strict=True))
+        pairs = zip(row.stages, row.loss_mask, strict=True)
+        told = tuple(by_stage[stage] if on else 0.0 for stage, on in pairs)
+        found[row.id] = row.model_copy(update={"advantages": told})
+    return found
+
+
+def _by_stage(row: TrainRow, stages: Sequence[int]) -> list[float]:
+    """The advantage of each stage's trained tokens, which is one; NaN where there is none."""
+    trained = zip(row.stages, row.advantages, row.loss_mask, strict=True)
+    known = {stage: advantage for stage, advantage, on in trained if on}
+    return [known.get(stage, np.nan) for stage in stages]
 
 
 def policy_rows(

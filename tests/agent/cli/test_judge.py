@@ -159,6 +159,22 @@ def test_a_relative_judge_scores_a_group_by_standards_of_ones_own(tmp_path: Path
     assert standards.read_text() == "- LRU wins."
 
 
+def test_lines_of_messages_are_scored_against_one_another(tmp_path: Path):
+    asked = {"role": "user", "content": "Which goes first?"}
+    said = [{"role": "assistant", "content": text} for text in ("LRU it is.", "FIFO.")]
+    lines = [json.dumps({"messages": [asked, one]}) for one in said]
+    (tmp_path / "talks.jsonl").write_text("\n".join(lines))
+    command = ["judge", "messages", str(tmp_path / "talks.jsonl"), "--json"]
+    with ScriptedServer(one_against_the_other) as server:
+        done = CliRunner().invoke(main, [*command, "--base-url", server.base_url])
+    assert done.exit_code == 0, done.output
+    assert [row["score"] for row in json.loads(done.stdout)["scores"]] == [0.75, 0.25]
+    assert len(server.requests) == 1
+    (tmp_path / "talks.jsonl").write_text('{"prompt": "x"}')
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code == 2 and "Row 1 holds no conversation" in refused.stderr
+
+
 def by_place(body: dict[str, Any], number: int) -> str:
     """Each attempt that is shown is worth 0.5."""
     shown = dict.fromkeys(re.findall(r"Attempt (\d+)", body["messages"][1]["content"]))

@@ -43,6 +43,7 @@ from rubricem.training.rows.credit import (
     row_rule,
     stage_advantages,
     stage_returns,
+    trainable,
 )
 from rubricem.training.rows.row import TrainRow
 from rubricem.training.rows.sequences import retokenised, token_sequence
@@ -82,6 +83,48 @@ def test_answers_that_lost_points_teach_how_far():
     rows = policy_rows(group(*runs), judged, ANSWER_ONLY).rows
     told = [max(row.advantages) or min(row.advantages) for row in rows]
     np.testing.assert_allclose(told, (-1.31, -0.52, 0.52, 1.31), atol=0.02)
+
+
+def long_group(*values: tuple[float, int], stages: tuple[int, ...] = (0, 0)) -> list[TrainRow]:
+    """Rows of one group by their advantage and length; two trained tokens end each."""
+    return [
+        TrainRow(
+            id=f"row{n}", group="g", trajectory=f"row{n}", objective="policy", policy_version="",
+            ids=tuple(range(length)), prompt_tokens=1,
+            loss_mask=(0,) * (length - 2) + (1, 1), advantages=(0.0,) * (length - 2) + (a, a),
+            behaviour_logprobs=(-1.0,) * length, stages=(-1,) * (length - 2) + stages,
+        )
+        for n, (a, length) in enumerate(values)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "left", "dropped"),
+    [
+        # The two best are too long: without them the third is the best there is.
+        ([(1.15, 9), (0.82, 9), (-0.82, 5), (-1.15, 5)], [1, -1], {"longer than 6 tokens": 2}),
+        # In units of the return, as Dr. GRPO has them: shifted alone.
+        ([(0.3, 9), (0.1, 5), (-0.1, 5), (-0.3, 5)], [0.2, 0, -0.2], {"longer than 6 tokens": 1}),
+        ([(1, 9), (1, 5), (-2, 5)], [1, -1], {"longer than 6 tokens": 1}),
+        ([(1.0, 5), (-1.0, 9)], [], {"longer than 6 tokens": 1, NO_SPREAD: 1}),
+        ([(2, 9), (-1, 5), (-1, 5)], [], {"longer than 6 tokens": 1, NO_SPREAD: 2}),
+        ([(1.0, 5), (-1.0, 6)], [1.0, -1.0], {}),
+    ],
+)
+def test_a_group_is_normalised_without_its_rows_that_are_too_long(
+    values: list[tuple[float, int]], left: list[float], dropped: dict[str, int]
+):
+    found = trainable(long_group(*values), 6)
+    np.testing.assert_allclose([row.advantages[-1] for row in found.rows], left, atol=1e-4)
+    assert found.dropped == dropped
+
+
+def test_each_stage_of_what_is_left_is_normalised_by_itself():
+    rows = long_group((1.0, 9), (0.5, 5), (-1.5, 5), stages=(0, 3))
+    rows[1] = rows[1].model_copy(update={"advantages": (0.0, 0.0, 0.0, 0.5, -0.7)})
+    first, second = trainable(rows, 6).rows
+    np.testing.assert_allclose(first.advantages[-2:], (1, 1), atol=1e-4)
+    np.testing.assert_allclose(second.advantages[-2:], (-1, -1), atol=1e-4)
 
 
 def test_an_unscored_answer_makes_every_return_that_needs_it_unknown():
