@@ -84,10 +84,7 @@ async def train(
     if config.engine == "trl":
         _check_suits_trl(config, method)
         needed("trl", "trl")
-    selection = await asyncio.to_thread(_select_rows, config, method)
-    for reason, count in selection.dropped.items():
-        if reason == longer_than(config.max_row_tokens):
-            tell(f"{count} rows are {reason}; their groups are normalised without them")
+    selection = await asyncio.to_thread(_select_rows, config, method, tell)
     plan = windows(selection.rows, method, config)
     record = _record(selection.rows, rule)
     async with open_session(config, method, tell, weights_dir, record) as session:
@@ -242,8 +239,10 @@ def _rows_of(path: Path) -> list[TrainRow]:
     return rows
 
 
-def _select_rows(config: TrainConfig, method: Method) -> Compiled:
+def _select_rows(config: TrainConfig, method: Method, tell: Tell) -> Compiled:
     selection = select(read_rows(config.rows), method, config.max_row_tokens)
+    if count := selection.dropped.get(reason := longer_than(config.max_row_tokens)):
+        tell(f"{count} rows are {reason}; what is left of their groups is normalised again")
     if (
         method != "sft"
         and not config.objective.beta
