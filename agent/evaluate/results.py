@@ -179,8 +179,10 @@ def _of_score(one: Mapping[str, Any]) -> bool:
 
 
 def difference_text(one: Mapping[str, Any]) -> str:
+    # Of each arm the median is told, but a difference is the mean of the pairs'.
+    label = LABELS[one["figure"]].partition(",")[0]
     return (
-        f"{one['first']} - {one['other']}, {LABELS[one['figure']]}: {one['mean']:+.3f} "
+        f"{one['first']} - {one['other']}, {label}: {one['mean']:+.3f} "
         f"(95%: {one['low']:+.3f} to {one['high']:+.3f}, {one['n']} questions)"
     )
 

@@ -34,7 +34,10 @@ PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md")
 FOR_USERS = [
     ROOT / "README.md",
     *(DOCS / f"{name}.md" for name in ("quickstart", "chat", "serving", "recipes", "faq")),
-    *(DOCS / f"{name}.md" for name in ("memory", "collecting", "training", "library")),
+    *(
+        DOCS / f"{name}.md"
+        for name in ("memory", "collecting", "training", "library", "evaluation")
+    ),
 ]
 SCHEMES = ("http://", "https://", "mailto:")
 SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
