@@ -101,7 +101,7 @@ class Settings(BaseSettings):
     decoding: Literal["auto", "forced", "free"] = "auto"
     """`auto`: forced on an embedded model, free on a server"""
     retrieval: Literal["lexical", "hybrid"] = "lexical"
-    """search by words, or also by meaning, which embeds a source first"""
+    """search by words, or also by meaning, which embeds a source meanwhile"""
     bank_server: str | None = None
     """a Chroma server that holds the bank's vectors; None: a folder of the data directory"""
     embedder: str = DEFAULT_EMBEDDER

@@ -6,13 +6,13 @@ as one, at the same time, and their passages taken in turn.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from rubricem.agent.sources.documents import Folder
-from rubricem.agent.sources.index import OnProgress
+from rubricem.agent.sources.index import EMBEDDING, Indexed, OnProgress, without_near_duplicates
 from rubricem.agent.sources.python import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
@@ -114,24 +114,27 @@ class Sources:
 
         def read(done: int, total: int, doing: str) -> None:
             # Without the name of what is read, so that a log gets one line of it.
-            tell(f"reading documents: {done} of {total}" if total else doing)
+            what = doing if doing == EMBEDDING else "reading documents"
+            tell(f"{what}: {done} of {total}" if total else doing)
 
-        def open_all() -> SearchTool:
+        def open_all() -> list[SearchTool]:
             rest = data_dir / "indexes", embedder, read, self.scholar_key
-            tools = [open_source(name, *rest) for name in self.names]
-            return tools[0] if len(tools) == 1 else Combined(tools, tell)
+            return [open_source(name, *rest) for name in self.names]
 
-        tool = await asyncio.to_thread(open_all)
-        if not self.tool_servers:
-            yield tool
-            return
-        from rubricem.agent.sources.mcp_client import Equipped
-
-        equipped = Equipped(tool, self.tool_servers)
+        tools = await asyncio.to_thread(open_all)
+        tool = tools[0] if len(tools) == 1 else Combined(tools, tell)
         try:
-            yield equipped
+            if self.tool_servers:
+                from rubricem.agent.sources.mcp_client import Equipped
+
+                async with aclosing(Equipped(tool, self.tool_servers)) as equipped:
+                    yield equipped
+            else:
+                yield tool
         finally:
-            await equipped.aclose()
+            for each in tools:
+                if isinstance(each, Indexed):
+                    await asyncio.to_thread(each.close)
 
 
 def open_source(
@@ -189,11 +192,11 @@ class Combined:
         found = [answer for answer in answers if isinstance(answer, list)]
         failed = [answer for answer in answers if isinstance(answer, SourceError)]
         ranked = chain.from_iterable(zip_longest(*found))
-        passages = list(dict.fromkeys(passage for passage in ranked if passage is not None))
+        passages = [passage for passage in ranked if passage is not None]
         if failed and not passages:
             remedies = " ".join(dict.fromkeys(error.remedy for error in failed))
             raise SourceError(" ".join(map(str, failed)), remedies)
         for error in failed:
             if self._on_problem:
                 self._on_problem(f"left out of this search: {error}")
-        return passages[:limit]
+        return without_near_duplicates(passages, limit)

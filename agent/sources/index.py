@@ -15,18 +15,22 @@ adds the columns of the question's words. Arrays and passages are memory-mapped.
 
 Hybrid retrieval fuses that ranking with one by embeddings: sum of 1 / (60 + rank), Cormack et
 al., SIGIR 2009. The vectors of an index are one float32 matrix (n, d) of unit rows, searched
-exactly: a product of matrix and vector. Each vector is cached on disk by the hash of its
-passage, so that only new passages are embedded when an index changes, and an interrupted
-embedding goes on where it stopped.
+exactly: a product of matrix and vector. Embedding takes far longer than reading, so a thread does
+it while searches go on, by words and by what is embedded so far. Each vector is cached on disk by
+the hash of its passage, so that only new passages are embedded when an index changes, and an
+interrupted embedding goes on where it stopped.
 """
 
 import asyncio
+import atexit
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -106,7 +110,7 @@ def without_near_duplicates(
     return kept
 
 
-WORDS_VERSION = 1
+WORDS_VERSION = 2
 """part of every index's key: raise it when the words of a text change"""
 _RAW = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*|\d+(?:[.,]\d+)*")
 """words and dotted identifiers as they stand in a text"""
@@ -157,6 +161,8 @@ Under one that ends with a dot stands where to look for what follows it, and not
 _MOST_HOPS = 6
 _NAMED = 3
 """As how many words the name of an object counts that a query names in full."""
+_LONGEST_HEADING = 6
+"""Words of a heading that can be found as a whole: its words then count once more."""
 
 
 class LexicalIndex:
@@ -182,7 +188,8 @@ class LexicalIndex:
             return []
         names = _exact_names(_RAW.findall(query))
         known = [found for name in names for found in self._known_names(name)]
-        ids = self._bm25.get_tokens_ids([*words(query), *known * _NAMED])
+        named = _headings_in(query)
+        ids = self._bm25.get_tokens_ids([*words(query), *known * _NAMED, *named])
         if not ids:
             return []
         return best(self._bm25.get_scores_from_ids(ids, weight_mask=self._weights), limit)
@@ -250,6 +257,33 @@ def _exact_names(names: Iterable[str]) -> list[str]:
     return [f"={name.lower()}" for name in names if "." in name]
 
 
+def _heading_words(text: str) -> list[str]:
+    """One word for each of a heading's that counts."""
+    return [found[0] for raw in _RAW.findall(text) if (found := expand(raw))]
+
+
+def _headings(passage: Passage) -> set[str]:
+    """A word of its own for the title, and for the innermost heading, each as a whole."""
+    # The name of an object, which is title and place, is matched by itself.
+    texts = {passage.title, passage.place.rpartition(" > ")[2]}
+    texts -= (
+        {passage.title} if passage.title == passage.place and " " not in passage.title else set()
+    )
+    found = (_heading_words(text) for text in texts)
+    return {f"#{' '.join(each)}" for each in found if 0 < len(each) <= _LONGEST_HEADING}
+
+
+def _headings_in(query: str) -> list[str]:
+    """The headings that a query would name wholly, each as often as it has words."""
+    asked = _heading_words(query)
+    return [
+        f"#{' '.join(asked[start : start + size])}"
+        for size in range(1, _LONGEST_HEADING + 1)
+        for start in range(len(asked) - size + 1)
+        for _ in range(size)
+    ]
+
+
 def _write_index(
     passages: Sequence[Passage], folder: Path, weight: Weight, see: See, notes: Sequence[str]
 ) -> None:
@@ -289,7 +323,7 @@ def _word_ids(passages: Iterable[Passage], vocabulary: dict[str, int]) -> list[l
                 ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw))
                 known[raw] = ids
             row += ids
-        for name in _exact_names([passage.place]):
+        for name in (*_exact_names([passage.place]), *_headings(passage)):
             row.append(vocabulary.setdefault(name, len(vocabulary)))
         rows.append(row)
     return rows
@@ -333,8 +367,12 @@ def build_index(
 _RANK_OFFSET = 60
 _RANKED = 100
 """Rows taken from each ranking."""
-_SHARD = 2048
+_SHARD = 512
 """Vectors written to disk at once."""
+_BATCH = 64
+"""Texts embedded at once, between which questions have their turn."""
+EMBEDDING = "embedding passages"
+"""what is being done, as progress names it"""
 
 Vectors = NDArray[np.float32]
 HASH = np.dtype("S40")
@@ -343,26 +381,34 @@ HASH = np.dtype("S40")
 class HybridIndex:
     """BM25 and cosine over the same passages."""
 
-    def __init__(self, lexical: LexicalIndex, vectors: Vectors, embedder: Embedder) -> None:
+    def __init__(
+        self, lexical: LexicalIndex, vectors: "Vectors | GrowingVectors", embedder: Embedder
+    ) -> None:
         self._lexical = lexical
         self._vectors = vectors
         self._embedder = embedder
 
     def search(self, query: str, limit: int) -> list[Passage]:
+        if not len(self._matrix()):
+            return self._lexical.search(query, limit)
         return self.search_with(query, self._embedder.embed([query], query=True)[0], limit)
 
     def search_with(self, query: str, vector: Vectors, limit: int) -> list[Passage]:
         """Search with the question's unit vector (d,) already at hand."""
-        if not len(self._vectors):
-            return []
         wanted = max(_RANKED, limit)
         # Half the time of `@` here: one pass in order, and no threads to wait for on a busy
         # machine (100,000 x 384 on two cores: 7 ms against 16).
-        cosines = np.einsum("nd,d->n", self._vectors, vector)
+        cosines = np.einsum("nd,d->n", self._matrix(), vector)
         nearest = best(cosines, wanted)
         fused = fuse(self._lexical.rank(query, wanted), nearest)
         rows = (self._lexical.passages[row] for row, _ in fused)
         return without_near_duplicates(rows, limit)
+
+    def _matrix(self) -> Vectors:
+        """(n, d), or (0, 0) while nothing is embedded."""
+        if isinstance(self._vectors, GrowingVectors):
+            return self._vectors.so_far()
+        return self._vectors
 
 
 def fuse(*rankings: Ranking) -> Ranking:
@@ -380,31 +426,8 @@ class VectorStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def vectors(
-        self, texts: Sequence[str], embedder: Embedder, on_progress: OnProgress | None = None
-    ) -> Vectors:
-        """(n, d), row i for texts[i]; embeds and keeps those that are missing."""
-        digests = (hashlib.sha1(text.encode(), usedforsecurity=False) for text in texts)
-        hashes = [digest.hexdigest().encode() for digest in digests]
-        missing = dict(zip(hashes, texts, strict=True))
-        for found, _ in self._shards():
-            for known in found.tolist():
-                missing.pop(known, None)
-        new, texts = list(missing), list(missing.values())
-        for start in range(0, len(new), _SHARD):
-            if on_progress:
-                on_progress(start, len(new), "embedding passages")
-            shard = slice(start, start + _SHARD)
-            vectors = embedder.embed(texts[shard])
-            name = hashlib.sha256(b"".join(new[shard])).hexdigest()[:24]
-            with writable(self._folder):
-                self._folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-                    np.savez(file, hashes=np.array(new[shard], dtype=HASH), vectors=vectors)
-                os.replace(file.name, self._folder / f"{name}.npz")
-        return self._gather(hashes)
-
-    def _shards(self) -> Iterator[tuple[NDArray[np.bytes_], Vectors]]:
+    def shards(self) -> Iterator[tuple[NDArray[np.bytes_], Vectors]]:
+        """The hashes and vectors of each shard; a damaged one goes."""
         for path in sorted(self._folder.glob("*.npz")):
             try:
                 with np.load(path) as shard:
@@ -412,17 +435,109 @@ class VectorStore:
             except (OSError, ValueError, KeyError):
                 path.unlink(missing_ok=True)
 
-    def _gather(self, hashes: Sequence[bytes]) -> Vectors:
-        rows: dict[bytes, list[int]] = {}
+    def keep(self, hashes: Sequence[bytes], vectors: Vectors) -> None:
+        name = hashlib.sha256(b"".join(hashes)).hexdigest()[:24]
+        with writable(self._folder):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
+                np.savez(file, hashes=np.array(hashes, dtype=HASH), vectors=vectors)
+            os.replace(file.name, self._folder / f"{name}.npz")
+
+
+class GrowingVectors:
+    """The vectors of texts, of which those that are missing are embedded, if need be in a thread.
+
+    A row that is not embedded yet is zero, so that no search ranks it by its meaning.
+    """
+
+    def __init__(
+        self,
+        store: VectorStore,
+        texts: Sequence[str],
+        embedder: Embedder,
+        on_progress: OnProgress | None = None,
+    ) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._on_progress = on_progress
+        digests = (hashlib.sha1(text.encode(), usedforsecurity=False) for text in texts)
+        hashes = [digest.hexdigest().encode() for digest in digests]
+        self._missing = dict(zip(hashes, texts, strict=True))
+        self._rows: dict[bytes, list[int]] = {}
         for row, known in enumerate(hashes):
-            rows.setdefault(known, []).append(row)
-        matrix: Vectors = np.empty((0, 0), dtype=np.float32)
-        for found, vectors in self._shards():
-            if not matrix.size:
-                matrix = np.zeros((len(hashes), vectors.shape[1]), dtype=np.float32)
-            for known, vector in zip(found.tolist(), vectors, strict=True):
-                matrix[rows.get(known, [])] = vector
-        return matrix
+            self._rows.setdefault(known, []).append(row)
+        self._matrix: Vectors = np.empty((0, 0), dtype=np.float32)
+        for found, vectors in store.shards():
+            self._put(found.tolist(), vectors)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run_to_failure, daemon=True)
+        self._failure: Exception | None = None
+
+    def so_far(self) -> Vectors:
+        """(n, d), row i for texts[i]; (0, 0) before the first. Raises what ended the embedding."""
+        if self._failure is not None:
+            raise self._failure
+        return self._matrix
+
+    def start(self, patience: float) -> None:
+        """Embed in a thread, and wait for so many seconds, within which a small folder is done."""
+        if not self._missing:
+            return
+        # A thread that embeds while the interpreter ends would bring it down.
+        atexit.register(self.close)
+        self._thread.start()
+        self._thread.join(patience if patience < threading.TIMEOUT_MAX else None)
+        self.so_far()
+
+    def close(self) -> None:
+        """Embed no more; what is embedded is kept, and the next time goes on from there."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        atexit.unregister(self.close)
+
+    def run(self) -> Vectors:
+        """Embed what is missing, unless closed before the end."""
+        new, texts = list(self._missing), list(self._missing.values())
+        for start in range(0, len(new), _SHARD):
+            if self._stop.is_set():
+                break
+            if self._on_progress:
+                self._on_progress(start, len(new), EMBEDDING)
+            shard = slice(start, start + _SHARD)
+            self._run_shard(new[shard], texts[shard])
+        return self._matrix
+
+    def _run_shard(self, hashes: Sequence[bytes], texts: Sequence[str]) -> None:
+        done: list[Vectors] = []
+        try:
+            for start in range(0, len(texts), _BATCH):
+                if self._stop.is_set():
+                    break
+                done.append(self._embedder.embed(texts[start : start + _BATCH]))
+        finally:
+            if done:
+                vectors = np.concatenate(done)
+                self._store.keep(hashes[: len(vectors)], vectors)
+                self._put(hashes[: len(vectors)], vectors)
+
+    def _run_to_failure(self) -> None:
+        try:
+            self.run()
+        except Exception as failure:
+            self._failure = failure
+
+    def _put(self, hashes: Sequence[bytes], vectors: Vectors) -> None:
+        if not self._matrix.size:
+            count = sum(map(len, self._rows.values()))
+            self._matrix = np.zeros((count, vectors.shape[1]), dtype=np.float32)
+        for known, vector in zip(hashes, vectors, strict=True):
+            self._matrix[self._rows.get(known, [])] = vector
+            self._missing.pop(known, None)
+
+
+PATIENCE = 2.0
+"""Seconds that the first search waits for passages to be embedded."""
 
 
 class Indexed:
@@ -433,8 +548,15 @@ class Indexed:
         cache_dir: Path,
         embedder: Embedder | None = None,
         on_progress: OnProgress | None = None,
+        patience: float = PATIENCE,
     ) -> None:
-        """With an embedder, search is hybrid; without one it is lexical."""
+        """With an embedder, search is hybrid; without one it is lexical.
+
+        `patience` is how many seconds are waited for passages to be embedded before the first
+        search; the rest is embedded while searches go on.
+        """
+        self._patience = patience
+        self._growing: GrowingVectors | None = None
         self._cache_dir = cache_dir
         self._embedder = embedder
         self._on_progress = on_progress
@@ -471,8 +593,15 @@ class Indexed:
         name = re.sub(r"[^\w.-]", "_", self._embedder.name)
         store = VectorStore(self._cache_dir / f"vectors-{name}")
         texts = [matched_text(passage) for passage in lexical.passages]
-        vectors = store.vectors(texts, self._embedder, self._on_progress)
-        return HybridIndex(lexical, vectors, self._embedder)
+        self.close()
+        self._growing = GrowingVectors(store, texts, self._embedder, self._on_progress)
+        self._growing.start(self._patience)
+        return HybridIndex(lexical, self._growing, self._embedder)
+
+    def close(self) -> None:
+        """End what goes on in the background; what it has done is kept."""
+        if self._growing is not None:
+            self._growing.close()
 
 
 class PassageCorpus(Indexed):
@@ -483,7 +612,7 @@ class PassageCorpus(Indexed):
     def __init__(
         self, passages: Sequence[Passage], cache_dir: Path, embedder: Embedder | None = None
     ) -> None:
-        super().__init__(cache_dir, embedder)
+        super().__init__(cache_dir, embedder, patience=math.inf)
         self._passages = passages
         told = "\n".join(json.dumps(asdict(passage)) for passage in passages)
         self.digest = hashlib.sha256(told.encode()).hexdigest()

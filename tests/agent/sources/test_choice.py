@@ -95,3 +95,10 @@ def test_a_name_is_kept_whole_and_without_a_password(
     kept = [kept_name(name) for name in ("web", "./web", "papers", "nowhere", "auto")]
     assert kept == ["web", str(tmp_path / "web"), str(tmp_path / "papers"), "nowhere", "auto"]
     assert kept_name("searxng:http://ann:hunter2@host:8080/") == "searxng:http://host:8080"
+
+
+async def test_what_two_sources_say_nearly_alike_is_found_once() -> None:
+    left = fixed("Return the sum of all items in it.", "Something else.")
+    right = fixed("Return the sum of all items in it", "A third thing.")
+    found = await Combined([left, right]).search("sum", 3)
+    assert [passage.text.split()[-1] for passage in found] == ["it.", "else.", "thing."]

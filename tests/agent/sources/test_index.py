@@ -1,3 +1,5 @@
+import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -6,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from rubricem.agent.sources.index import (
+    GrowingVectors,
     HybridIndex,
     Indexed,
     LexicalIndex,
@@ -20,7 +23,7 @@ from rubricem.agent.sources.index import (
     words,
 )
 from rubricem.agent.transcript.words import Query, narrowed, read_query, stem
-from rubricem.memory.errors import StoreError
+from rubricem.memory.errors import StoreError, WeightsError
 from rubricem.memory.schema import Passage
 
 PASSAGES = [
@@ -64,24 +67,88 @@ async def test_meaning_finds_what_words_do_not_and_words_still_count(tmp_path: P
     assert await hybrid.search("fuel", 1) == [PASSAGES[0]]
 
 
+def embedded(folder: Path, texts: list[str], embedder: TopicEmbedder) -> NDArray[np.float32]:
+    return GrowingVectors(VectorStore(folder), texts, embedder).run()
+
+
 def test_only_new_texts_are_embedded(tmp_path: Path) -> None:
     embedder = TopicEmbedder()
-    store = VectorStore(tmp_path)
-    store.vectors(["a car", "a boat"], embedder)
-    vectors = store.vectors(["a bird", "a car", "a car"], embedder)
+    embedded(tmp_path, ["a car", "a boat"], embedder)
+    vectors = embedded(tmp_path, ["a bird", "a car", "a car"], embedder)
     assert embedder.embedded == ["a car", "a boat", "a bird"]
     np.testing.assert_array_equal(vectors, [[0, 0, 1], [1, 0, 0], [1, 0, 0]])
 
 
 def test_damaged_vectors_are_made_again_and_it_is_told_how_far_that_is(tmp_path: Path) -> None:
     seen: list[tuple[int, int, str]] = []
-    VectorStore(tmp_path).vectors(["a car"], TopicEmbedder())
+    embedded(tmp_path, ["a car"], TopicEmbedder())
     next(tmp_path.glob("*.npz")).write_bytes(b"PK not an archive")
-    vectors = VectorStore(tmp_path).vectors(
-        ["a car"], TopicEmbedder(), lambda *step: seen.append(step)
+    growing = GrowingVectors(
+        VectorStore(tmp_path), ["a car"], TopicEmbedder(), lambda *step: seen.append(step)
     )
-    np.testing.assert_array_equal(vectors, [[1, 0, 0]])
+    np.testing.assert_array_equal(growing.run(), [[1, 0, 0]])
     assert seen == [(0, 1, "embedding passages")]
+
+
+class HeldEmbedder(TopicEmbedder):
+    """Embeds what is kept only once it may; fails at the second call where it is told to."""
+
+    def __init__(self, fails: bool = False) -> None:
+        super().__init__()
+        self.may = threading.Event()
+        self.fails = fails
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> NDArray[np.float32]:
+        if not query:
+            assert self.may.wait(30)
+            if self.fails and self.embedded:
+                raise WeightsError("The model broke.")
+        return super().embed(texts, query=query)
+
+
+async def test_a_folder_is_searched_at_once_while_its_passages_are_embedded(
+    tmp_path: Path,
+) -> None:
+    embedder = HeldEmbedder()
+    source = Given(tmp_path, embedder, patience=0)
+    assert await source.prepare() == ()
+    assert await source.search("fuel", 1) == [PASSAGES[0]], "by words"
+    assert await source.search("sparrow", 1) == []
+    embedder.may.set()
+    for _ in range(300):
+        if found := await source.search("sparrow", 1):
+            break
+        await asyncio.sleep(0.1)
+    assert found == [PASSAGES[2]], "by meaning"
+    source.close()
+
+
+async def test_an_embedding_that_broke_off_is_told_and_goes_on_where_it_stopped(
+    tmp_path: Path,
+) -> None:
+    texts = [f"car {i}" for i in range(100)]
+    broken = HeldEmbedder(fails=True)
+    broken.may.set()
+    growing = GrowingVectors(VectorStore(tmp_path), texts, broken)
+    with pytest.raises(WeightsError, match="The model broke"):
+        growing.start(patience=30)
+    growing.close()
+    whole = TopicEmbedder()
+    assert len(embedded(tmp_path, texts, whole)) == 100
+    assert broken.embedded and broken.embedded + whole.embedded == texts
+
+
+def test_an_embedding_that_is_closed_embeds_no_more_and_keeps_what_it_has(tmp_path: Path) -> None:
+    texts = [f"car {i}" for i in range(200)]
+    held = HeldEmbedder()
+    growing = GrowingVectors(VectorStore(tmp_path), texts, held)
+    growing.start(patience=0)
+    threading.Timer(0.2, held.may.set).start()
+    growing.close()
+    assert 0 < len(held.embedded) < 200
+    whole = TopicEmbedder()
+    embedded(tmp_path, texts, whole)
+    assert held.embedded + whole.embedded == texts
 
 
 LIBRARY = [
@@ -103,6 +170,29 @@ def test_an_index_opens_again_and_the_best_match_comes_first(tmp_path: Path) -> 
     assert exact == [LIBRARY[3]], "a name written in full is preferred to a mention"
     for without_a_shared_word in ("zeppelin", "what is the", ""):
         assert index.search(without_a_shared_word, 3) == []
+
+
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("How does remote caching work?", "Guide > Remote caching"),
+        ("remote builds", "Remote builds"),
+        ("What is caching?", "Caching"),
+    ],
+)
+def test_what_a_query_names_wholly_comes_before_long_texts_that_mention_it(
+    tmp_path: Path, query: str, place: str
+) -> None:
+    texts = {
+        "Guide > Remote caching": "It keeps what others have made and gives it out.",
+        "Remote builds": "They run elsewhere, on machines that have nothing else to do.",
+        "Caching": "Keeping what took long to make.",
+    }
+    mentioned = "remote caching work, remote builds work, caching, remote caching of remote builds"
+    passages = [Passage("Manual", "m.md", place, text) for place, text in texts.items()]
+    passages += [Passage("Log", "l.md", f"Day {day}", f"{mentioned} {day}") for day in range(9)]
+    index = build_index(passages, tmp_path, "t", "a")
+    assert index.search(query, 1)[0].place == place
 
 
 def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> None:
