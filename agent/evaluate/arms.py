@@ -93,6 +93,16 @@ def arms_of(named: str, best_of: int | None = None, memory: str = "off") -> tupl
     return tuple(dict.fromkeys(arms))
 
 
+class ReadingRecaller:
+    """A `Recaller` that notes nothing: an evaluation leaves the bank as it was."""
+
+    def __init__(self, recaller: Recaller) -> None:
+        self.recall = recaller.recall
+
+    async def used(self, trajectory: Trajectory) -> None:
+        """The bank is not told."""
+
+
 async def ask_in(
     arm: Arm, setup: Setup, researcher: Researcher, recaller: Recaller | None, ask: Ask, thread: str
 ) -> tuple[Trajectory, Sequence[Trajectory]]:
@@ -104,7 +114,8 @@ async def ask_in(
         run = await ask_closed(researcher, ask, thread)
         return run, [run]
     decoder = researcher.decoder if arm.staged else PlainDecoder()
-    able = replace(researcher, decoder=decoder, recaller=recaller if arm.memory else None)
+    reading = ReadingRecaller(recaller) if arm.memory and recaller else None
+    able = replace(researcher, decoder=decoder, recaller=reading)
     if arm.count > 1:
         return await ask_among(setup, able, ask, thread, arm.count)
     run = await able.ask(ask, thread)

@@ -9,15 +9,19 @@ from rubricem.agent.evaluate.arms import (
     PlainDecoder,
     arms_of,
     ask_closed,
+    ask_in,
     bare_end,
     query_of,
     turn_end,
 )
 from rubricem.agent.reports.cited import cited_answer
+from rubricem.agent.research.recall import Recall
+from rubricem.agent.settings import load_settings
+from rubricem.agent.settings.door import setup_of
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import SettingsError
-from rubricem.memory.schema import AnswerFormat, Status
-from tests.support.policies import QUESTION, FixedSearch, researching
+from rubricem.memory.schema import AnswerFormat, Recollection, Status, Trajectory
+from tests.support.policies import QUESTION, FixedSearch, answer, plan, researching
 from tests.support.scripted_server import Fault, Scripted, ScriptedServer
 
 
@@ -112,3 +116,32 @@ async def test_a_server_that_fails_makes_the_model_alone_a_failed_run(tmp_path: 
         async with researching(server.base_url, tmp_path) as researcher:
             run = await ask_closed(researcher, Ask(QUESTION), "t")
     assert run.status is Status.FAILED and run.reason
+
+
+class FixedRecaller:
+    """Recalls the same for every question, and counts what it is told."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    async def recall(self, question: str) -> Recall:
+        return Recall((Recollection(id="r1", question="Another?"),), "Earlier: read twice.\n")
+
+    async def used(self, trajectory: Trajectory) -> None:
+        self.told += 1
+
+
+@pytest.mark.parametrize(
+    ("arm", "recalled"),
+    [(Arm("stages"), ()), (Arm("stages", memory=True), ("r1",)), (Arm("plain"), ())],
+)
+async def test_memory_is_put_before_the_staged_arm_that_is_named_so_and_the_bank_not_told(
+    tmp_path: Path, arm: Arm, recalled: tuple[str, ...]
+):
+    turns: list[Scripted] = [plan(), answer()] if arm.staged else ["Answer: It grows [S1]."]
+    setup, recaller = setup_of(load_settings({"data_dir": tmp_path})), FixedRecaller()
+    with ScriptedServer(turns) as server:
+        async with researching(server.base_url, tmp_path) as researcher:
+            run, runs = await ask_in(arm, setup, researcher, recaller, Ask(QUESTION), "t")
+    assert (run.recalled, run.status, len(runs)) == (recalled, Status.FINISHED, 1)
+    assert recaller.told == 0
