@@ -145,8 +145,7 @@ async def cite(talk: Talk, argument: str) -> None:
     talk.terminal.say(f"{source.id}: {' - '.join(filter(None, where))}", style="bold")
     passage = Text(printable(source.text), style="italic")
     for citation in answer.of(source):
-        if citation.quote:
-            passage.highlight_words([printable(citation.quote)], "bold underline")
+        passage.highlight_words(list(map(printable, citation.quotes)), "bold underline")
     talk.terminal.say(passage)
 
 

@@ -2,7 +2,7 @@ r"""The cited answer: what the policy wrote, with every mark resolved by code to
 
 The policy emits ids alone. Sources got theirs when they were retrieved; here an id that was
 never retrieved is dropped and counted, numbers are given in order of first appearance, and each
-cite gets the sentence of its passage that it stands on. A claim left without any id is kept as
+cite gets the sentences of its passage that it stands on. A claim left without any id is kept as
 `Uncited`.
 
 Models write `s1`, `S_1` or `S1.` for S1, and they put `[S1]`, `(S1)` or `[1]` into running text.
@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from rubricem.agent.transcript.scaffold import citations as cites_of
 from rubricem.agent.transcript.scaffold import parse
-from rubricem.agent.transcript.words import closest_sentence, overlap, sentences
+from rubricem.agent.transcript.words import closest_sentence, overlap, rested_on, sentences
 from rubricem.memory.schema import (
     AnswerFormat,
     CitationCheck,
@@ -95,6 +95,13 @@ class Citation:
     verdict: CitationSupport = "unchecked"
     reason: str = ""
     """why the verdict is not better, in a phrase"""
+    quotes: tuple[str, ...] = ()
+    """all of the passage that the claim rests on, verbatim and in its order"""
+
+    @property
+    def shown(self) -> tuple[str, ...]:
+        """The quotes to be read alone: with their neighbours where they do not hold the claim."""
+        return rested_on(self.claim, self.source.text, beside=True)
 
     @property
     def id(self) -> str:
@@ -396,7 +403,8 @@ class _Reading:
         quote = closest_sentence(claim, source.text)
         check = self.verdicts.of(identifier, claim)
         share = overlap(claim, source.text)
-        return Citation(number, claim, source, share, quote, check.verdict, check.reason)
+        rests = rested_on(claim, source.text)
+        return Citation(number, claim, source, share, quote, check.verdict, check.reason, rests)
 
 
 def cited_answer(trajectory: Trajectory) -> CitedAnswer:

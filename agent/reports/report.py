@@ -269,7 +269,7 @@ def price(usage: Usage) -> str:
 
 def quotes(answer: CitedAnswer, source: Source) -> list[str]:
     """What the claims on a source stand on, on one line each: sentences, or how it begins."""
-    found = dict.fromkeys(c.quote for c in answer.of(source) if c.quote)
+    found = dict.fromkeys(quote for c in answer.of(source) for quote in c.shown)
     return [one_line(quote, QUOTE_LIMIT) for quote in found or [source.text]]
 
 

@@ -80,6 +80,7 @@ def citations_of(trajectory: Trajectory) -> list[dict[str, Any]]:
             "verdict": citation.verdict,
             "why": citation.reason,
             "quote": citation.quote,
+            "quotes": citation.quotes,
         }
         for citation in cited_answer(trajectory).citations
     ]

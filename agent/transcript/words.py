@@ -13,6 +13,7 @@ the journal, a resume and the report show it as asked; sources that cannot narro
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from rubricem.memory.schema import Passage
 
@@ -99,6 +100,58 @@ def closest_sentence(claim: str, passage: str) -> str:
         if rank[0] and rank > best_rank:
             best, best_rank = sentence, rank
     return best
+
+
+MOST_RESTED = 3
+"""sentences that a claim is taken to rest on"""
+ENOUGH_HELD = 0.6
+"""of a claim's content words, below which its sentences are read with those beside them"""
+
+
+def rested_on(claim: str, passage: str, *, beside: bool = False) -> tuple[str, ...]:
+    """What of the passage the claim rests on, verbatim and in its order; () if nothing.
+
+    The closest sentence, and others that have a number of the claim, or two of its words, which
+    those before lack. Where the claim's words are still mostly not there, `beside` adds the
+    sentences on both sides of the closest. Sentences that stand side by side are one piece.
+    """
+    closest = closest_sentence(claim, passage)
+    if not closest:
+        return ()
+    parts = list(sentences(passage))
+    words = content_words(claim)
+    held = [words & content_words(_ADDRESS.sub(" ", part)) for part in parts]
+    kept = {parts.index(closest)}
+    covered = set(held[parts.index(closest)])
+    while len(kept) < MOST_RESTED:
+        gains = [_gain(each - covered) for each in held]
+        best = max(range(len(parts)), key=lambda i: (gains[i], -len(parts[i])))
+        if gains[best] < 2:
+            break
+        kept.add(best)
+        covered |= held[best]
+    if beside and len(covered) < ENOUGH_HELD * len(words):
+        middle = parts.index(closest)
+        kept |= {i for i in (middle - 1, middle + 1) if 0 <= i < len(parts)}
+    return tuple(_pieces(passage, parts, sorted(kept)))
+
+
+def _gain(words: set[str] | frozenset[str]) -> int:
+    """How much it says to have these words; a number is worth two."""
+    return sum(2 if word[0].isdigit() else 1 for word in words)
+
+
+def _pieces(passage: str, parts: Sequence[str], kept: Sequence[int]) -> Iterator[str]:
+    spans, at = [], 0
+    for part in parts:
+        start = passage.index(part, at)
+        at = start + len(part)
+        spans.append((start, at))
+    begun = kept[0]
+    for here, after in pairwise([*kept, len(parts) + 1]):
+        if after != here + 1:
+            yield passage[spans[begun][0] : spans[here][1]]
+            begun = after
 
 
 def sentences(text: str) -> Iterator[str]:

@@ -97,14 +97,20 @@ function passageOf(citation, source) {
     el(
       "p",
       { class: "passage", dir: "auto", tabindex: "0" },
-      marked(source.passage, citation.quote),
+      marked(source.passage, citation.quotes ?? [citation.quote]),
     ),
   );
 }
 
-/** The passage with the sentence marked that is nearest to the claim. */
-function marked(passage, quote) {
-  const at = quote ? passage.indexOf(quote) : -1;
-  if (at < 0) return passage;
-  return [passage.slice(0, at), el("mark", {}, quote), passage.slice(at + quote.length)];
+/** The passage with what the claim rests on marked: pieces of it, in their order. */
+function marked(passage, quotes) {
+  const parts = [];
+  let from = 0;
+  for (const quote of quotes) {
+    const at = quote ? passage.indexOf(quote, from) : -1;
+    if (at < 0) continue;
+    parts.push(passage.slice(from, at), el("mark", {}, quote));
+    from = at + quote.length;
+  }
+  return [...parts, passage.slice(from)];
 }

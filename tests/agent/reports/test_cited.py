@@ -12,7 +12,14 @@ from rubricem.agent.reports.cited import (
     cited_answer,
     unbox,
 )
-from rubricem.agent.transcript.words import closest_sentence, content_words, overlap, sentences
+from rubricem.agent.reports.report import quotes
+from rubricem.agent.transcript.words import (
+    closest_sentence,
+    content_words,
+    overlap,
+    rested_on,
+    sentences,
+)
 from rubricem.memory.schema import AnswerFormat, Repair
 from rubricem.memory.text import one_line, printable
 from tests.agent.reports.runs import check, checked
@@ -139,6 +146,43 @@ def test_the_closest_sentence_of_a_passage_is_prose_before_signatures_and_addres
     claim: str, passage: str, closest: str
 ):
     assert closest_sentence(claim, passage) == closest
+
+
+MATCHES = (
+    "It finds what is alike. N (default 3) is the most that is returned.\n\n"
+    "Possibilities is a list. Cutoff (default 0.6) is a float in [0, 1]. It tells how much alike."
+)
+N, CUTOFF = MATCHES.split(". ")[1].partition("\n")[0], "Cutoff (default 0.6) is a float in [0, 1]."
+
+
+@pytest.mark.parametrize(
+    ("claim", "rests"),
+    [
+        ("The cutoff is 0.6; at most 3 are returned.", (N, CUTOFF)),
+        ("cutoff is a float", (CUTOFF,)),
+        ("The cutoff is a float that tells how much they are alike.",
+         (f"{CUTOFF} It tells how much alike.",)),
+        ("a list of comparable hashable sequences", ("Possibilities is a list.",)),
+        ("nothing shared", ()),
+    ],
+    ids=["numbers of two sentences", "one", "side by side", "no more than there is", "none"],
+)  # fmt: skip
+def test_a_claim_rests_on_all_sentences_that_hold_a_part_of_it(claim: str, rests: tuple[str, ...]):
+    assert rested_on(claim, MATCHES) == rests
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        ("The cutoff is 0.6; at most 3 are returned.", [N, CUTOFF]),
+        ("a list of comparable hashable sequences", [f"{N} Possibilities is a list. {CUTOFF}"]),
+    ],
+    ids=["every sentence it rests on", "with its neighbours"],
+)
+def test_a_report_quotes_what_can_be_read_alone(told: str, shown: list[str]):
+    ran = trajectory(f'<cite id="S1">{told}</cite>', sources=(source(1, MATCHES),))
+    answer = cited_answer(ran)
+    assert quotes(answer, answer.sources[0]) == shown
 
 
 def test_sentences_end_at_stops_blank_lines_and_list_items():
