@@ -28,6 +28,7 @@ from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.setup import Setup, open_researcher, settle
+from rubricem.agent.sources.index import PassageCorpus
 from rubricem.agent.transcript.events import Tell, hush
 from rubricem.agent.transcript.question import Ask
 from rubricem.judge.build import Kind, Wanted
@@ -284,6 +285,8 @@ async def open_parts(experiment: Experiment, tell: Tell = hush) -> AsyncIterator
     )
     async with AsyncExitStack() as stack:
         tool = experiment.search_tool
+        if not any(arm.searches for arm in experiment.arms):
+            tool = PassageCorpus((), experiment.out / "indexes")
         if tool is None:
             tool = await stack.enter_async_context(given.open_sources(tell))
         opening = open_researcher(setup, tell, search_tool=tool)

@@ -222,3 +222,10 @@ def test_questions_and_claims_are_told_apart(
     assert done.exit_code == 2
     told, remedy = [line for line in done.stderr.splitlines() if line]
     assert told.startswith(sentence) and remedy
+
+
+def test_where_no_arm_searches_no_source_is_opened(questions: Path, data: Path, tmp_path: Path):
+    with ScriptedServer(answers) as server:
+        done = evaluated(server, questions, tmp_path / "missing", "--arms", "closed", "--json")
+    assert done.exit_code == 0, done.output
+    assert list(json.loads(done.stdout)["arms"]) == ["closed"]
