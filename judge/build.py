@@ -78,7 +78,7 @@ _DOES: Mapping[Kind, frozenset[str]] = {
 
 def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     """Raises SettingsError for what the wanted kind, or the model, cannot do."""
-    _refuse(wanted)
+    check_wanted(wanted)
     if wanted.kind in ("relative", "relative-stages"):
         reader, passes = attempt_reader(model, wanted.rubric), 2 if wanted.both_orders else 1
         by_stage = wanted.kind == "relative-stages"
@@ -91,7 +91,7 @@ def group_judge(model: JudgeModel, wanted: Wanted) -> GroupJudge:
     return stage_judge(model, wanted.repeat, graded=wanted.graded, persistent=wanted.persistent)
 
 
-def _refuse(wanted: Wanted) -> None:
+def check_wanted(wanted: Wanted) -> None:
     """Raises SettingsError where something is set that belongs to another kind."""
     default = Wanted()
     for kind, does in _DOES.items():

@@ -9,7 +9,7 @@ from a good answer; both are kept for good, before any run of the question is ju
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,10 @@ from rubricem.agent.cli.options import (
     AS_JSON,
     EXISTING,
     FILE,
+    JUDGE_FLAGS,
     ONLY_JSON,
     counted,
+    judge_flags,
     one_of,
     print_json,
     read_text,
@@ -152,29 +154,7 @@ def evaluate(
     kinds=get_args(Kind),
     said="Stages; or runs, or their stages, against one another; or answers in pairs, or by items.",
 )
-@click.option(
-    "--rubric",
-    type=EXISTING,
-    metavar="FILE",
-    help="Standards of a relative judge, in place of the default ones.",
-)
-@click.option("--both-orders", is_flag=True, help="Show a relative judge each group twice.")
-@click.option(
-    "--repeat",
-    type=click.IntRange(1, 100),
-    default=1,
-    help="Score each run so often; the mean counts, the spread is shown.",
-)
-@click.option(
-    "--persistent", is_flag=True, help="First make criteria of the answer that are never pruned."
-)
-@click.option("--flip", is_flag=True, help="Show a pairwise judge each pair once, not twice.")
-@click.option("--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No.")
-@click.option(
-    "--gated",
-    is_flag=True,
-    help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
-)
+@judge_flags
 @click.option("--no-cache", is_flag=True, help="Ask anew what was asked before.")
 @click.option("--seed", type=int, help="Of the order in which runs are shown.  [default: 0]")
 @setting_flags("model", "base_url")
@@ -182,13 +162,6 @@ def evaluate(
 def score(
     run: str,
     kind: Kind,
-    rubric: Path | None,
-    both_orders: bool,
-    repeat: int,
-    persistent: bool,
-    flip: bool,
-    graded: bool,
-    gated: bool,
     no_cache: bool,
     as_json: bool,
     **flags: Any,
@@ -199,16 +172,16 @@ def score(
     in the data directory, and there in replies/ what a model replied: scoring the same again
     costs nothing.
     """
-    settings = load_settings(flags)
+    judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
+    settings, gate = load_settings(flags), judging.pop("gated")
     found = find_run(run, settings.data_dir)
-    standards = kept_standards(rubric, settings.data_dir) if rubric else ""
-    wanted = Wanted(kind, standards, both_orders, repeat, persistent, graded, flip, settings.seed)
+    wanted = wanted_of(kind, judging, settings)
     choice, stores = model_of(settings), stores_of(settings)
     replies = None if no_cache else stores.data_dir / "replies"
 
     async def judge_it() -> list[GroupJudgement]:
         bank = stores.open_bank() if kind == "stage" else None
-        async with open_group_judge(choice, wanted, replies, gate=gated) as judge:
+        async with open_group_judge(choice, wanted, replies, gate=gate) as judge:
             return await score_runs(judge, found, stores, bank)
 
     _show_judgement(found, asyncio.run(judge_it()), as_json)
@@ -258,6 +231,14 @@ def messages_(
         click.echo(f"line {row['line']}  group {row['group']}  {known}  {one_line(row['said'])}")
     for note in dict.fromkeys(note for row in found for note in row["notes"]):
         click.echo(f"note: {note}", err=True)
+
+
+def wanted_of(kind: Kind, judging: Mapping[str, Any], settings: Settings) -> Wanted:
+    """The judge of a kind by `judge_flags` but the gate; a file of standards is read and kept."""
+    told = dict(judging)
+    rubric = told.pop("rubric")
+    standards = kept_standards(rubric, settings.data_dir) if rubric else ""
+    return Wanted(kind, rubric=standards, seed=settings.seed, **told)
 
 
 def kept_standards(path: Path, data_dir: Path) -> str:

@@ -106,6 +106,46 @@ def setting_flags(*names: str) -> Callable[[Command], Command]:
     return flagged
 
 
+_JUDGING = (
+    click.option(
+        "--rubric",
+        type=EXISTING,
+        metavar="FILE",
+        help="Standards of a relative judge, in place of the default ones.",
+    ),
+    click.option("--both-orders", is_flag=True, help="Show a relative judge each group twice."),
+    click.option(
+        "--repeat",
+        type=click.IntRange(1, 100),
+        default=1,
+        help="Score each run so often; the mean counts, the spread is shown.",
+    ),
+    click.option(
+        "--persistent",
+        is_flag=True,
+        help="First make criteria of the answer that are never pruned.",
+    ),
+    click.option("--flip", is_flag=True, help="Show a pairwise judge each pair once, not twice."),
+    click.option(
+        "--graded", is_flag=True, help="Ask the embedded model for points, not Yes or No."
+    ),
+    click.option(
+        "--gated",
+        is_flag=True,
+        help="0 for stages of broken form and badly cited answers; ask the judge about the rest.",
+    ),
+)
+JUDGE_FLAGS = ("rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated")
+"""how a judge works, whatever its kind; what a kind does not do is refused"""
+
+
+def judge_flags(command: Command) -> Command:
+    """The flags of `JUDGE_FLAGS`."""
+    for flag in reversed(_JUDGING):
+        command = flag(command)
+    return command
+
+
 def read_text(file: Path, remedy: str = "Save it as UTF-8.") -> str:
     """A file that a person named; raises SettingsError where it is no text."""
     try:

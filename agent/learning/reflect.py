@@ -41,7 +41,8 @@ from rubricem.memory.text import fit, seed_of, storable
 CANDIDATES = 8
 TEMPERATURE = 0.7
 MAX_TOKENS = 700
-CUT_OFF = f"it was cut off at the limit of {MAX_TOKENS} tokens"
+"""of a candidate, thinking included"""
+CUT_OFF = "it was cut off at the limit of {tokens} tokens"
 HELD_DRY = 5
 """tokens that a candidate written under a grammar may repeat"""
 HEADINGS = (
@@ -88,6 +89,8 @@ class Reflector:
     """candidates"""
     minimum: float | None = None
     """total score from which the best enters the bank; None: the judge's own"""
+    tokens: int = MAX_TOKENS
+    """that a candidate may have; a model that thinks first needs more"""
 
     async def __call__(
         self, trajectory: Trajectory, judgement: Judgement | None, seed: int = 0
@@ -105,11 +108,11 @@ class Reflector:
         Where a model that continues tokens gives none of valid form, one more is written under a
         grammar, for the bank: it is marked, since it was not the policy's own choice alone.
         """
-        prompt = await _prompt(self.policy, trajectory)
+        prompt = await _prompt(self.policy, trajectory, self.tokens)
 
         async def write(number: int, grammar: str | None = None) -> ReflectionCandidate:
             sampling = Sampling(
-                max_tokens=MAX_TOKENS,
+                max_tokens=self.tokens,
                 temperature=TEMPERATURE,
                 grammar=grammar,
                 # What is held to a form soon says the same under every heading.
@@ -155,7 +158,7 @@ class Reflector:
     ) -> ReflectionCandidate:
         held = sampling.grammar is not None
         written = await self.policy.write(template("reflect"), [prompt], sampling, _end, None)
-        text = storable(written.text)
+        text, cut_off = storable(written.text), CUT_OFF.format(tokens=self.tokens)
         parsed = parse_reflection(text, cut_off=written.stop_reason in ("length", "repetition"))
         answer = Segment(
             author=Author.POLICY,
@@ -173,7 +176,7 @@ class Reflector:
             takeaways=parsed.takeaways,
             fault=parsed.fault,
             held=held,
-            unscored_reason=CUT_OFF if written.stop_reason == "length" else "",
+            unscored_reason=cut_off if written.stop_reason == "length" else "",
         )
 
 
@@ -233,10 +236,10 @@ def _end(text: str) -> int | None:
     return None if at < 0 else at + len(_END)
 
 
-async def _prompt(policy: Policy, trajectory: Trajectory) -> Segment:
+async def _prompt(policy: Policy, trajectory: Trajectory, tokens: int) -> Segment:
     """The question and the run, cut so that what is to be written fits behind it."""
     context = policy.context_tokens
-    room = sys.maxsize if context is None else context - MAX_TOKENS - _SPARE_TOKENS
+    room = sys.maxsize if context is None else context - tokens - _SPARE_TOKENS
     characters = _SERVER_CHARACTERS if context is None else room * _CHARACTERS_A_TOKEN
     characters, ids = await fit(
         lambda characters: policy.open(template("reflect"), message(trajectory, characters)),

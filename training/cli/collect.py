@@ -1,11 +1,12 @@
 """`rubricem collect`: groups of scored rollouts of many questions, in steps that resume."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rubricem.agent.cli.options import QUIET, one_of, setting_flags, whole
+from rubricem.agent.cli.options import JUDGE_FLAGS, QUIET, judge_flags, one_of, setting_flags, whole
 from rubricem.agent.cli.terminal import Interrupts
 from rubricem.memory.errors import SettingsError
 from rubricem.training.cli.running import run, tell
@@ -78,7 +79,9 @@ if TYPE_CHECKING:
 )
 @click.option("--judge-model", help="Judge with this model instead of the policy's.")
 @click.option("--judge-base-url", metavar="URL", help="Judge with this server's model.")
+@judge_flags
 @whole("--reflections", "M", 0, 64, 8, "Reflections written for each judged group")
+@whole("--reflection-tokens", "N", 16, 65536, 700, "Of each; a model that thinks first needs more")
 @click.option(
     "--least-reflection-score",
     type=click.FloatRange(0, 1),
@@ -129,6 +132,7 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
     """
     import uvloop
 
+    from rubricem.agent.cli.judge import wanted_of
     from rubricem.agent.settings import load_settings
     from rubricem.memory.text import printable
     from rubricem.training.collect.directory import RunDirectory, tally
@@ -137,16 +141,19 @@ def collect(questions: str, out: Path, quiet: bool, **flags: Any) -> None:
 
     choice = {name: flags.pop(name) for name in ("column", "filters", "held_out")}
     own = ("group_size", "step_size", "judge", "judge_model", "judge_base_url", "reflections",
-           "windows", "max_run_cost")  # fmt: skip
+           "windows", "max_run_cost", "reflection_tokens")  # fmt: skip
+    judging = {name: flags.pop(name) for name in JUDGE_FLAGS}
     options = CollectOptions(
         scaffold=_scaffold(flags),
         taught=_taught(flags),
         ray=_ray(flags),
+        gated=judging.pop("gated"),
         **{name: flags.pop(name) for name in own},
     )
     # Policy-gradient ratios hold only for what was sampled at temperature 1.
     temperature = {"temperature": 1.0} if flags["decoding"] == "free" else {}
     settings = load_settings({**flags, **temperature})
+    options = replace(options, judging=wanted_of("stage", judging, settings))
     asked = select_questions(questions, **choice)
     folder = RunDirectory(out)
 

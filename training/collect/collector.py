@@ -301,6 +301,7 @@ class Collector:
         ask = replace(
             self.rollouts.template,
             question=question.question,
+            answer_format=question.answer_format or self.rollouts.template.answer_format,
             seed=seed_of(self._manifest.seed, group, member),
             scaffold=scaffold.text,
             criteria_shown=scaffold.shown,

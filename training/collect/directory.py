@@ -42,6 +42,7 @@ from rubricem.memory.runs import (
 )
 from rubricem.memory.schema import (
     NO_USAGE,
+    AnswerFormat,
     Author,
     Decoding,
     GroupJudgement,
@@ -91,6 +92,8 @@ class Question(Value):
     criteria: tuple[str | ChecklistItem, ...] = ()
     """what a good answer says, or with points below 0 does not, where whoever asks knows it: the
     scaffold shows it, and the judge scores it"""
+    answer_format: AnswerFormat | None = None
+    """None: the run's"""
 
 
 class Manifest(Versioned):
@@ -119,6 +122,8 @@ class Manifest(Versioned):
     settings: dict[str, Any]
     """the policy's and the sources' settings, without keys"""
     questions_sha256: str
+    judge_options: dict[str, Any] = Field(default_factory=dict)
+    """what was chosen of how the judge works; a rubric by the name of its version"""
     scaffold: ScaffoldRule | None = None
     """how much of its question's rubric a rollout is shown; None: nothing"""
     selection: Selection | None = None
@@ -331,7 +336,7 @@ def reflected_part(group: str) -> str:
 
 def hash_of(questions: Sequence[Question]) -> str:
     """SHA-256 of what is asked, in order."""
-    lines = "\n".join(question.model_dump_json() for question in questions)
+    lines = "\n".join(question.model_dump_json(exclude_none=True) for question in questions)
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

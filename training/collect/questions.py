@@ -2,10 +2,11 @@
 
 They stand in lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question
 in the column `question`, or in the one that is named, and may have an `id` and `criteria`, what a
-good answer says: texts, or items with points as checklists have them. Without an id a question is
-called by the number of its row, from 0. Parquet needs `pyarrow`, datasets need `datasets`; both
-come with the extra `data`. Only columns of text, numbers, truth values and lists of text are read:
-a picture says nothing here.
+good answer says: texts, or items with points as checklists have them. `answer_format` says of what
+form the answer is: long, short or exact, also as long_form and exact_answer. Without an id a
+question is called by the number of its row, from 0. Parquet needs `pyarrow`, datasets need
+`datasets`; both come with the extra `data`. Only columns of text, numbers, truth values and lists
+of text are read: a picture says nothing here.
 
 Filters leave some out. Duplicates are told by their text alone, whatever its spaces, case and
 compatibility forms (Unicode NFKC); the first one stands. A question is held out by the hash of that
@@ -31,6 +32,7 @@ from pydantic import ValidationError
 
 from rubricem.agent.transcript.question import checked
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import AnswerFormat
 from rubricem.memory.text import storable
 from rubricem.training.collect.directory import Question, Selection
 from rubricem.training.extras import needed
@@ -38,6 +40,7 @@ from rubricem.training.extras import needed
 T = TypeVar("T")
 COLUMN = "question"
 HUB = "hf:"
+FORMAT = "answer_format"
 SHOWN = 8
 """column names told of a table that lacks one"""
 
@@ -125,6 +128,7 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
             "id": storable(str(row.number if identifier is None else identifier)),
             "question": checked(text),
             "criteria": _criteria(row.fields.get("criteria")),
+            "answer_format": _format(row),
         }
     except SettingsError as cause:
         raise SettingsError(f"{row.place}: {cause}", "Correct it, or leave the row out.") from cause
@@ -171,6 +175,21 @@ def _object(line: str, place: str) -> dict[str, Any]:
             f"{place} is no JSON object{fault}.", 'Write it as {"question": "..."}.'
         )
     return fields
+
+
+def _format(row: Row) -> AnswerFormat | None:
+    """The form of the answer that a row names; other words are refused."""
+    said = row.fields.get(FORMAT)
+    if said is None or said == "":
+        return None
+    word = str(said).strip().casefold().partition("_")[0].partition("-")[0]
+    try:
+        return AnswerFormat(word)
+    except ValueError:
+        raise SettingsError(
+            f"its {FORMAT} {said!r} is none of {', '.join(AnswerFormat)}.",
+            "Correct it, or rename the column.",
+        ) from None
 
 
 def _criteria(written: Any) -> Any:

@@ -21,7 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args
 
-from rubricem.agent.learning.reflect import Reflector
+from rubricem.agent.learning.reflect import MAX_TOKENS, Reflector
+from rubricem.agent.learning.scoring import gated
 from rubricem.agent.models.opening import PolicyChoice
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.research.recall import BankRecaller
@@ -34,12 +35,13 @@ from rubricem.judge.build import (
     JudgeModel,
     Kind,
     Wanted,
+    check_wanted,
     group_judge,
     reflection_judge,
-    stage_judge,
 )
 from rubricem.judge.composed import ComposedJudge, Compositions
 from rubricem.judge.pairwise import ChainForm
+from rubricem.judge.relative import version_of
 from rubricem.judge.rubrics import Rubric
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
@@ -87,22 +89,29 @@ class BankMemory:
 
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
+PLAIN = Wanted()
 NONE = "none"
 RUBRIC = "rubric:"
 _FORM = "Name it as rubric:MODULE:NAME; MODULE is a file MODULE.py in the working directory."
 
 
 def collecting_judge(
-    name: str, model: JudgeModel, seed: int = 0, chain: ChainForm | None = None
+    name: str, model: JudgeModel, wanted: Wanted = PLAIN, *, gate: bool = False
 ) -> GroupJudge:
     """The judge of that name, one that `known_judge` knows, over an open model.
 
-    `chain`: the form in which a local model was trained to compare pairs.
+    `wanted`: how it works; its kind is the name's. `gate`: it is asked only about what code finds
+    whole in form and held by its citations.
     """
+    judge = group_judge(model, replace(wanted, kind=kind_of(name)))
     if name.startswith(RUBRIC):
-        return ComposedJudge(stage_judge(model), compositions_of(name))
-    kind = next(kind for kind in KINDS if kind == name)
-    return group_judge(model, Wanted(kind, seed=seed, chain=chain))
+        return ComposedJudge(judge, compositions_of(name))
+    return ComposedJudge(judge, gated()) if gate else judge
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of the judge of a known name; behind a rubric of one's own it is the stage judge."""
+    return next((kind for kind in KINDS if kind == name), "stage")
 
 
 def known_judge(name: str) -> str:
@@ -198,8 +207,14 @@ class CollectOptions:
     judge_model: str | None = None
     """None: the policy's own model"""
     judge_base_url: str | None = None
+    judging: Wanted = PLAIN
+    """how the judge works; its kind and seed are told elsewhere"""
+    gated: bool = False
+    """the judge is asked only about what code finds whole in form and held by its citations"""
     reflections: int = 8
     """candidates for each judged group; 0: none"""
+    reflection_tokens: int = MAX_TOKENS
+    """of each, thinking included"""
     scaffold: ScaffoldRule | None = None
     windows: int = 0
     """steps of new questions after which the same are asked again; 0: none are"""
@@ -214,6 +229,12 @@ class CollectOptions:
 def check_options(setup: Setup, options: CollectOptions) -> None:
     """Raises SettingsError for a judge that is not known, and for windows that teach nothing."""
     known_judge(options.judge)
+    check_wanted(replace(options.judging, kind=kind_of(options.judge)))
+    if options.gated and (options.judge == NONE or options.judge.startswith(RUBRIC)):
+        raise SettingsError(
+            "--gated puts a gate before a judge of ours.",
+            "Leave it out, or compose the gate with your own rubric.",
+        )
     taught = setup.memory == "on" and options.judge != NONE and options.reflections
     if options.windows and not taught:
         # A question that comes again has learnt something only where its reflection was kept.
@@ -295,11 +316,14 @@ def _judges(
 ) -> tuple[GroupJudge, Reflector | None]:
     """Their calls are journaled and gated like all others."""
     judging, count = flow.journaled(model), options.reflections
-    judge = collecting_judge(options.judge, judging, setup.template.seed, chain)
+    wanted = replace(options.judging, seed=setup.template.seed, chain=chain)
+    judge = collecting_judge(options.judge, judging, wanted, gate=options.gated)
     if not count:
         return judge, None
     choosing, least = reflection_judge(judging), setup.least_reflection_score
-    return judge, Reflector(flow.journaled(policy), choosing, count, least)
+    return judge, Reflector(
+        flow.journaled(policy), choosing, count, least, options.reflection_tokens
+    )
 
 
 def _at_once(policy: PolicyChoice, options: CollectOptions) -> int:
@@ -347,6 +371,17 @@ def judge_choice(settings: Settings, setup: Setup, options: CollectOptions) -> P
     return model_of(settings.model_copy(update=named))
 
 
+def _judge_options(options: CollectOptions) -> dict[str, Any]:
+    """What was chosen of how the judge works, and of the reflections' length."""
+    judging = options.judging
+    names = ("both_orders", "repeat", "persistent", "graded", "flip")
+    chosen = {n: getattr(judging, n) for n in names if getattr(judging, n) != getattr(PLAIN, n)}
+    chosen |= {"rubric": version_of(judging.rubric)} if judging.rubric else {}
+    chosen |= {"gated": True} if options.gated else {}
+    longer = options.reflections and options.reflection_tokens != MAX_TOKENS
+    return chosen | ({"reflection_tokens": options.reflection_tokens} if longer else {})
+
+
 def _manifest(
     setup: Setup,
     options: CollectOptions,
@@ -367,6 +402,7 @@ def _manifest(
         teacher=researcher.policy.name if options.taught else "",
         judge=judge,
         judge_kind=known_judge(options.judge),
+        judge_options=_judge_options(options),
         group_size=options.group_size,
         step_size=options.step_size,
         windows=options.windows,

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rubricem.agent.cli.judge import wanted_of
+from rubricem.agent.cli.options import JUDGE_FLAGS
 from rubricem.agent.models.opening import embedder_in
 from rubricem.agent.settings import Settings, load_settings
 from rubricem.agent.weights.checkpoints import note_of
@@ -144,8 +146,11 @@ class Sampled:
         if model is None and base_url is None:
             # What training began with: the policy must not score itself as it changes.
             model, base_url = config.model or self.training.model, config.base_url
+        told = {name: getattr(config, name) for name in JUDGE_FLAGS if name != "gated"}
+        judging = wanted_of("stage", told, load_settings({"data_dir": self.folders.data}))
         return CollectOptions(
             step_size=questions, judge=config.judge, judge_model=model, judge_base_url=base_url,
+            judging=judging, gated=config.gated, reflection_tokens=config.reflection_tokens,
             **shape,
         )  # fmt: skip
 

@@ -43,7 +43,7 @@ from rubricem.training.rounds.numbers import (
     rows_numbers,
 )
 from rubricem.training.rounds.rollouts import HeldOut, Sampled
-from rubricem.training.rounds.rounds_config import CHANGEABLE, TABLE, RoundsConfig
+from rubricem.training.rounds.rounds_config import ADDED, CHANGEABLE, TABLE, RoundsConfig
 from rubricem.training.rounds.update import (
     RoundFolders,
     RoundGroup,
@@ -468,7 +468,11 @@ def _record(
     was called from does not matter.
     """
     claimed = rounds.model_dump(mode="json", exclude=CHANGEABLE | {"questions", "held_out"})
-    record = {f"rounds.{name}": value for name, value in claimed.items()}
+    plain = {name: RoundsConfig.model_fields[name].default for name in ADDED}
+    record: dict[str, Any] = {
+        f"rounds.{name}": None if name in plain and value == plain[name] else value
+        for name, value in claimed.items()
+    }
 
     def whole(named: str) -> str:
         return str(Path(named).absolute()) if Path(named).is_dir() else named

@@ -41,6 +41,12 @@ CHANGEABLE = {
 """what may differ when the rounds of a folder go on"""
 
 
+ADDED = (
+    "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
+)  # fmt: skip
+"""what a folder of an earlier version does not tell of its rounds: they had what is the default"""
+
+
 class RoundsConfig(TableConfig):
     """What is collected between updates."""
 
@@ -72,6 +78,20 @@ class RoundsConfig(TableConfig):
     """None: the weights that training began with, never the adapter in training"""
     judge_base_url: str | None = None
     """a server that judges"""
+    rubric: Path | None = None
+    """a file of standards of a relative judge, in place of the default ones"""
+    both_orders: bool = False
+    """a relative judge is shown each group twice"""
+    repeat: int = Field(default=1, ge=1, le=100)
+    """scorings of each run by a stage judge on a server, whose mean counts"""
+    persistent: bool = False
+    """a stage judge first makes criteria of the answer that are never pruned"""
+    flip: bool = False
+    """a pairwise judge is shown each pair once, not twice"""
+    graded: bool = False
+    """an embedded stage judge is asked for points, not Yes or No"""
+    gated: bool = False
+    """0 for stages of broken form and badly cited answers; the judge is asked about the rest"""
     source: tuple[str, ...] = Field(default=("python",), min_length=1)
     """what rollouts search, as in the settings"""
     tool_calls: int = Field(default=10, ge=1)
@@ -80,6 +100,8 @@ class RoundsConfig(TableConfig):
     """of one turn"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they are rows of their own a round later"""
+    reflection_tokens: int = Field(default=700, ge=16)
+    """of each candidate, thinking included"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """as in the settings"""
     scaffold: str | None = None
@@ -150,6 +172,7 @@ def build_rounds(values: Any, folder: Path) -> RoundsConfig:
         update={
             "questions": beside(config.questions),
             "held_out": config.held_out and beside(config.held_out),
+            "rubric": config.rubric and folder / config.rubric.expanduser(),
             "judge_model": config.judge_model and source(config.judge_model),
             "source": tuple(source(name) for name in config.source),
         }

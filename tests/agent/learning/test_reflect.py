@@ -152,6 +152,18 @@ async def test_what_is_written_ends_behind_the_last_block_or_is_cut_off_at_the_l
     assert not found[0].accepted
 
 
+async def test_a_model_that_thinks_first_is_given_more_tokens():
+    policy = ScriptedPolicy(["<think>" + "x" * MAX_TOKENS + "</think>" + GOOD])
+    found = (
+        await Reflector(policy, FixedJudge(0.9), 1, tokens=4 * MAX_TOKENS)(RUN, None)
+    ).candidates
+    assert [sampling.max_tokens for _, sampling in policy.calls] == [4 * MAX_TOKENS]
+    assert not found[0].fault and found[0].accepted
+    policy = ScriptedPolicy(lambda text, sampling: "x" * 200)
+    found = (await Reflector(policy, FixedJudge(0.9, 0.9), 1, tokens=100)(RUN, None)).candidates
+    assert "limit of 100 tokens" in found[0].unscored_reason
+
+
 async def test_where_none_is_valid_one_more_is_held_to_its_form_and_marked():
     def script(text: str, sampling: Sampling) -> str:
         return GOOD if sampling.grammar else "no form at all"

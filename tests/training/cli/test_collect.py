@@ -112,6 +112,20 @@ def test_groups_are_collected_judged_reflected_upon_and_kept_once_and_for_all(fo
     assert (item.question, item.takeaways) == (QUESTION, "- Read the documentation first.")
 
 
+def test_a_run_goes_on_only_with_the_judge_that_it_was_begun_with(folder: Path):
+    how = ("--group-size", "2", "--reflections", "1", "--repeat", "2", "--reflection-tokens", "90")
+    with ScriptedServer(scripted) as server:
+        done = collect(folder, server, *how)
+        asked = len(server.requests)
+        other = collect(folder, server, *how[:-4])
+        limits = [r.body.get("max_tokens") for r in server.requests]
+    assert done.exit_code == 0, done.output
+    told = RunDirectory(folder / "run").manifest().judge_options
+    assert told == {"repeat": 2, "reflection_tokens": 90} and 90 in limits
+    assert "holds a run with another judge options" in other.stderr
+    assert len(limits) == asked
+
+
 def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):
     with ScriptedServer(scripted) as server:
         collect(folder, server, "--group-size", "2", "--reflections", "1")

@@ -11,6 +11,7 @@ import pytest
 
 from rubricem.judge.checklist import ChecklistItem
 from rubricem.memory.errors import SettingsError
+from rubricem.memory.schema import AnswerFormat
 from rubricem.training.collect.directory import Question, Selection
 from rubricem.training.collect.questions import (
     Row,
@@ -53,11 +54,15 @@ ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question=
          "q2,What is two?,hard\r\n",
          [Question(id="q1", question='What is "one",\r\nexactly?'),
           Question(id="q2", question="What is two?")]),
+        ("q.jsonl", '{"question": "What is one?", "answer_format": "exact_answer"}\n'
+         '{"question": "What is two?", "answer_format": ""}',
+         [ONE.model_copy(update={"answer_format": AnswerFormat.EXACT}), TWO]),
         ("q.csv", 'question,criteria\nWhat is one?,"[""says a"", ""says b""]"\nWhat is two?,\n',
          [ONE.model_copy(update={"criteria": ("says a", "says b")}), TWO]),
     ],
     ids=["one a line", "JSON lines may name them and what they ask for", "a suffix in capitals",
-         "what no encoding can write", "CSV by the columns of the first line",
+         "what no encoding can write", "a form of its own",
+         "CSV by the columns of the first line",
          "criteria in a cell as JSON"],
 )  # fmt: skip
 def test_questions_are_read_from_lines_and_cells(
@@ -102,6 +107,11 @@ def test_the_column_of_questions_can_be_another(tmp_path: Path):
             "q.jsonl",
             '{"question": "a?", "criteria": [{"criterion": "b", "points": 11}]}',
             "or of items with points",
+        ),
+        (
+            "q.jsonl",
+            '{"question": "a?", "answer_format": "haiku"}',
+            "answer_format 'haiku' is none of long, short, exact",
         ),
         ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
         ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),

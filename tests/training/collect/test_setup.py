@@ -16,13 +16,17 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.settings import load_settings
-from rubricem.judge.composed import StageView
+from rubricem.agent.settings.door import setup_of
+from rubricem.judge.build import Wanted
+from rubricem.judge.composed import ComposedJudge, StageView
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import Author, Decoding, Stage
 from rubricem.training.collect.directory import Question, RunDirectory
 from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import (
     CollectOptions,
+    check_options,
+    collecting_judge,
     compositions_of,
     known_judge,
     open_collector,
@@ -88,6 +92,37 @@ def test_a_judge_is_known_by_its_kind_and_a_rubric_by_its_name_and_code(here: Pa
     assert before.startswith("rubric:own_rubrics:Long ")
     (here / "own_rubrics.py").write_text(RUBRICS + "more = 1\n")
     assert known_judge("rubric:own_rubrics:Long") != before
+
+
+class Chat:
+    """A chat model that nobody asks."""
+
+    name = "chat"
+
+
+def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
+    model: Any = Chat()
+    twice = collecting_judge("relative", model, Wanted(rubric="- Be brief.", both_orders=True))
+    assert (twice._passes, twice._reader._rubric) == (2, "- Be brief.")  # type: ignore[attr-defined]
+    judge: Any = collecting_judge("rubric:own_rubrics:Long", model, Wanted(repeat=3))
+    assert len(judge._judge._scorer._scorers) == 3, "the stage judge behind a rubric heeds it too"
+    assert isinstance(collecting_judge("stage", model, gate=True), ComposedJudge)
+
+
+@pytest.mark.parametrize(
+    ("judge", "options", "told"),
+    [
+        ("pairwise", {"judging": Wanted(repeat=2)}, "--repeat is nothing that a pairwise judge"),
+        ("stage", {"judging": Wanted(flip=True)}, "--flip is nothing that a stage judge does"),
+        ("none", {"gated": True}, "--gated puts a gate"),
+    ],
+)
+def test_what_a_judge_does_not_do_is_refused_before_anything_is_asked(
+    judge: str, options: Any, told: str, tmp_path: Path
+):
+    setup = setup_of(load_settings({"base_url": "http://localhost:1/v1"}))
+    with pytest.raises(SettingsError, match=told):
+        check_options(setup, CollectOptions(judge=judge, **options))
 
 
 @pytest.mark.parametrize("name", ["Long", "parts", "instance"])

@@ -203,7 +203,7 @@ async def test_a_trained_judge_is_asked_in_its_own_form_and_its_chain_is_read():
 
 async def test_a_trained_judge_scores_a_group_by_what_it_writes_of_each_pair():
     judge = collecting_judge("pairwise", WritingModel([BARE, BARE.replace("[[A]]", "[[B]]")]),
-                             chain="no-rubric")  # fmt: skip
+                             Wanted(chain="no-rubric"))  # fmt: skip
     group = TrajectoryGroup(question="Which?", trajectories=answers_alone("Which?", "one", "two"))
     judged = await judge.judge(group, RubricBuffer(question="Which?"))
     scores = [judgement.stages[-1].score for judgement in judged.judgements]
