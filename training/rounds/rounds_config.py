@@ -197,6 +197,64 @@ class RoundsJob:
     """the rejection rules beyond the first four, of runs that are imitated"""
 
 
+PRESET = "preset"
+_LORA = {"rank", "alpha", "start_adapter"}
+PRESETS: Mapping[str, Mapping[Method, Mapping[str, Any]]] = {
+    "rubricem": {
+        "ss-grpo": {
+            "adaptation": "full",
+            "learning_rate": 5e-7,
+            "max_row_tokens": 26_624,
+            "gradient_checkpointing": True,
+            "batch": 32,
+            "objective": {"beta": 0.001, "clip": (0.2, 0.2), "aggregation": "token-mean"},
+            TABLE: {
+                "questions_per_round": 32,
+                "group_size": 8,
+                "windows": 3,
+                "reflections": 8,
+                "tool_calls": 10,
+                "ahead": 1,
+            },
+        },
+        "sft": {
+            "adaptation": "full",
+            "learning_rate": 4e-5,
+            "schedule": "cosine",
+            "warmup": 0.1,
+            "max_row_tokens": 16_384,
+            "gradient_checkpointing": True,
+            "batch": 128,
+            "epochs": 5,
+        },
+    }
+}
+"""what a paper trained with, by the preset's name (RubricEM, arXiv:2605.10899, appendix F.1)"""
+
+
+def with_preset(values: Mapping[str, Any], method: Method) -> dict[str, Any]:
+    """The values with those of the preset that they name where they say nothing themselves.
+
+    A training of an adapter stays one. Raises SettingsError for a preset that there is not.
+    """
+    told = dict(values)
+    if (name := told.pop(PRESET, None)) is None:
+        return told
+    if name not in PRESETS:
+        raise SettingsError(f"There is no {PRESET} {name!r}.", f"Use {', '.join(PRESETS)}.")
+    given = dict(PRESETS[name][method])
+    rounds = given.pop(TABLE, {})
+    if TABLE in told:
+        del given["batch"]  # a round is a step
+        if isinstance(told[TABLE], Mapping):
+            told[TABLE] = {**rounds, **told[TABLE]}
+    if _LORA & told.keys():
+        del given["adaptation"]
+    if isinstance(told.get("objective"), Mapping):
+        told["objective"] = {**given.get("objective", {}), **told["objective"]}
+    return {**given, **told}
+
+
 def read_job(path: Path, method: Method) -> RoundsJob:
     """What a TOML file asks for. Raises SettingsError with every fault in a sentence."""
     return build_job(read_toml(path), path.parent, method)
@@ -204,7 +262,7 @@ def read_job(path: Path, method: Method) -> RoundsJob:
 
 def build_job(values: dict[str, Any], folder: Path, method: Method) -> RoundsJob:
     """The job of values whose paths are relative to a folder."""
-    values = dict(values)
+    values = with_preset(values, method)
     if RULES in values:
         rules = rules_named(values.pop(RULES))
         job = build_job(values, folder, method)

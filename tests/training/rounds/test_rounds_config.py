@@ -397,3 +397,22 @@ def test_rounds_under_a_scaffold_train_across_prompts_and_tell_what_it_came_to(
     path.write_text(path.read_text().replace("rounds = 2\n", "rounds = 3\n"))
     longer = run_train(path)
     assert longer.exit_code == 2 and "rounds.rounds" in longer.output, "it would fade otherwise"
+
+
+def test_a_preset_is_what_the_paper_trained_with_where_the_file_says_nothing(tmp_path: Path):
+    told = {"out": "x", "preset": "rubricem", "learning_rate": 1e-6, "objective": {"cap": 3.0}}
+    rounds = {**ROUNDS, "group_size": 4}
+    found = build_job({**told, "rounds": rounds}, tmp_path, "ss-grpo")
+    config, table = found.config, found.rounds
+    assert (config.objective.beta, config.objective.cap) == (0.001, 3.0)
+    assert (config.learning_rate, config.max_row_tokens, config.adaptation) == (1e-6, 26624, "full")
+    assert table is not None
+    assert (table.group_size, table.windows, table.reflections) == (4, 3, 8)
+    assert table.questions_per_round == 32
+    of_rows = {"out": "x", "preset": "rubricem", "rows": ["r.jsonl"]}
+    plain: Any = build_job(of_rows, tmp_path, "ss-grpo").config
+    assert (plain.learning_rate, plain.batch) == (5e-7, 32)
+    adapter: Any = build_job({**of_rows, "rank": 8}, tmp_path, "sft").config
+    assert (adapter.adaptation, adapter.learning_rate, adapter.epochs) == ("lora", 4e-5, 5)
+    with pytest.raises(SettingsError, match="no preset 'dr-tulu'"):
+        build_job({**of_rows, "preset": "dr-tulu"}, tmp_path, "ss-grpo")
