@@ -5,8 +5,8 @@ in the column `question`, or in the one that is named, and may have an `id` and 
 good answer says: texts, or items with points as checklists have them. `answer_format` says of what
 form the answer is: long, short or exact, also as long_form and exact_answer. Without an id a
 question is called by the number of its row, from 0. Parquet needs `pyarrow`, datasets need
-`datasets`; both come with the extra `data`. Only columns of text, numbers, truth values and lists
-of text are read: a picture says nothing here.
+`datasets`; both come with the extra `data`. Only columns of text, numbers, truth values, lists
+of text and items with points are read: a picture says nothing here.
 
 Filters leave some out. Duplicates are told by their text alone, whatever its spaces, case and
 compatibility forms (Unicode NFKC); the first one stands. A question is held out by the hash of that
@@ -441,6 +441,7 @@ def _readable(schema: Any) -> list[str]:
             or types.is_boolean(kind)
             or types.is_null(kind)
             or ((types.is_list(kind) or types.is_large_list(kind)) and plain(kind.value_type))
+            or (types.is_struct(kind) and all(plain(field.type) for field in kind))
         )
 
     return [field.name for field in schema if plain(field.type)]

@@ -290,6 +290,12 @@ def test_parquet_columns_are_read_as_they_are(tmp_path: Path):
     assert "picture" not in read_rows(path, "problem")[0].fields
 
 
+def test_criteria_with_points_are_read_of_parquet_too(tmp_path: Path):
+    items = [{"criterion": "says 2", "points": -5, "tags": ["level:example"]}]
+    [found] = read(parquet_of(tmp_path, question=["What?"], criteria=[items]))
+    assert found.criteria == (SAYS_TWO.model_copy(update={"tags": ("level:example",)}),)
+
+
 def test_a_wrong_parquet_file_is_told(tmp_path: Path):
     path = parquet_of(tmp_path, text=["What?"])
     with pytest.raises(SettingsError, match="has no 'question'; it has text"):
