@@ -33,7 +33,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -257,9 +257,10 @@ def _exact_names(names: Iterable[str]) -> list[str]:
     return [f"={name.lower()}" for name in names if "." in name]
 
 
-def _heading_words(text: str) -> list[str]:
+@lru_cache(maxsize=4096)
+def _heading_words(text: str) -> tuple[str, ...]:
     """One word for each of a heading's that counts."""
-    return [found[0] for raw in _RAW.findall(text) if (found := expand(raw))]
+    return tuple(found[0] for raw in _RAW.findall(text) if (found := expand(raw)))
 
 
 def _headings(passage: Passage) -> set[str]:

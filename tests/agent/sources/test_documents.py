@@ -1,3 +1,4 @@
+import resource
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,21 @@ def test_hidden_files_and_links_out_of_the_folder_are_left_out(
     (documents / "inside.md").symlink_to(documents / "bees.md")
     found = [file.location for file in found_files(documents)]
     assert found == ["bees.md", "inside.md", "notes.txt"]
+
+
+@pytest.mark.slow
+async def test_fifty_thousand_files_are_read_with_progress_in_bounded_memory(
+    tmp_path: Path,
+) -> None:
+    many, root = 50_000, tmp_path / "notes"
+    for i in range(many):
+        file = root / str(i // 500) / f"note{i}.md"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"# Note {i}\n\nThe lamp number {i} stands in room {i % 977}.\n")
+    steps: list[tuple[int, int]] = []
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    source = Folder(root, tmp_path / "cache", on_progress=lambda *step: steps.append(step[:2]))
+    assert await source.prepare() == ()
+    assert steps == [(done, many) for done in range(many)]
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 400
+    assert (await source.search("lamp number 4321", 1))[0].location == "8/note4321.md"

@@ -11,7 +11,14 @@ import pytest
 from rubricem.agent.reports.cited import cited_answer
 from rubricem.agent.reports.report import markdown
 from rubricem.agent.transcript.events import Event, TextWritten
-from rubricem.agent.transcript.question import Budgets, OutOfTime, Spending, snippet
+from rubricem.agent.transcript.question import (
+    Budgets,
+    Found,
+    OutOfTime,
+    Spending,
+    snippet,
+    tool_output,
+)
 from rubricem.judge.base import cut_off
 from rubricem.memory.schema import Author, Source, Stage, Status, Trajectory, Usage
 from tests.support.policies import (
@@ -247,3 +254,9 @@ def test_a_snippet_has_so_many_words_of_its_source(text: str, words: int, shown:
     source = Source(id="S1", title="T", location="x", text=text, tool="t", query="q")
     body = f"T\n{shown}" if shown else "T"
     assert snippet(source, words) == f'<snippet id="S1">\n{body}\n</snippet>\n'
+
+
+def test_a_search_that_returns_what_was_shown_before_shows_it_once():
+    source = Source(id="S1", title="T", location="x", text="A long text.", tool="t", query="q")
+    again = tool_output(Found((source,)), 100)
+    assert again == ('<tool_output>\n<snippet id="S1">\nShown above.\n</snippet>\n</tool_output>\n')
