@@ -66,6 +66,7 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         {"multiple": True, "metavar": "HOST"},
     ),
     ("tool_calls", "Searches at most (10).", _NUMBER),
+    ("review_returns", "Times the review may send a run back to research (1).", _NUMBER),
     ("max_total_tokens", "Budget of tokens (200000).", _NUMBER),
     ("max_seconds", "Budget of time (900).", {"type": float, "metavar": "S"}),
     ("max_cost", "Budget of money (1); 0: no limit.", {"type": float, "metavar": "USD"}),

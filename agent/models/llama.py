@@ -6,10 +6,16 @@ free. The end of a text is found by our own predicate and the request cancelled:
 `stop` would swallow the log-probabilities of the stop string and cut inside a token.
 Rendering and tokenising go over its loopback HTTP, which is closed to others by a random key.
 Log-probabilities are natural, of the raw model at temperature 1, whatever the sampling.
+
+The system prompt takes half a minute to read on two cores. What the model made of it is kept on
+disk beside the weights (llama.cpp's slot files, some 30 kB a token of the 1.5B), under a name
+that holds the weights' version and the prompt's ids, and brought back in a later process.
 """
 
 import asyncio
 import codecs
+import hashlib
+import importlib.metadata
 import math
 import os
 import secrets
@@ -142,6 +148,8 @@ def shares(logprobs: Sequence[float | None]) -> tuple[float, ...]:
     return tuple(weight / sum(weights) for weight in weights)
 
 
+LEAST_KEPT = 256
+"""tokens of a prompt that are worth a file"""
 EARLIER_PROMPTS_MIB = 512
 """kept to be gone on with, some 20,000 tokens of the 1.5B; llama.cpp alone would keep 8 GB"""
 
@@ -157,6 +165,8 @@ class LlamaConfig:
     """questions answered at the same time, each with its own cached prefix"""
     adapter: Path | None = None
     """a LoRA adapter as GGUF, applied to every request"""
+    states: Path | None = None
+    """an existing folder for what was made of system prompts; None: they are read anew"""
 
 
 class LlamaPolicy:
@@ -176,6 +186,8 @@ class LlamaPolicy:
             limits=httpx.Limits(keepalive_expiry=2),
         )
         self._slots = asyncio.Semaphore(config.slots)
+        self._states = config.states
+        self._warm = asyncio.Lock()
 
     @classmethod
     async def load(
@@ -196,8 +208,40 @@ class LlamaPolicy:
 
     async def render(self, messages: Sequence[Message]) -> tuple[int, ...]:
         listed = {"messages": [asdict(message) for message in messages]}
-        rendered = await self._post("/apply-template", listed)
-        return await self._tokenize(rendered["prompt"], parse_special=True)
+        rendered = (await self._post("/apply-template", listed))["prompt"]
+        if self._states is not None and len(messages) > 1 and messages[0].role == "system":
+            head, said, _ = rendered.rpartition(messages[1].content)
+            if said:
+                await self._recall_state(await self._tokenize(head, parse_special=True))
+        return await self._tokenize(rendered, parse_special=True)
+
+    async def _recall_state(self, head: tuple[int, ...]) -> None:
+        """Bring back what was made of a prompt's beginning, or make and keep it; once a process.
+
+        Nothing depends on it but time: where the disk is full or the file damaged, it is read anew.
+        A damaged one would end the process in llama.cpp, so each carries its hash in a file beside.
+        """
+        async with self._warm:
+            folder, self._states = self._states, None
+            if folder is None or len(head) < LEAST_KEPT:
+                return
+            # Another llama.cpp may lay its states out in another way.
+            made_by = importlib.metadata.version("xllamacpp")
+            named = f"{self.version}\0{self.context_tokens}\0{made_by}\0{head}"
+            name = f"state-{hashlib.sha256(named.encode()).hexdigest()[:24]}"
+            state, told = folder / f"{name}.bin", folder / f"{name}.sha256"
+            try:
+                if await asyncio.to_thread(_whole, state, told):
+                    await self._post("/slots/0?action=restore", {"filename": state.name})
+                    return
+                await self.complete(head, Sampling(max_tokens=1, temperature=0.0))
+                await self._post("/slots/0?action=save", {"filename": state.name})
+                await asyncio.to_thread(lambda: told.write_text(_digest(state)))
+            except (PolicyError, OSError):
+                return
+            for other in folder.glob("state-*"):
+                if other.stem != name:
+                    other.unlink(missing_ok=True)
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return await self._tokenize(text, parse_special=False)
@@ -296,6 +340,19 @@ class LlamaPolicy:
             return reply.json()
 
 
+def _digest(file: Path) -> str:
+    with open(file, "rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def _whole(file: Path, told: Path) -> bool:
+    """Whether a file is there and is what the digest beside it says."""
+    try:
+        return told.read_text() == _digest(file)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
 def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     import xllamacpp
 
@@ -311,6 +368,9 @@ def _start(path: Path, config: LlamaConfig, key: str) -> Any:
     threads = config.threads or free_cores()
     for pool in (params.cpuparams, params.cpuparams_batch):
         pool.n_threads = threads
+    if config.states is not None:
+        params.slot_save_path = f"{config.states}/"
+        params.endpoint_slots = True
     if config.adapter is not None:
         params.lora_adapters = [xllamacpp.CommonAdapterLoraInfo(str(config.adapter), 1.0)]
     return xllamacpp.Server(params)

@@ -5,6 +5,7 @@ what judges, or as what continues token ids; whoever opens it asks the choice, a
 this folder asks which of the two kinds it is. Heavy parts are imported where they are chosen.
 """
 
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -79,7 +80,8 @@ class EmbeddedChoice:
         store = WeightsStore(self.weights_dir, shares_told(tell))
         files = await store.model_files(self.model_name)
         tell(f"loading {files.path.name}")
-        config = LlamaConfig(self.context_tokens, self.threads, self.slots, files.adapter)
+        states = files.path.parent if os.access(files.path.parent, os.W_OK) else None
+        config = LlamaConfig(self.context_tokens, self.threads, self.slots, files.adapter, states)
         model = await LlamaPolicy.load(files.path, files.name, files.version, config)
         try:
             yield traced_model(model, self.tracing)

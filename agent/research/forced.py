@@ -6,10 +6,11 @@ are PROMPT text; slots are POLICY text with our own ids where they were trimmed.
 runs are good for SFT and never for a policy-gradient ratio. Where the slots stand, how long they
 are and how they are sampled was found by measuring; docs/progress.md says what was tried.
 
-A small model says of almost any evidence that nothing is missing. So code decides whether to
-search again: as long as a name in the question stands in no passage that was found. For the same
-reason every source is read in a line of its own that begins with its name, and a claim its source
-does not hold is not shown.
+The plan is numbered look-ups (`lookups`), and code follows it: each is searched in its own words,
+its answer read out of the passages by a grammar of what they hold, and put into the look-ups that
+refer to it. One that finds nothing is searched once more in other words. What is still open at
+the end is named in the review and in the answer; a small model says of almost any evidence that
+nothing is missing, so it is not asked.
 
 Nor does a small model call tools of MCP servers when it should, or it calls whatever it is
 offered. So the question is always searched for first. After that a tool is due, once, where its
@@ -21,10 +22,24 @@ grammar holds it to a whole call, or to what would have come without one.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rubricem.agent.research.run import Run
+from rubricem.agent.research.lookups import (
+    Comparison,
+    Finding,
+    Lookup,
+    Lookups,
+    asks_for,
+    candidates,
+    compare,
+    names,
+    names_stand,
+    read_plan,
+    retry,
+    subject_stands,
+)
+from rubricem.agent.research.run import Run, phrase
 from rubricem.agent.sources.offers import (
     CLOSING,
     NAMED,
@@ -34,7 +49,13 @@ from rubricem.agent.sources.offers import (
 )
 from rubricem.agent.transcript.question import Found, RunCut, tool_output
 from rubricem.agent.transcript.scaffold import EXACT_LINE, neutralise, parse, rubric_items, template
-from rubricem.agent.transcript.words import NAME, content_words, overlap
+from rubricem.agent.transcript.words import (
+    NAME,
+    closest_sentence,
+    content_words,
+    overlap,
+    sentences,
+)
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.schema import AnswerFormat, Author, Completion, Sampling, Source, Stage, Status
 
@@ -57,17 +78,15 @@ class Slot:
     """text at which the slot ends, beside anything like a tag"""
 
 
-THINK = Slot("think", Stage.PLAN, 40, replace(PROSE, dry=4))
-ANALYSIS = Slot("deep_analysis", Stage.PLAN, 60, replace(PROSE, dry=4))
-RUBRIC = Slot("rubric", Stage.PLAN, 80, replace(PROSE, dry=4), end="\n\n")
-RESEARCH_PLAN = Slot("research_plan", Stage.PLAN, 50, replace(PROSE, dry=4))
-QUERY = Slot("query", Stage.RESEARCH, 20, GREEDY)
+THINK = Slot("think", Stage.PLAN, 24)
+ANALYSIS = Slot("deep_analysis", Stage.PLAN, 32)
+RUBRIC = Slot("rubric", Stage.PLAN, 80, end="\n\n")
+RESEARCH_PLAN = Slot("research_plan", Stage.PLAN, 120, GREEDY, end="\n\n")
 TOOL_CALL = Slot("tool_call", Stage.RESEARCH, 120, GREEDY, end="</call_tool>")
-READING = Slot("reading", Stage.RESEARCH, 60, GREEDY)
-MISSING = Slot("missing", Stage.RESEARCH, 20, GREEDY)
-RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 80, replace(PROSE, dry=12), end="\n\n")
-WRITING_PLAN = Slot("writing_plan", Stage.REVIEW, 40, replace(PROSE, dry=12))
-CLAIM = Slot("claim", Stage.ANSWER, 80, GREEDY, end="</cite>")
+READING = Slot("reading", Stage.RESEARCH, 56, GREEDY)
+RUBRIC_REVIEW = Slot("rubric_review", Stage.REVIEW, 12, GREEDY)
+WRITING_PLAN = Slot("writing_plan", Stage.REVIEW, 32, GREEDY)
+CLAIM = Slot("claim", Stage.ANSWER, 72, GREEDY, end="</cite>")
 EXACT = Slot("exact", Stage.ANSWER, 24, GREEDY)
 
 OnSlot = Callable[[Slot, str, Completion], None]
@@ -92,6 +111,8 @@ def trim(text: str, *, capped: bool) -> str:
     return text[:end].rstrip() if end > 0 else text
 
 
+MOST_CALLS = 2
+"""of tools in one run; a small model that is offered more calls for ever"""
 MOST_OFFERED = 6
 """tools of which a small model is told"""
 MUCH = 2
@@ -162,21 +183,16 @@ SUPPORT = 0.5
 WORD = re.compile(r"[\w.]+")
 _EXACT = re.compile(rf"{NAME.pattern}|\d")
 """in a word of a claim: it must stand in the source as it is"""
+NOT_FOUND = "not found"
+DOUBT = 2.5
+"""nats by which "not found" must be likelier than the best of what a passage offers: one that was
+not found makes a small model say so of the next"""
+QUOTE_CHARACTERS = 300
 
 
-_CONSTANTS = frozenset({"none", "true", "false"})
-
-
-def claim_grammar(identifiers: list[str], begin: str = "", *, may_end: bool) -> str:
-    """A cite of an id that was really returned, so that none can be invented, or the end.
-
-    `begin`: words that the claim opens with.
-    """
-    ids = " | ".join(f'"{identifier}"' for identifier in identifiers)
-    opening = json.dumps(f'">{begin}', ensure_ascii=False)
-    claim = rf'"\n<cite id=\"" id {opening} [^<\n]+ "</cite>"'
-    root = f'{claim} | "\\n</answer>"' if may_end else claim
-    return f"root ::= {root}\nid ::= {ids}\n"
+def any_of(texts: Sequence[str]) -> str:
+    """A grammar of one of several texts."""
+    return "root ::= " + " | ".join(json.dumps(text, ensure_ascii=False) for text in texts) + "\n"
 
 
 def holds(source: Source, claim: str) -> bool:
@@ -185,7 +201,8 @@ def holds(source: Source, claim: str) -> bool:
     exact = [word.strip(".") for word in WORD.findall(claim) if _EXACT.search(word)]
     # Whole: 12 is not in 128.
     patterns = [rf"(?<!\w){re.escape(word)}(?!\w)" for word in exact]
-    return overlap(claim, text) >= SUPPORT and all(re.search(p, text, re.I) for p in patterns)
+    exact_stand = all(re.search(p, text, re.I) for p in patterns)
+    return exact_stand and names_stand(claim, text) and overlap(claim, text) >= SUPPORT
 
 
 def adds(claim: str, said: list[str]) -> bool:
@@ -193,29 +210,19 @@ def adds(claim: str, said: list[str]) -> bool:
     return bool(content_words(claim) - content_words(" ".join(said)))
 
 
-def touches(claim: str, asked: str) -> bool:
-    """Whether a claim shares a content word with what was asked; constants are no content."""
-    return bool((content_words(claim) & content_words(asked)) - _CONSTANTS)
-
-
-CLAIMS = {AnswerFormat.LONG: 4, AnswerFormat.SHORT: 3, AnswerFormat.EXACT: 2}
-"""cited claims at most, by the answer's format"""
 ROOM = 2000
 """tokens that must still fit before another search"""
 QUESTION_SHARE = 1 / 12
 """of the context that a question may fill, since it is repeated; at three characters a token"""
-NAME_CHARACTERS = 60
-"""of a source's title, put before its reading"""
-MORE_WORDS = 4
-"""words that the model may add to a query"""
+TRIES = 2
+"""searches for one look-up"""
 SEARCH, REVIEW = '<call_tool name="search">', "<review>"
 
 
 class ForcedDecoder:
     """Writes the four stages slot by slot. Needs a policy that continues tokens."""
 
-    def __init__(self, searches: int = 3, on_slot: OnSlot | None = None) -> None:
-        self._searches = searches
+    def __init__(self, on_slot: OnSlot | None = None) -> None:
         self._on_slot = on_slot
 
     def system(self, run: Run) -> str:
@@ -234,149 +241,267 @@ class ForcedDecoder:
         return f"Question: {question}"
 
     async def plan(self, run: Run) -> str:
-        """Write the plan and return the first query, which begins with the question itself."""
+        """Write the plan and return the query of its first look-up."""
         await run.prompt(Stage.PLAN, "<think>")
         await self._fill(run, THINK)
         await run.prompt(Stage.PLAN, "</think>\n<structured_plan>\n<deep_analysis>")
         await self._fill(run, ANALYSIS)
-        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n- Says")
+        await run.prompt(Stage.PLAN, "</deep_analysis>\n<rubric>\n-")
         await self._fill(run, RUBRIC)
-        await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>")
+        await run.prompt(Stage.PLAN, "\n</rubric>\n<research_plan>\n1.")
         await self._fill(run, RESEARCH_PLAN)
-        await run.prompt(Stage.PLAN, "</research_plan>\n</structured_plan>\n")
-        return await self._call(
-            run, neutralise(" ".join(run.evidence.alone(run.ask.question).split()))
-        )
+        await run.prompt(Stage.PLAN, "\n</research_plan>\n</structured_plan>\n")
+        run.lookups = Lookups()
+        self._follow(run)
+        return await self._call(run, self._question(run, run.lookups.steps[0]))
+
+    def _follow(self, run: Run) -> None:
+        """Take up the plan as it stands in the transcript last: a person may have changed it."""
+        text = parse(run.text).last("research_plan")
+        steps = read_plan(text, run.evidence.alone(run.ask.question))
+        if steps != run.lookups.steps:
+            run.lookups.begin(steps)
+
+    def _question(self, run: Run, step: Lookup) -> str:
+        """What a look-up asks; the only one of a plan asks what the person asked."""
+        alone = neutralise(" ".join(run.evidence.alone(run.ask.question).split()))
+        single = len([s for s in run.lookups.steps if not s.compares]) == 1
+        return alone if single else run.lookups.resolved(step) or step.text
 
     async def observe(self, run: Run, found: Found) -> None:
+        if run.turn == 1:
+            self._follow(run)
+            asked = self._question(run, run.lookups.steps[0])
+            run.lookups.queries.setdefault(run.lookups.at, [asked])
+        # What the thread before quoted is never found anew, but it may answer.
+        quoted = (i for i in run.sources if i in run.evidence.background.by_id)
+        run.lookups.show([*(source.id for source in found.sources), *quoted])
         text = tool_output(found, run.ask.passage_words)
         await run.prompt(Stage.RESEARCH, text, Author.TOOL)
 
     async def research(self, run: Run) -> str | None:
-        """Evaluate the evidence; return a query or a tool's call, or None to go on to review."""
-        await run.prompt(Stage.RESEARCH, f"{self.message(run)}\n<state_evaluation>")
-        unread = [s for s in run.sources.values() if f"\n{_named(s)} says" not in run.text]
-        for source in unread:
-            await run.prompt(Stage.RESEARCH, f"\n{_named(source)} says:")
-            await self._fill(run, READING)
-        await self._read_again(run)
-        await run.prompt(Stage.RESEARCH, "\nMissing:")
-        await self._fill(run, MISSING)
-        await run.prompt(Stage.RESEARCH, "\n</state_evaluation>\n")
-        missing = _missing_names(run)
+        """Read what was found; return the next query or a tool's call, or None to go on."""
+        lookups = run.lookups
+        step = lookups.step(lookups.at)
+        await run.prompt(Stage.RESEARCH, f"<state_evaluation>\n[{step.number}]")
+        if step.number in lookups.found:
+            # A tool was called although it was answered; what the tool gave can be cited.
+            await run.prompt(Stage.RESEARCH, f" {neutralise(lookups.found[step.number].text)}")
+        else:
+            await self._read(run, step)
+        left = lookups.open()
+        told = ", ".join(f"[{s.number}]" for s in left) or "nothing"
+        await run.prompt(Stage.RESEARCH, f"\nOpen: {told}\n</state_evaluation>\n")
         room = run.room()
         if room is not None and room < ROOM:
             return None
-        if missing and run.turn > run.ask.tool_calls:
+        query = self._query(run, step)
+        if query and run.turn > run.ask.tool_calls:
             run.ended_by = run.ended_by or "tool_calls"
-        fit = fitting(run)
-        spent = run.turn > min(self._searches, run.ask.tool_calls)
-        if spent or not (missing or fit.offers) or await run.runs_low():
+        called = sum(tool != run.search_tool.name for tool, _ in run.evidence.answered)
+        fit = fitting(run) if called < MOST_CALLS else Fitting()
+        if run.turn > run.ask.tool_calls or not (query or fit.offers) or await run.runs_low():
             return None
         if fit.offers:
-            otherwise = SEARCH if missing else REVIEW
+            otherwise = SEARCH if query else REVIEW
             if call := await call_chosen(run, fit, otherwise, self._on_slot):
                 return call
-        return await self._call(run, " ".join(missing)) if missing else None
+        return await self._call(run, query) if query else None
 
-    async def _read_again(self, run: Run) -> None:
-        """Read the first source once more for each part of the question no reading speaks of.
+    def _query(self, run: Run, step: Lookup) -> str | None:
+        """What is to be searched next: the look-up again, or the next one."""
+        lookups = run.lookups
+        asked, shown = self._question(run, step), [run.sources[i] for i in lookups.shown]
+        # The page of just this name was read; others speak of other things.
+        read = asks_for(asked) != "words" and any(phrase(s.title) in phrase(asked) for s in shown)
+        tried = len(lookups.queries.get(step.number, ()))
+        if step.number not in lookups.found and tried < TRIES and not read:
+            # Not searched at all: a tool was called in its place.
+            alone = run.evidence.alone(run.ask.question)
+            again = retry(lookups, step, alone) if tried else asked
+            if again:
+                return again
+        following = lookups.next()
+        if following is None:
+            return None
+        lookups.at = following.number
+        return self._question(run, following)
 
-        Of a question with two parts a small model reads one into every source.
+    async def _read(self, run: Run, step: Lookup) -> None:
+        """Answer a look-up out of the passages that were found for it, or say: not found."""
+        question = self._question(run, step)
+        await run.prompt(Stage.RESEARCH, f" {neutralise(question)}")
+        shown = [run.sources[i] for i in run.lookups.shown]
+        about = [s for s in shown if subject_stands(question, f"{s.title} {s.text}")]
+        asked = asks_for(question)
+        fit = {s.id: candidates(f"{s.title}. {s.text}", asked, question) for s in about}
+        finding: Finding | None = None
+        if about and asked == "words":
+            finding = await self._read_words(run, about, question)
+        elif any(fit.values()):
+            finding = await self._read_candidate(run, fit)
+        if finding is None:
+            await run.prompt(Stage.RESEARCH, f" {NOT_FOUND}")
+            return
+        run.lookups.found[step.number] = finding
+        await run.prompt(Stage.RESEARCH, f" ({finding.source})")
+
+    async def _read_candidate(self, run: Run, fit: dict[str, list[str]]) -> Finding | None:
+        offered = [
+            f" {neutralise(s)}" for s in dict.fromkeys(s for each in fit.values() for s in each)
+        ]
+        written = await self._weighed(run, READING, any_of([*offered, f" {NOT_FOUND}"]))
+        if written.text.strip() == NOT_FOUND:
+            instead = await self._weighed(run, READING, any_of(offered))
+            if written.logprobs and instead.logprobs:
+                doubtful = instead.logprobs[0] > written.logprobs[0] - DOUBT
+                written = instead if doubtful else written
+        text = written.text
+        source = next((i for i, spans in fit.items() if text.strip() in map(neutralise, spans)), "")
+        if not source:
+            return None
+        await run.keep_edited(READING.stage, text)
+        return Finding(text.strip(), source)
+
+    async def _read_words(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
+        sampling = replace(READING.sampling, max_tokens=READING.cap)
+        written = await run.write(
+            READING.stage, sampling, lambda text: slot_end(text, READING.end), live=False
+        )
+        text = trim(written.text.partition(" (S")[0], capped=written.stop_reason == "length")
+        if self._on_slot:
+            self._on_slot(READING, text, written)
+        standing = [s for s in about if holds(s, text)]
+        bare = not adds(text, [question, "yes no"])
+        if NOT_FOUND in text.casefold() or not standing or bare:
+            return None
+        await run.keep_edited(READING.stage, f" {text}")
+        best = max(standing, key=lambda s: overlap(text, f"{s.title} {s.text}"))
+        return Finding(text, best.id)
+
+    async def review(self, run: Run) -> str | None:
+        """Hold every item of the rubric against what was found; one that is missing is searched.
+
+        What a look-up was made for and did not find was searched in other words already.
         """
-        for first in list(run.sources.values())[:1]:
-            read = run.text[run.text.rfind("<state_evaluation>") :]
-            for part in _unspoken(run, read):
-                begin = f"\n{_named(first)} on {part}:"
-                if begin not in run.text:
-                    await run.prompt(Stage.RESEARCH, begin)
-                    await self._fill(run, READING)
-
-    async def review(self, run: Run) -> None:
         await run.prompt(Stage.REVIEW, f"{REVIEW}\n<rubric_review>")
-        await self._fill(run, RUBRIC_REVIEW)
-        await run.prompt(Stage.REVIEW, "</rubric_review>\n<writing_plan>")
+        missing = [item for item in _rubric(run) if not await self._mark(run, item)]
+        await run.prompt(Stage.REVIEW, "\n</rubric_review>\n")
+        if missing and run.sources and not run.lookups.open() and await self._may_return(run):
+            await run.prompt(Stage.REVIEW, "</review>\n")
+            return await self._call(run, run.lookups.add(missing[0]))
+        await run.prompt(Stage.REVIEW, "<writing_plan>")
         await self._fill(run, WRITING_PLAN)
         await run.prompt(Stage.REVIEW, "</writing_plan>\n</review>\n")
+        return None
+
+    async def _may_return(self, run: Run) -> bool:
+        room = run.room()
+        full = room is not None and room < ROOM
+        left = run.returns < run.ask.review_returns and run.turn <= run.ask.tool_calls
+        return left and not full and not await run.runs_low()
+
+    async def _mark(self, run: Run, item: str) -> bool:
+        """Whether an item of the rubric is met, by the mark that is put behind it."""
+        await run.prompt(Stage.REVIEW, f"\n- {item}")
+        found, left = run.lookups.found, run.lookups.open()
+        asked = content_words(item)
+        # What no look-up found cannot be met; a small model would say that it is.
+        near = [len(asked & content_words(run.lookups.resolved(s) or s.text)) for s in left]
+        told = [len(asked & content_words(run.lookups.step(n).text)) for n in found]
+        if not found or (near and max(near) > max(told)):
+            await run.prompt(Stage.REVIEW, " [missing]")
+            return False
+        known = dict.fromkeys(f.source for f in found.values())
+        marks = any_of([*(f" [met: {identifier}]" for identifier in known), " [missing]"])
+        mark = await self._choose(run, RUBRIC_REVIEW, marks)
+        await run.keep_edited(Stage.REVIEW, mark)
+        return "missing" not in mark
 
     async def answer(self, run: Run) -> None:
-        """Cited claims, each adding something; without any source, one that cites none."""
+        """A cited claim for each look-up, and what is open; without any, one that cites none."""
         await run.prompt(Stage.ANSWER, "<answer>")
-        if run.sources:
-            await self._claims(run)
-        else:
-            nothing = "The sources hold nothing on this question."
-            said = "The search failed." if run.search_error else nothing
-            await run.prompt(Stage.ANSWER, f"\n{said}")
+        lookups, question = run.lookups, run.evidence.alone(run.ask.question)
+        said = await self._claims(run) if run.sources else []
+        compared = compare(lookups, question)
+        if compared:
+            await run.prompt(Stage.ANSWER, f"\n{neutralise(compared.note)}")
+        # What rests on another that was not found needs no word of its own.
+        left = [neutralise(text) for s in lookups.open() if (text := lookups.resolved(s))]
+        if not run.sources and run.search_error:
+            await run.prompt(Stage.ANSWER, "\nThe search failed.")
+        elif left or not said:
+            missing = left or [neutralise(question)]
+            await run.prompt(Stage.ANSWER, "".join(f"\nNot found: {m}" for m in missing))
+        answered = bool(said) and all(not step.planned for step in lookups.open())
+        if not answered and not run.search_error:
+            status = Status.PARTIAL if said else Status.NO_EVIDENCE
+            run.end_early(f"not found: {[*left, question][0]}", status, by=run.ended_by)
         if run.ask.answer_format is AnswerFormat.EXACT:
-            await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE}")
-            await self._fill(run, EXACT)
+            await run.prompt(Stage.ANSWER, f"\n{EXACT_LINE.strip()}")
+            await self._exact(run, compared, answered=answered)
         await run.prompt(Stage.ANSWER, "\n</answer>\n")
 
-    async def _claims(self, run: Run) -> None:
-        """Claims until the model ends, says nothing new, or leaves its sources."""
+    async def _exact(self, run: Run, compared: Comparison | None, *, answered: bool) -> None:
+        """The bare answer: what code compared, else one of the things found."""
+        if compared and compared.answer:
+            await run.prompt(Stage.ANSWER, f" {neutralise(compared.answer)}")
+        elif not answered or not run.lookups.found:
+            await run.prompt(Stage.ANSWER, f" {NOT_FOUND}")
+        else:
+            found = dict.fromkeys(f.text for f in run.lookups.found.values())
+            named = [n for n in names(run.ask.question) if len(run.lookups.found) > 1]
+            grammar = any_of([f" {neutralise(text)}" for text in [*found, *named, "yes", "no"]])
+            await run.keep_edited(Stage.ANSWER, await self._choose(run, EXACT, grammar))
+
+    async def _claims(self, run: Run) -> list[str]:
+        """One claim for each thing found, each adding something, and held by its source."""
         said: list[str] = []
-        sources = dict(run.sources)
-        asked = "\n".join([run.evidence.alone(run.ask.question), *_rubric(run)])
-        opened: set[str] = set()
-        while sources and len(said) < CLAIMS[run.ask.answer_format]:
-            # The model would end with one part of the question; the runner opens the others.
-            left = _unspoken(run, " ".join(said)) if said else []
-            part = next((part for part in left if part not in opened), "")
-            opened.add(part)
-            begin = f"{part[:1].upper()}{part[1:]}: " if part else ""
-            may_end = bool(said) and not part
-            identifier, claim = await self._claim(run, list(sources), begin, may_end=may_end)
-            if not identifier or not adds(claim, said):
-                break
-            said_of_it = claim.removeprefix(begin)
-            if not (holds(sources[identifier], said_of_it) and touches(claim, asked)):
-                # What a source does not say is not shown under its name; others may say it.
-                del sources[identifier]
-                continue
+        for number, finding in run.lookups.found.items():
+            source = run.sources[finding.source]
+            await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
+            sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap)
+            written = await run.write(
+                Stage.ANSWER, sampling, lambda text: slot_end(text, CLAIM.end), live=False
+            )
+            claim = trim(written.text, capped=written.stop_reason == "length")
+            if self._on_slot:
+                self._on_slot(CLAIM, claim, written)
+            if not holds(source, claim):
+                claim = self._quote(run, number, source)
             said.append(claim)
-            await run.prompt(Stage.ANSWER, f'\n<cite id="{identifier}">')
             await run.keep_edited(Stage.ANSWER, claim)
             await run.prompt(Stage.ANSWER, "</cite>")
-        if not said:
-            await run.prompt(Stage.ANSWER, "\nThe passages found do not settle this question.")
-            reason = "no claim of the model stands in the source it named"
-            run.end_early(reason, Status.NO_EVIDENCE, by=run.ended_by)
+        return said
+
+    def _quote(self, run: Run, number: int, source: Source) -> str:
+        """What a source says of a look-up, where the model's own claim does not stand there."""
+        finding = run.lookups.found[number].text
+        asked = run.lookups.resolved(run.lookups.step(number)) or ""
+        holding = [s for s in sentences(source.text) if finding in s]
+        said = closest_sentence(f"{asked} {finding}", "\n\n".join(holding) or source.text)
+        return neutralise(" ".join((said or finding).split())[:QUOTE_CHARACTERS])
 
     async def keep_cut(self, run: Run, cut: RunCut) -> None:
         """Nothing: a slot in progress is neither trimmed nor checked."""
 
-    async def _claim(
-        self, run: Run, identifiers: list[str], begin: str, *, may_end: bool
-    ) -> tuple[str, str]:
-        """An id and what is claimed of it; ("", "") where the model ends the answer."""
-        grammar = claim_grammar(identifiers, begin, may_end=may_end)
-        sampling = replace(CLAIM.sampling, max_tokens=CLAIM.cap, grammar=grammar)
-        written = await run.write(Stage.ANSWER, sampling, live=False)
-        opening, _, rest = written.text.partition('">')
-        claim = trim(rest.partition("</cite>")[0], capped="</cite>" not in rest)
-        if self._on_slot and rest:
-            self._on_slot(CLAIM, claim, written)
-        return (opening.rpartition('"')[2], claim) if rest else ("", "")
+    async def _call(self, run: Run, query: str) -> str:
+        """A search in the words of a look-up."""
+        lookups, query = run.lookups, neutralise(" ".join(query.split()))
+        lookups.queries.setdefault(lookups.at, []).append(query)
+        await run.prompt(Stage.RESEARCH, f"{SEARCH}{query}</call_tool>\n")
+        return query
 
-    async def _call(self, run: Run, begin: str) -> str:
-        """A tool call whose query begins with given words and goes on with the model's.
+    async def _choose(self, run: Run, slot: Slot, grammar: str) -> str:
+        """One of a few texts; the longest prefix that was written where it was cut."""
+        return (await self._weighed(run, slot, grammar)).text
 
-        Of the model's only words that are new are kept: small models add numbers and guesses.
-        """
-        await run.prompt(Stage.RESEARCH, f"{SEARCH}{begin}")
-        sampling = replace(QUERY.sampling, max_tokens=QUERY.cap)
-        written = await run.write(
-            QUERY.stage, sampling, lambda text: slot_end(text, QUERY.end), live=False
-        )
-        found = [w for w in WORD.findall(written.text) if len(w) > 2 and not w[0].isdigit()]
-        words = " ".join([w for w in found if w.casefold() not in begin.casefold()][:MORE_WORDS])
-        if words:
-            await run.keep_edited(QUERY.stage, f" {words}")
+    async def _weighed(self, run: Run, slot: Slot, grammar: str) -> Completion:
+        sampling = replace(slot.sampling, max_tokens=slot.cap, grammar=grammar)
+        written = await run.write(slot.stage, sampling, live=False)
         if self._on_slot:
-            self._on_slot(QUERY, words, written)
-        await run.prompt(Stage.RESEARCH, "</call_tool>\n")
-        return f"{begin} {words}".strip()
+            self._on_slot(slot, written.text, written)
+        return written
 
     async def _fill(self, run: Run, slot: Slot) -> str:
         sampling = replace(slot.sampling, max_tokens=slot.cap)
@@ -396,39 +521,3 @@ class ForcedDecoder:
 def _rubric(run: Run) -> list[str]:
     """The items of the question's own rubric."""
     return rubric_items(parse(run.text).last("rubric"))
-
-
-def _unspoken(run: Run, text: str) -> list[str]:
-    """The rubric items that ask what the question asks, in words that a text has none of.
-
-    The first source's name does not count: whatever is said of it may name it.
-    """
-    name = _heads(next(source.title for source in run.sources.values()))
-    question, spoken = _heads(run.ask.question), _heads(text)
-    parts = {item.removeprefix("Says").strip(): _heads(item[4:]) - name for item in _rubric(run)}
-    return [
-        part
-        for part, asked in parts.items()
-        if 2 * len(asked & question) >= len(asked) > 0 and not asked & spoken
-    ]
-
-
-def _heads(text: str) -> frozenset[str]:
-    """The beginnings of its content words: "eviction" is then akin to "evict"."""
-    return frozenset(word[:5] for word in content_words(text))
-
-
-def _named(source: Source) -> str:
-    """Id and name of a source; the name keeps the model to its subject."""
-    name = neutralise(" ".join(source.title.split())[:NAME_CHARACTERS])
-    return f"{source.id} ({name})"
-
-
-def _missing_names(run: Run) -> list[str]:
-    """Identifiers of the question that no passage holds and no further search was made for."""
-    sought = " ".join(run.evidence.queries(run.search_tool.name)[1:]).casefold()
-    read = " ".join(f"{source.title} {source.text}" for source in run.sources.values()).casefold()
-    words = dict.fromkeys(word.strip(".") for word in WORD.findall(run.ask.question))
-    names = [word for word in words if NAME.search(word)]
-    lasts = {name: name.casefold().rpartition(".")[2] for name in names}
-    return [name for name, last in lasts.items() if last not in read and last not in sought]

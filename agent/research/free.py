@@ -17,10 +17,13 @@ from rubricem.agent.transcript.events import TurnRetried
 from rubricem.agent.transcript.question import OPEN_PAGE, Found, RunCut, tool_output
 from rubricem.agent.transcript.scaffold import (
     INSTRUCTION,
+    ScaffoldDocument,
     ToolCall,
     answer_text,
+    missing_items,
     neutralise,
     parse,
+    sent_back,
     stage_spans,
     template,
     tool_call,
@@ -39,10 +42,20 @@ _REVIEW = "\n\nNow write the review, and then the answer in answer tags.\n"
 _ANSWER = "\n\nNow write the answer in answer tags.\n"
 _BARE_ANSWER = "\n\nNow write nothing but the text of the answer.\n<answer>\n"
 
-_END_OF_TURN = re.compile(r"</\s*(?:call_tool|answer)\s*>|(?=<tool_output\b)", re.I)
+_END_OF_TURN = re.compile(r"</\s*(call_tool|answer|review)\s*>|(?=<tool_output\b)", re.I)
 """a tool output that the model invents ends its turn too: only the runner writes those"""
 _LONGEST_TAG = 40
 _THOUGHT = re.compile(r"<\s*(/?)\s*think", re.I)
+
+
+def search_on(document: ScaffoldDocument) -> str:
+    """What is said to a policy whose review marks something as missing."""
+    return (
+        f"\n\nThe review names what is missing: {neutralise('; '.join(missing_items(document)))}. "
+        "Search for it with a query that was not asked; the review and the answer come after "
+        "that.\n"
+    )
+
 
 Faults = Callable[[str], list[str]]
 """what is wrong with a turn's text, in sentences that the policy can be shown"""
@@ -94,12 +107,8 @@ class FreeDecoder:
 
     async def research(self, run: Run) -> str | None:
         """Write a later turn; return its query, or None when it went on to review or answer."""
-        # Turns, not calls, are counted: a query that is repeated for ever is no call.
-        used_up = run.turn > run.ask.tool_calls
-        room = run.room()
-        full = room is not None and room <= ROOM_FOR_AN_ANSWER
-        spent = used_up or full or await run.runs_low()
-        if used_up:
+        spent = await self._spent(run)
+        if run.turn > run.ask.tool_calls:
             run.ended_by = run.ended_by or "tool_calls"
         if spent:
             await run.prompt(Stage.RESEARCH, _NO_SEARCH)
@@ -107,15 +116,39 @@ class FreeDecoder:
         def faults(text: str) -> list[str]:
             return turn_faults(text, run.turn, must_answer=spent)
 
-        call = tool_call(await self._turn(run, Stage.RESEARCH, faults))
+        may_return = not spent and run.returns < run.ask.review_returns
+        call = tool_call(await self._turn(run, Stage.RESEARCH, faults, may_return=may_return))
         return _action(run, call) if call and not spent else None
 
-    async def review(self, run: Run) -> None:
-        """Nothing to do where the last turn already held the review; else ask for it."""
+    async def _spent(self, run: Run) -> bool:
+        """Whether nothing can be searched any more."""
+        # Turns, not calls, are counted: a query that is repeated for ever is no call.
+        used_up = run.turn > run.ask.tool_calls
+        room = run.room()
+        full = room is not None and room <= ROOM_FOR_AN_ANSWER
+        return used_up or full or await run.runs_low()
+
+    async def review(self, run: Run) -> str | None:
+        """What a review that broke off for it names as missing, once the policy searches for it.
+
+        Nothing to do where the last turn already held review and answer; else ask for them.
+        """
         document = parse(_last_turn(run))
         if not document.find("review") and not answer_text(document):
             await run.prompt(Stage.REVIEW, _REVIEW)
             await self._turn(run, Stage.REVIEW, lambda text: _lacking(text, "review", "answer"))
+        elif (
+            sent_back(document)
+            and run.returns < run.ask.review_returns
+            and not await self._spent(run)
+        ):
+            await run.prompt(Stage.RESEARCH, search_on(document))
+            run.turn += 1
+            turn = run.turn
+            written = await self._turn(run, Stage.RESEARCH, lambda text: turn_faults(text, turn))
+            call = tool_call(written)
+            return _action(run, call) if call else None
+        return None
 
     async def answer(self, run: Run) -> None:
         """Nothing to do where there is an answer; else ask for it, at last for its text alone."""
@@ -135,18 +168,25 @@ class FreeDecoder:
             run.cut_in = stage
             await run.keep_edited(stage, text, told=True)
 
-    async def _turn(self, run: Run, stage: Stage, faults_of: Faults) -> str:
-        """One turn of the policy, after at most `attempts` tries."""
+    async def _turn(
+        self, run: Run, stage: Stage, faults_of: Faults, *, may_return: bool = False
+    ) -> str:
+        """One turn of the policy, after at most `attempts` tries.
+
+        `may_return`: it also ends with a review that marks something as missing.
+        """
         before = ""
         for run.attempt in range(self._attempts):
             try:
-                written = await run.write(stage, self._sampling_of(run), TurnEnd())
+                end = TurnEnd(reviews=may_return)
+                written = await run.write(stage, self._sampling_of(run), end)
             except RunCut as cut:
                 # A turn that broke the scaffold is more use to a reader than none.
                 cut.text = cut.text or before
                 raise
             before = written.text
-            faults = _faults(written, faults_of)
+            # By the text alone: a reply that the journal held asked for no end.
+            faults = [] if may_return and _returns(written.text) else _faults(written, faults_of)
             if not faults or run.attempt == self._attempts - 1:
                 break
             run.discard(stage, written)
@@ -172,17 +212,29 @@ class TurnEnd:
     the tags, so nothing inside it ends a turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, reviews: bool = False) -> None:
         self._seen = ""
+        self._reviews = reviews
+        """whether it also ends with a review that marks something as missing"""
 
     def __call__(self, text: str) -> int | None:
         new = len(self._seen) if text.startswith(self._seen) else 0
         self._seen = text
         for found in _END_OF_TURN.finditer(text, max(0, new - _LONGEST_TAG)):
             thoughts = _THOUGHT.findall(text, 0, found.start())
-            if not thoughts or thoughts[-1] == "/":
+            if thoughts and thoughts[-1] != "/":
+                continue
+            reviewed = (found[1] or "").lower() == "review"
+            if not reviewed or (self._reviews and _returns(text[: found.end()])):
                 return found.end()
         return None
+
+
+def _returns(text: str) -> bool:
+    """Whether a turn ends with a review that marks something as missing."""
+    document = parse(text)
+    last = document.blocks[-1] if document.blocks else None
+    return last is not None and last.tag == "review" and last.closed and sent_back(document)
 
 
 def _action(run: Run, call: ToolCall) -> str:

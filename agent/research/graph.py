@@ -23,6 +23,7 @@ Nothing here, or imported from here, may know the judge: the policy must not rea
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import zip_longest
 from typing import Any, Protocol, TypedDict, TypeVar
 
 from langgraph.errors import GraphBubbleUp
@@ -254,7 +255,10 @@ class Decoder(Protocol):
     async def plan(self, run: Run) -> str: ...
     async def observe(self, run: Run, found: Found) -> None: ...
     async def research(self, run: Run) -> str | None: ...
-    async def review(self, run: Run) -> None: ...
+    async def review(self, run: Run) -> str | None:
+        """What the review names as missing and may still be searched for, as a query."""
+        ...
+
     async def answer(self, run: Run) -> None: ...
     async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
 
@@ -356,9 +360,11 @@ async def research(run: Run, decoder: Decoder, query: str | None) -> str | None:
     return await decoder.research(run)
 
 
-async def review(run: Run, decoder: Decoder, query: str | None) -> None:
+async def review(run: Run, decoder: Decoder, query: str | None) -> str | None:
     run.listener(StageStarted(Stage.REVIEW))
-    await decoder.review(run)
+    missing = await decoder.review(run)
+    run.returns += missing is not None
+    return missing
 
 
 async def answer(run: Run, decoder: Decoder, query: str | None) -> None:
@@ -400,9 +406,9 @@ STEPS: dict[str, Step] = {
 }
 
 
-def recursion_limit(tool_calls: int) -> int:
+def recursion_limit(tool_calls: int, review_returns: int) -> int:
     """Supersteps a run can need: two for each search, and one for each other node."""
-    return 2 * (tool_calls + MOST_REJECTED) + len(NODES) + 5
+    return 2 * (tool_calls + MOST_REJECTED) + 3 * review_returns + len(NODES) + 5
 
 
 WAYS = {
@@ -412,7 +418,7 @@ WAYS = {
     "approve": ("plan", "tools"),
     "tools": ("research", "tools", "review"),
     "research": ("tools", "review"),
-    "review": ("answer", END),
+    "review": ("answer", "tools", END),
     "answer": ("verify",),
     "verify": (END,),
 }
@@ -449,6 +455,8 @@ async def _after(state: Position) -> str:
         return "plan"
     if step == "research":
         return "tools" if query else "review"
+    if step == "review" and query:
+        return "tools"
     return [*NODES, END][NODES.index(step) + 1]
 
 
@@ -476,7 +484,7 @@ def _node(name: str, opener: RunsOpener) -> _Node:
             ahead = [*path[len(run.path) :], *steps]
             query = await _walk(run, runs.decoder, ahead, state.get("query"))
             position: Position = {"run": key, "path": [*run.path], "query": query}
-            if steps[-1] != NODES[-1]:
+            if run.path[-1] != NODES[-1]:
                 return {**position, "report": "", "status": ""}
             trajectory = await runs.finish(run)
             # A caller that drives the graph itself gets its answer in the state alone.
@@ -495,9 +503,10 @@ def _node(name: str, opener: RunsOpener) -> _Node:
 async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None) -> str | None:
     """Through the nodes named; those that finished before are answered by the journal.
 
-    A run that is broken off passes through what is left without another call.
+    A run that is broken off passes through what is left without another call; one that its review
+    sends back to research stops there.
     """
-    for name in names:
+    for name, following in zip_longest(names, names[1:]):
         if run.cut_in is None or name == "verify":
             try:
                 query = await STEPS[name](run, decoder, query)
@@ -505,4 +514,6 @@ async def _walk(run: Run, decoder: Decoder, names: list[str], query: str | None)
                 await close(run, decoder, cut)
                 query = NOTHING
         run.path.append(name)
+        if name == "review" and query and following != "tools":
+            break
     return query

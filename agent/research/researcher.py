@@ -148,7 +148,9 @@ class Researcher:
     async def _through(self, run: Run, person: Person) -> None:
         """Through the graph, asking the person wherever it interrupts itself for one."""
         position: Any = {"run": run.thread, "path": []}
-        config: Any = {"recursion_limit": recursion_limit(run.ask.tool_calls)}
+        config: Any = {
+            "recursion_limit": recursion_limit(run.ask.tool_calls, run.ask.review_returns)
+        }
         asks = run.ask.approve_plan or run.ask.clarify
         if not asks and self.saver is None:
             await self._graph.ainvoke(position | {"together": True}, config)

@@ -15,6 +15,7 @@ beginning, and is a source of this run once it is shown or brought again, under 
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,6 +26,7 @@ from pydantic import TypeAdapter
 
 from rubricem.agent.models.policy import Policy
 from rubricem.agent.reports.verifier import AnswerVerifier
+from rubricem.agent.research.lookups import Lookups
 from rubricem.agent.research.recall import Recall, Recaller
 from rubricem.agent.research.threads import NOTHING, Background, standalone
 from rubricem.agent.sources.likeness import Excerpts, Sketch, resembling
@@ -191,6 +193,19 @@ class Evidence:
         return unseen[:limit] or list(found[:limit])
 
 
+def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
+    """Those of the first's name where a query names it: the rest costs a small model seconds."""
+    name = found[0].title if found else ""
+    if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
+        return list(found)
+    return [passage for passage in found if passage.title == name]
+
+
+def phrase(text: str) -> str:
+    """The words of a text alone, lower-cased."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
 def folded(query: str) -> str:
     """A query as it is compared with others."""
     return " ".join(query.casefold().split())
@@ -234,6 +249,10 @@ class Run:
     cut_in: Stage | None = None
     """the stage in which it was broken off; no step is gone through after that"""
     verification: Verification | None = None
+    lookups: Lookups = field(default_factory=Lookups)
+    """the plan that code follows, in forced decoding"""
+    returns: int = 0
+    """how often its review sent it back to research"""
     search_error: str = ""
     """why the last search failed, if it did"""
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -415,7 +434,10 @@ class Run:
         async def call() -> Reply:
             # As many more as were seen, so that a new query brings something new to read.
             found = await tool.search(query, limit + len(self.sources))
-            return reply_of(self.evidence.chosen(found, limit))
+            shown = self.evidence.chosen(found, limit)
+            if self.decoding is Decoding.FORCED:
+                shown = named_alone(query, shown)
+            return reply_of(shown)
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error

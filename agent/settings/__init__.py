@@ -55,7 +55,10 @@ _AS_JSON = {
 _NOT_SETTINGS = {"debug"}
 """`RUBRICEM_*` variables that the command line reads itself"""
 
-LIMITS = ("answer_format", "tool_calls", "max_tokens", "seed", "approve_plan", "clarify")
+LIMITS = (
+    "answer_format", "tool_calls", "review_returns", "max_tokens", "seed", "approve_plan",
+    "clarify",
+)  # fmt: skip
 """the settings that are part of what is asked"""
 BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
 """budget of a run -> its setting, in which 0 is no limit"""
@@ -90,6 +93,8 @@ class Settings(BaseSettings):
     """hosts, or host:port, whose pages may be read although they are private"""
     tool_calls: int = Field(default=10, ge=1, le=1000)
     """searches, opened pages and other tool calls of one question"""
+    review_returns: int = Field(default=1, ge=0, le=10)
+    """times that a review which names something missing sends a run back to research"""
     max_total_tokens: int = Field(default=200_000, ge=0)
     """tokens one question may take, read (unless from a cache) and written; 0: no limit"""
     max_seconds: float = Field(default=900, ge=0)

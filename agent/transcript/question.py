@@ -209,6 +209,8 @@ class Ask:
     seed: int = 0
     approve_plan: bool = False
     """a person decides on the plan before it is followed"""
+    review_returns: int = 1
+    """times that a review which names something missing sends the run back to research"""
     clarify: bool = False
     """the policy may ask the person one question before it plans"""
     budgets: Budgets = UNLIMITED

@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache, partial
 from itertools import pairwise
+from typing import Literal, cast
 
 from rubricem.memory.schema import AnswerFormat, Author, Decoding, Stage, Trajectory
 from rubricem.memory.text import MARKERS, printable, prompt
@@ -143,7 +144,8 @@ class ScaffoldDocument:
     def misplaced(self, turn: int) -> list[str]:
         """Blocks of a turn, counted from 1, and their children, that stand before an earlier one.
 
-        The first turn evaluates nothing yet: what it says of the state may stand anywhere.
+        The first turn evaluates nothing yet: what it says of the state may stand anywhere. What a
+        review marks as missing is searched after it.
         """
         order = ORDER[1:] if turn == 1 else ORDER
         rows = [(order, self.blocks)]
@@ -153,6 +155,7 @@ class ScaffoldDocument:
             for tags, blocks in rows
             for before, after in pairwise(b for b in blocks if b.tag in tags)
             if tags.index(before.tag) > tags.index(after.tag)
+            and not ((before.tag, after.tag) == ("review", "call_tool") and sent_back(self))
         ]
         return list(dict.fromkeys(faults))
 
@@ -382,6 +385,38 @@ def _review_start(blocks: list[Block], answer: int) -> int:
     return before[-1].start if before and before[-1].tag == "think" else blocks[last].start
 
 
+_MARK = re.compile(r"\[\s*(met|partly|missing)\b\s*:?([^\]\n]*)\]", re.I)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What the review says of one item of the rubric, and the ids that it rests on."""
+
+    item: str
+    state: Literal["met", "partly", "missing"]
+    ids: tuple[str, ...] = ()
+
+
+def review_marks(document: ScaffoldDocument) -> list[Mark]:
+    """The marks of the last review, for the items that bear one: `- item [met: S1]`."""
+    marks: list[Mark] = []
+    for item in rubric_items(document.last("rubric_review")):
+        if found := _MARK.search(item):
+            state = cast(Literal["met", "partly", "missing"], found[1].lower())
+            marks.append(Mark(item[: found.start()].strip(), state, tuple(_ID.findall(found[2]))))
+    return marks
+
+
+def missing_items(document: ScaffoldDocument) -> list[str]:
+    """The items that the last review marks as missing."""
+    return [mark.item for mark in review_marks(document) if mark.state == "missing"]
+
+
+def sent_back(document: ScaffoldDocument) -> bool:
+    """Whether a turn ends its research no further than to a review that marks something missing."""
+    return bool(missing_items(document)) and not answer_text(document)
+
+
 def answer_text(document: ScaffoldDocument) -> str:
     """What the last answer with text in it says, cite tags and all; "" without one."""
     answer = _answer(document)
@@ -497,6 +532,8 @@ def _broken(
     # The first round must search also where it is the last.
     for number, document in enumerate(documents[: max(len(documents) - 1, 1)], start=1):
         call = tool_call(document.text)
+        if call is None and number > 1 and sent_back(document):
+            continue
         if call is None or not call.name:
             how = "makes no tool call" if call is None else "names no tool in its call"
             yield Rejection(Rule.NO_CALL, f"Round {number} {how}.")

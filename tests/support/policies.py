@@ -207,6 +207,14 @@ def answer(text: str = 'It is <cite id="S1">an unbounded cache</cite>.') -> str:
     )
 
 
+RETURNED = (
+    "<think>Enough?</think>\n<state_evaluation>Eviction is open.</state_evaluation>\n"
+    "<review>\n<rubric_review>\n- Says what happens to the size [met: S1]\n"
+    "- Says what is evicted [missing]\n</rubric_review>\n"
+    "<writing_plan>The size.</writing_plan>\n</review>"
+)
+"""a turn that ends at its review, since it marks something as missing"""
+SENT_BACK = (plan(), f"{RETURNED}\n<answer>It", search("eviction"), answer())
 RUN = (plan(), search("functools.cache unbounded"), answer())
 SUPPORTED = json.dumps(
     {"verdicts": [{"number": 1, "reason": "It says so.", "verdict": "supported"}]}

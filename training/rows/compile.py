@@ -29,12 +29,16 @@ from pathlib import Path
 from typing import Literal
 
 from rubricem.agent.reports.rules import Pair, lexical_finding
-from rubricem.agent.research.free import system_prompt, user_message
+from rubricem.agent.research.free import search_on, system_prompt, user_message
 from rubricem.agent.transcript.scaffold import (
     EXACT_LINE,
     Cite,
     Rule,
+    ScaffoldDocument,
+    missing_items,
+    parse,
     rejected,
+    sent_back,
     stage_spans,
     tool_error,
     turn_faults,
@@ -160,7 +164,9 @@ def demonstrate(
         return Demonstration.of(trajectory)
     found = recast(trajectory, tool_calls)
     for number, piece in enumerate((piece for piece in found.parts if piece.own), start=1):
-        if faults := turn_faults(piece.text, number):
+        # One that its review sent back ends there, as free mode's do.
+        faults = [] if sent_back(parse(piece.text)) else turn_faults(piece.text, number)
+        if faults:
             return f"free mode refuses it: turn {number}: {faults[0]}"
     return found
 
@@ -188,7 +194,8 @@ def _supported(trajectory: Trajectory) -> Callable[[Cite], bool]:
 
 
 _EVALUATION = "<state_evaluation>"
-_NEW_SOURCE = re.compile(r"^(S\d+ \([^\n]*\)) says", re.M)
+_FOUND = re.compile(r"^\[(\d+)\] .* \((S\d+)\)$", re.M)
+_REVIEWED = re.compile(r"(?<=</review>)\n(?=<call_tool)")
 
 
 def recast(trajectory: Trajectory, tool_calls: int = 10) -> Demonstration:
@@ -203,6 +210,11 @@ def recast(trajectory: Trajectory, tool_calls: int = 10) -> Demonstration:
         if trajectory.answer_format is AnswerFormat.EXACT:
             text = text.replace(f"\n{EXACT_LINE}", "\n")
         output = "".join(s.text for s in segments if s.author is Author.TOOL)
+        text, *call = _REVIEWED.split(text, maxsplit=1)
+        if call:
+            document = parse(text)
+            turns.append((text, search_on(document)))
+            text = _search_on(document, *call)
         turns.append((text, output and f"\n{output}"))
     spans = stage_spans("".join(text + output for text, output in turns))
     pieces: list[TurnPart] = []
@@ -220,14 +232,21 @@ def recast(trajectory: Trajectory, tool_calls: int = 10) -> Demonstration:
 def _with_thought(written: str, tool_output: str) -> str:
     """A later turn without the repeated question, begun by what the tool output changes."""
     _, tag, rest = written.partition(_EVALUATION)
-    new = _NEW_SOURCE.findall(rest.partition("</state_evaluation>")[0])
-    if new:
-        thought = f"New evidence: {', '.join(new)}."
+    found = _FOUND.findall(rest.partition("</state_evaluation>")[0])
+    if found:
+        thought = " ".join(f"{source} answers [{number}]." for number, source in found)
     elif tool_error(tool_output) is not None:
         thought = "The search failed."
     else:
         thought = "The search brought nothing new."
     return f"<think>{thought}</think>\n{tag}{rest}"
+
+
+def _search_on(document: ScaffoldDocument, call: str) -> str:
+    """The turn that searches what the review of the turn before marked as missing."""
+    missing = "; ".join(missing_items(document))
+    evaluated = f"{_EVALUATION}Missing: {missing}</state_evaluation>"
+    return f"<think>The review names what is missing.</think>\n{evaluated}\n{call}"
 
 
 NOTHING_WRITTEN = "nothing of it has ids"

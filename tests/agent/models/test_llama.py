@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from rubricem.agent.models.llama import EARLIER_PROMPTS_MIB, LlamaConfig, LlamaPolicy
+from rubricem.agent.models.llama import EARLIER_PROMPTS_MIB, LEAST_KEPT, LlamaConfig, LlamaPolicy
 from rubricem.agent.transcript.scaffold import neutralise
 from rubricem.memory.errors import PolicyError
-from rubricem.memory.schema import Message, Sampling
+from rubricem.memory.schema import Completion, Message, Sampling
 from tests.support.policies import client
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -221,3 +221,40 @@ async def test_earlier_prompts_are_kept_in_bounds(tiny: Path, monkeypatch: pytes
     policy = await LlamaPolicy.load(tiny, "tiny", "tiny", LlamaConfig(context_tokens=256))
     await policy.aclose()
     assert began == [EARLIER_PROMPTS_MIB]
+
+
+LONG_SYSTEM = [Message("system", "Answer from evidence alone. " * 40), Message("user", "Who?")]
+
+
+async def first_call(tiny: Path, states: Path) -> Completion:
+    """What a new process's first call takes of a long system prompt."""
+    config = LlamaConfig(context_tokens=4096, threads=1, states=states)
+    policy = await LlamaPolicy.load(tiny, "tiny", "tiny", config)
+    try:
+        prefix = await policy.render(LONG_SYSTEM)
+        return await policy.complete(prefix, Sampling(max_tokens=4, temperature=0.0))
+    finally:
+        await policy.aclose()
+
+
+async def test_what_was_made_of_a_system_prompt_is_brought_back_in_a_later_process(
+    tiny: Path, tmp_path: Path
+):
+    made = await first_call(tiny, tmp_path)
+    [kept] = tmp_path.glob("state-*.bin")
+    size = kept.stat().st_size
+    again = await first_call(tiny, tmp_path)
+    assert again.text == made.text and again.usage.cached_tokens >= LEAST_KEPT
+    kept.write_bytes(kept.read_bytes()[: size // 2])
+    damaged = await first_call(tiny, tmp_path)
+    assert damaged.text == made.text, "a damaged state is read anew, and kept anew"
+    assert kept.stat().st_size == size
+    (tmp_path / "state-of-another-prompt.bin").write_bytes(b"old")
+    kept.unlink()
+    await first_call(tiny, tmp_path)
+    assert {path.stem for path in tmp_path.iterdir()} == {kept.stem}
+
+
+async def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tiny: Path, tmp_path: Path):
+    said = await first_call(tiny, tmp_path / "gone")
+    assert said.text == (await first_call(tiny, tmp_path)).text

@@ -1,5 +1,8 @@
 """Forced decoding: whatever the model fills in, the scaffold holds and no id is invented.
 
+Code follows the plan: look-ups are searched in turn, read out of what was found, and named where
+nothing was. A review that marks something missing sends the run back, and not for ever.
+
 Forced runs under budgets: whole claims stand, slots in progress do not.
 """
 
@@ -12,66 +15,83 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rubricem.agent.reports.cited import cited_answer
-from rubricem.agent.research.forced import ForcedDecoder, adds, claim_grammar, holds, touches, trim
+from rubricem.agent.research.forced import ForcedDecoder, adds, any_of, holds, trim
+from rubricem.agent.research.lookups import MOST_LOOKUPS
 from rubricem.agent.research.researcher import Researcher
 from rubricem.agent.research.run import Run
-from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets
-from rubricem.agent.transcript.scaffold import parse, tool_call, turn_faults
+from rubricem.agent.transcript.question import UNLIMITED, Ask, Budgets, ShownPlan
+from rubricem.agent.transcript.scaffold import (
+    parse,
+    rejected,
+    review_marks,
+    rounds,
+    tool_call,
+    turn_faults,
+)
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.runs import RunStore
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
-    Sampling,
     Source,
     Stage,
     Status,
     Trajectory,
 )
-from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, new_run
+from tests.agent.research.gbnf import accepts
+from tests.support.policies import PASSAGES, QUESTION, FixedSearch, new_run
+from tests.support.slots import GROWS, Filling, Library, SmallModel, page, walk
 
-MISSING = "How do functools.lru_cache and os.scandir differ?"
+KITE = page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes.")
+MIRA = page("Mira Holt", "Mira Holt was born on 4 May 1894 and died at home in Turin.")
+IRIS = page("The Iris", "The Iris is a film directed by Abel Quist.")
+ABEL = page("Abel Quist", "Abel Quist was born on 2 June 1901 in Lyon.")
+FILMS = (KITE, MIRA, IRIS, ABEL)
+CHAIN = "Where did the director of The Paper Kite die?"
+DIRECTED = " Who directed The Paper Kite?\n2. Where did [1] die?"
+LATER = "Which film has the director who was born later, The Paper Kite or The Iris?"
+BORN = (
+    " Who directed The Paper Kite?\n2. Who directed The Iris?\n3. When was [1] born?\n"
+    "4. When was [2] born?"
+)
+BIRTHS = ("Mira Holt", "Abel Quist", "4 May 1894", "2 June 1901")
 
 
 async def forced(
     folder: Path,
-    policy: ScriptedPolicy,
+    model: SmallModel | Filling | None = None,
     search: FixedSearch | None = None,
     question: str = QUESTION,
     **limits: object,
 ) -> Run:
-    """A run of the walk of the graph, without the graph."""
-    run, decoder = new_run(folder, policy, search, Decoding.FORCED, **limits), ForcedDecoder()
+    """A run through all its stages."""
+    policy = model if isinstance(model, SmallModel) else SmallModel(model)
+    run = new_run(folder, policy, search, Decoding.FORCED, **limits)
     run.ask = replace(run.ask, question=question)
-    await run.open(decoder.system(run), decoder.message(run))
-    run.turn = 1
-    query: str | None = await decoder.plan(run)
-    while query is not None:
-        await decoder.observe(run, await run.search(query))
-        run.turn += 1
-        query = await decoder.research(run)
-    await decoder.review(run)
-    await decoder.answer(run)
-    return run
+    return await walk(run, ForcedDecoder())
 
 
-def writer(slot: str, claims: list[str]) -> ScriptedPolicy:
-    """Fills every slot with one text, and the claims in turn; then ends the answer."""
-    left = iter(claims)
+async def chained(folder: Path, **filled: object) -> tuple[Run, Library]:
+    """A run whose second look-up needs what the first one finds."""
+    search = Library(FILMS)
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
+    run = await forced(folder, replace(filling, **filled), search, CHAIN)  # type: ignore[arg-type]
+    return run, search
 
-    def write(before: str, sampling: Sampling) -> str:
-        if sampling.grammar is None:
-            return slot
-        claim = next(left, None)
-        offered = re.findall(r'"(S\d+)"', sampling.grammar)
-        return "\n</answer>" if claim is None else f'\n<cite id="{offered[0]}">{claim}</cite>'
 
-    return ScriptedPolicy(write)
+def evaluations(run: Run) -> list[str]:
+    document = parse(run.text)
+    return [document.inner(block).strip() for block in document.find("state_evaluation")]
+
+
+def answer_of(run: Run) -> str:
+    document = parse(run.text)
+    return document.last("answer")
 
 
 async def test_a_run_is_valid_by_construction(tmp_path: Path):
-    run = await forced(tmp_path, writer("Some words.", ["The cache can grow without bound."]))
+    run = await forced(tmp_path)
     first, later = (
         "".join(s.text for s in run.segments if s.turn == turn and s.author is not Author.TOOL)
         for turn in (1, 2)
@@ -81,84 +101,225 @@ async def test_a_run_is_valid_by_construction(tmp_path: Path):
     assert [b.tag for b in parse(later).blocks] == ["state_evaluation", "review", "answer"]
 
 
-@given(slot=st.text(alphabet="ab <>/.\n&thinkanswerct\"'", max_size=60))
+@given(slot=st.text(alphabet="ab <>/.\n&thinkanswcrt\"'[]1", max_size=60), missing=st.booleans())
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-async def test_no_slot_can_break_the_tags(tmp_path_factory: pytest.TempPathFactory, slot: str):
-    claim = re.sub(r"[<\n]", "", slot) or "x"
-    run = await forced(tmp_path_factory.mktemp("run"), writer(slot, [claim]))
+async def test_no_slot_can_break_the_tags(
+    tmp_path_factory: pytest.TempPathFactory, slot: str, missing: bool
+):
+    filling = Filling(slot, slot, slot, slot, missing=[""] if missing else [], claims=[slot])
+    run = await forced(tmp_path_factory.mktemp("run"), filling)
     document = parse(run.text)
     assert all(block.closed for block in document.root.walk())
     assert document.orphans == ()
-    assert [block.tag for block in document.blocks] == [
-        "think", "structured_plan", "call_tool", "tool_output", "state_evaluation",
-        "review", "answer",
-    ]  # fmt: skip
+    tags = " ".join(block.tag for block in document.blocks)
+    search = r"(call_tool tool_output state_evaluation )"
+    assert re.fullmatch(
+        rf"think structured_plan {search}+(review {search}+)?review answer", tags
+    ), tags
+    written = rounds(run.trajectory("t"))
+    assert all(turn.misplaced(number) == [] for number, turn in enumerate(written, start=1))
 
 
-async def test_the_first_query_includes_the_question(tmp_path: Path):
+async def test_the_question_is_searched_where_the_plan_has_no_look_up(tmp_path: Path):
     search = FixedSearch()
-    run = await forced(tmp_path, writer("extra words", ["c"]), search)
-    assert search.queries[0].startswith(QUESTION)
+    run = await forced(tmp_path, Filling(plan=" [2] and [3]."), search)
+    assert search.queries == [QUESTION]
     call = tool_call("".join(s.text for s in run.segments if s.turn == 1))
     assert call is not None and call.query == search.queries[0]
 
 
-async def test_a_name_that_no_passage_holds_is_searched_again(tmp_path: Path):
+async def test_a_chain_is_followed_with_what_was_found(tmp_path: Path):
+    run, search = await chained(tmp_path)
+    assert search.queries == ["Who directed The Paper Kite?", "Where did Mira Holt die?"]
+    assert evaluations(run) == [
+        "[1] Who directed The Paper Kite? Mira Holt (S1)\nOpen: [2]",
+        "[2] Where did Mira Holt die? Turin (S2)\nOpen: nothing",
+    ]
+    assert (run.status, [s.id for s in run.evidence.own]) == (Status.FINISHED, ["S1", "S2"])
+    assert re.findall(r'<cite id="(\w+)">', answer_of(run)) == ["S1", "S2"]
+    assert rejected(run.trajectory("t"), citations=True) is None
+
+
+async def test_each_look_up_of_a_plan_is_read_and_answered(tmp_path: Path):
+    both = " How large can the cache grow?\n2. Which function is an unbounded cache?"
+    filling = Filling(plan=both, claims=("The cache can grow without bound.", "It is unbounded."))
+    run = await forced(tmp_path, filling, question="How large can the cache grow, and which is it?")
+    document = parse(run.text)
+    assert document.inner(document.find("cite")[0]) == filling.claims[0]
+    assert [text[:3] for text in evaluations(run)[:2]] == ["[1]", "[2]"]
+
+
+async def test_dates_are_compared_by_code_whatever_the_model_says(tmp_path: Path):
+    filling = Filling(plan=BORN, finds=BIRTHS, bare="The Paper Kite")
+    run = await forced(
+        tmp_path, filling, Library(FILMS), LATER, answer_format=AnswerFormat.EXACT, tool_calls=9
+    )
+    answer = answer_of(run).strip().splitlines()
+    assert answer[-1] == "Answer: The Iris"
+    assert "In order: The Paper Kite (4 May 1894), then The Iris (2 June 1901)." in answer
+    assert run.status is Status.FINISHED
+
+
+async def test_a_look_up_that_finds_nothing_is_tried_once_more_and_then_named(tmp_path: Path):
+    run, search = await chained(tmp_path, finds=("Mira Holt",))
+    assert search.queries[:2] == ["Who directed The Paper Kite?", "Where did Mira Holt die?"]
+    assert evaluations(run)[-1].endswith("not found\nOpen: [2]")
+    assert answer_of(run).rstrip().endswith("\nNot found: Where did Mira Holt die?")
+    assert run.status is Status.PARTIAL
+    assert run.reason == "not found: Where did Mira Holt die?"
+    assert re.findall(r'<cite id="(\w+)">', answer_of(run)) == ["S1"]
+
+
+async def test_what_nothing_was_found_for_is_searched_in_other_words_once(tmp_path: Path):
+    search = Library([KITE])
+    plan = " Who directed the short film Hollow Reed?\n2. Where did [1] die?"
+    asked = "Where did the director of Hollow Reed die?"
+    run = await forced(tmp_path, Filling(plan=plan), search, asked)
+    assert search.queries == ["Who directed the short film Hollow Reed?", asked]
+    assert run.status is Status.NO_EVIDENCE
+    # What rests on it is not named a second time.
+    assert answer_of(run).strip() == "Not found: Who directed the short film Hollow Reed?"
+
+
+async def test_a_search_that_brings_the_same_again_ends(tmp_path: Path):
+    search = FixedSearch(PASSAGES[:1])
+    run = await forced(tmp_path, Filling(plan=" What is evicted?\n2. What grows?", reading=""),
+                       search)  # fmt: skip
+    assert len(search.queries) <= 4
+    assert run.status is Status.NO_EVIDENCE and run.sources
+
+
+async def test_a_passage_is_read_for_a_look_up_once(tmp_path: Path):
+    model = SmallModel(Filling(reading=" Zebras gallop across grassland.", plan=" What is it?"))
+    await forced(tmp_path, model, FixedSearch(PASSAGES[:1]))
+    reads = [before for before, s in model.calls if re.search(r"\[\d+\] [^\n]*$", before)]
+    assert len(reads) == 1
+
+
+@pytest.mark.parametrize("returns", [0, 1, 2, 9])
+async def test_a_missing_item_is_searched_and_the_run_sent_back_so_often_at_most(
+    returns: int, tmp_path: Path
+):
     search = FixedSearch()
-    await forced(tmp_path, writer("words", ["c"]), search, question=MISSING)
-    assert len(search.queries) == 2
-    assert search.queries[1].startswith("os.scandir")
+    filling = Filling(rubric=" Says what grows\n- Says zebras", missing=["zebras"])
+    run = await forced(tmp_path, filling, search, review_returns=returns)
+    reviews = parse(run.text).find("review")
+    assert len(reviews) == run.returns + 1 <= returns + 1
+    assert run.returns == (1 if returns else 0) or returns > 1
+    assert search.queries[1:2] == (["zebras"] if returns else [])
+    marks = review_marks(parse(run.text))
+    assert [mark.state for mark in marks] == ["met", "missing"]
+    assert marks[0].ids == ("S1",)
 
 
-async def test_only_ids_that_were_returned_are_offered(tmp_path: Path):
-    policy = writer("words", ["the cache can grow", "least recently used cache"])
-    await forced(tmp_path, policy, passages=2)
-    grammars = [sampling.grammar for _, sampling in policy.calls if sampling.grammar]
-    assert all('id ::= "S1" | "S2"\n' in grammar for grammar in grammars)
-    assert "</answer>" not in grammars[0].partition("id ::=")[0]
+async def test_a_model_that_finds_the_same_missing_for_ever_ends(tmp_path: Path):
+    search = FixedSearch()
+    filling = Filling(rubric=" Says zebras", missing=["zebras"], plan=" Zebras?\n2. zebras?" * 30)
+    run = await forced(tmp_path, filling, search, review_returns=10, tool_calls=1000)
+    assert run.returns <= 10 and len(search.queries) <= 2 * (MOST_LOOKUPS + 10)
+    assert parse(run.text).find("answer")[-1].closed
 
 
-async def test_a_claim_that_adds_nothing_ends_the_answer(tmp_path: Path):
-    policy = writer("words", ["The cache can grow.", "the cache can grow", "never reached"])
-    run = await forced(tmp_path, policy)
-    cites = parse(run.text).find("cite")
-    assert len(cites) == 1
+async def test_a_review_does_not_send_back_where_no_search_is_left(tmp_path: Path):
+    search = FixedSearch()
+    filling = Filling(missing=["Says"])
+    run = await forced(tmp_path, filling, search, tool_calls=1)
+    assert (len(search.queries), run.returns) == (1, 0)
+
+
+async def test_what_no_look_up_found_is_missing_whatever_the_model_says(tmp_path: Path):
+    rubric = " Names the director of The Paper Kite\n- Gives the place to die"
+    run, _ = await chained(tmp_path, finds=("Mira Holt",), rubric=rubric)
+    marks = review_marks(parse(run.text))
+    assert [mark.state for mark in marks] == ["met", "missing"]
+
+
+async def test_a_plan_that_a_person_changed_is_followed(tmp_path: Path):
+    search = Library(FILMS)
+    model = SmallModel(Filling(finds=("Mira Holt", "Turin")))
+    run, decoder = new_run(tmp_path, model, search, Decoding.FORCED), ForcedDecoder()
+    run.ask = replace(run.ask, question=CHAIN)
+    await run.open(decoder.system(run), decoder.message(run))
+    run.turn = 1
+    await decoder.plan(run)
+    plan = f"1.{DIRECTED}"
+    edited = ShownPlan(rubric=("Says where",), research_plan=plan, query="The Paper Kite film")
+    await run.prompt(Stage.PLAN, edited.note())
+    await decoder.observe(run, await run.search(edited.query))
+    run.turn = 2
+    assert await decoder.research(run) == "Where did Mira Holt die?"
+    await decoder.observe(run, await run.search("Where did Mira Holt die?"))
+    run.turn = 3
+    assert await decoder.research(run) is None
+    assert search.queries == ["The Paper Kite film", "Where did Mira Holt die?"]
+
+
+async def test_a_bracketed_number_of_a_question_is_no_reference(tmp_path: Path):
+    asked = "What does items[0] of a deque cost?"
+    run = await forced(tmp_path, Filling(reading=""), question=asked)
+    assert f"Not found: {asked}" in answer_of(run)
+
+
+async def test_only_ids_that_were_found_are_offered(tmp_path: Path):
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
+    await forced(tmp_path, filling, Library(FILMS), CHAIN)
+    marks = [offered for offered in filling.offered if " [missing]" in offered]
+    assert marks == [[" [met: S1]", " [met: S2]", " [missing]"]]
+
+
+async def test_what_a_grammar_offers_stands_in_the_passages(tmp_path: Path):
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"))
+    await forced(tmp_path, filling, Library(FILMS), CHAIN)
+    assert filling.offered[0] == [" Mira Holt", " Tom Reyes", " not found"]
+    assert " Turin" in filling.offered[1] and " Mira Holt" not in filling.offered[1]
 
 
 async def test_what_its_source_does_not_say_is_not_shown(tmp_path: Path):
-    claims = ["The cache can grow without bound.", "maxsize defaults to 4096.", "It is least used."]
-    run = await forced(tmp_path, writer("words", claims))
+    run = await forced(tmp_path, Filling(claims=["maxsize defaults to 4096."]))
     assert "4096" not in run.text
-    assert "grow without bound" in run.text.partition("<answer>")[2]
+    assert "If maxsize is None the cache can grow without bound." in answer_of(run)
 
 
 async def test_an_answer_that_no_source_holds_is_said_to_be_none(tmp_path: Path):
-    claims = ["Zebras gallop across grassland."] * 9
-    run = await forced(tmp_path, writer("words", claims))
+    zebras = "Zebras gallop across grassland."
+    run = await forced(tmp_path, Filling(reading=f" {zebras}", claims=[zebras]))
     assert "Zebras" not in run.text
-    assert "do not settle this question" in run.text
+    assert answer_of(run).strip() == f"Not found: {QUESTION}"
     assert run.status is Status.NO_EVIDENCE
 
 
+@pytest.mark.parametrize("answer_format", [AnswerFormat.LONG, AnswerFormat.EXACT])
+@pytest.mark.parametrize("leak", [" Oslo", " Ada Bergstrom", " not found", " reprlib", ""])
+async def test_no_word_of_a_worked_example_is_an_answer(
+    leak: str, answer_format: AnswerFormat, tmp_path: Path
+):
+    filling = Filling(DIRECTED, reading=leak, claims=[leak], bare=leak.strip(),
+                      finds=(leak.strip(), "Mira Holt"))  # fmt: skip
+    run = await forced(tmp_path, filling, Library(FILMS), CHAIN, answer_format=answer_format)
+    said = "".join(evaluations(run)) + answer_of(run)
+    assert not re.search("Oslo|Bergstrom|reprlib", said)
+    words = await forced(tmp_path / "words", Filling(reading=leak, claims=[leak]))
+    assert not re.search("Oslo|Bergstrom|reprlib", answer_of(words))
+
+
 async def test_an_exact_answer_ends_with_its_bare_line(tmp_path: Path):
-    policy = writer("128", ["The default is 128."])
-    run = await forced(tmp_path, policy, answer_format=AnswerFormat.EXACT)
-    inner = parse(run.text)
-    answer = inner.inner(inner.find("answer")[0]).strip()
-    assert answer.splitlines()[-1] == "Answer: 128"
+    filling = Filling(reading=" grow without bound", bare="grow without bound")
+    run = await forced(tmp_path, filling, answer_format=AnswerFormat.EXACT)
+    assert answer_of(run).strip().splitlines()[-1] == "Answer: grow without bound"
+    none = Filling(reading="", bare="yes")
+    run = await forced(tmp_path / "none", none, answer_format=AnswerFormat.EXACT)
+    assert answer_of(run).strip().splitlines()[-1] == "Answer: not found"
 
 
 async def test_tags_are_prompt_and_slots_are_policy(tmp_path: Path):
-    run = await forced(tmp_path, writer("Some words.", ["The cache can grow."]))
-    written = [s.text for s in run.segments if s.author is Author.POLICY]
-    assert {text.strip() for text in written} <= {
-        "Some words.",
-        "The cache can grow.",
-        "Some words",
-    }
-    assert "The cache can grow." in written
+    run = await forced(tmp_path)
+    written = [s.text.strip() for s in run.segments if s.author is Author.POLICY]
+    assert set(written) == {
+        "Some words.", "Says what happens", GROWS, "[met: S1]",
+        "The cache can grow without bound.",
+    }  # fmt: skip
     assert all(s.stage for s in run.segments[1:])
     assert {s.stage for s in run.segments[1:]} == set(Stage)
 
@@ -171,67 +332,38 @@ def test_a_slot_that_was_cut_ends_with_its_last_whole_sentence():
 
 
 async def test_a_question_too_long_for_the_context_is_one_sentence(tmp_path: Path):
-    run = new_run(tmp_path, ScriptedPolicy([], context_tokens=2048), decoding=Decoding.FORCED)
+    run = new_run(tmp_path, SmallModel(context_tokens=2048), decoding=Decoding.FORCED)
     run.ask = type(run.ask)("why " * 500)
     with pytest.raises(SettingsError, match="too many for a context"):
         ForcedDecoder().message(run)
 
 
 async def test_no_further_search_is_made_where_little_room_is_left(tmp_path: Path):
-    policy = writer("words", ["the cache can grow"])
-    policy.context_tokens = 5000
-    search = FixedSearch()
-    await forced(tmp_path, policy, search, question=MISSING)
+    opening = len(ForcedDecoder().system(new_run(tmp_path / "x", SmallModel()))) + 200
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"), missing=["Says"])
+    search = Library(FILMS)
+    await forced(tmp_path, SmallModel(filling, opening + 2000), search, CHAIN)
     assert len(search.queries) == 1
 
 
-def two_parts(before: str, sampling: Sampling) -> str:
-    """A model that sees one part of the question only, unless the runner opens the other."""
-    if sampling.grammar is not None:
-        begun = re.search(r'">(What[^"]*: )"', sampling.grammar)
-        if begun:
-            return f'\n<cite id="S1">{begun[1]}least recently used.</cite>'
-        return "\n</answer>" if "<cite" in before else '\n<cite id="S1">It can grow.</cite>'
-    if before.endswith("- Says"):
-        return " how large the cache can grow\n- Says what the eviction order is"
-    return " least recently used." if before.endswith("order is:") else " it can grow."
-
-
-async def test_the_part_of_a_question_that_no_reading_speaks_of_is_read_and_answered(
-    tmp_path: Path,
-):
-    asked = "How large can the cache grow, and in which order does it evict?"
-    run = await forced(tmp_path, ScriptedPolicy(two_parts), question=asked)
-    assert run.text.count(" on what the eviction order is: least recently used.") == 1
-    document = parse(run.text)
-    assert [document.inner(cite) for cite in document.find("cite")] == [
-        "It can grow.",
-        "What the eviction order is: least recently used.",
-    ]
-
-
-CLAIMS = ("The cache can grow without bound.", "The smallest element is always first.")
-
-
 async def asked(
-    tmp_path: Path,
+    folder: Path,
     budgets: Budgets = UNLIMITED,
-    question: str = QUESTION,
     searches: int = 10,
     source: FixedSearch | None = None,
-) -> tuple[Trajectory, ScriptedPolicy]:
-    policy = writer("words", list(CLAIMS))
-    source = source or FixedSearch()
-    store = RunStore(tmp_path)
+) -> tuple[Trajectory, SmallModel]:
+    claims = ("Mira Holt directed The Paper Kite.", "She died in Turin.")
+    filling = Filling(plan=DIRECTED, finds=("Mira Holt", "Turin"), claims=claims)
+    policy, source, store = SmallModel(filling), source or Library(FILMS), RunStore(folder)
     researcher = Researcher(policy, ForcedDecoder(), Decoding.FORCED, source, store, Ask(""))
-    return await researcher.ask(Ask(question, tool_calls=searches, budgets=budgets)), policy
+    return await researcher.ask(Ask(CHAIN, tool_calls=searches, budgets=budgets)), policy
 
 
 async def test_a_budget_cut_at_every_call_leaves_a_report_and_closed_tags(tmp_path: Path):
-    whole, writer = await asked(tmp_path / "whole")
+    whole, model = await asked(tmp_path / "whole")
     assert whole.status is Status.FINISHED
     spent, limits = 0, []
-    for before, _ in writer.calls:
+    for before, _ in model.calls:
         spent += len(before)
         limits.append(spent + 20)
     for limit in limits[:-2]:
@@ -245,33 +377,37 @@ async def test_a_budget_cut_at_every_call_leaves_a_report_and_closed_tags(tmp_pa
 
 
 async def test_a_claim_that_stands_is_kept_where_the_next_is_cut(tmp_path: Path):
-    _, writer = await asked(tmp_path / "whole")
-    first = next(i for i, (_, s) in enumerate(writer.calls) if s.grammar)
-    used = sum(len(before) for before, _ in writer.calls[: first + 1])
-    written = first * len("words") + len(f'\n<cite id="S1">{CLAIMS[0]}</cite>')
+    whole, model = await asked(tmp_path / "whole")
+    claims = [i for i, (before, _) in enumerate(model.calls) if before.endswith('">')]
+    used = sum(len(before) for before, _ in model.calls[: claims[0] + 1])
+    written = whole.usage.completion_tokens - len("She died in Turin.")
     run, _ = await asked(tmp_path / "cut", Budgets(tokens=used + written + 1))
     assert (run.ended_by, run.cut_in) == ("tokens", Stage.ANSWER)
     text = cited_answer(run).text()
-    assert text.startswith("The cache can grow without bound")
+    assert text.startswith("Mira Holt directed The Paper Kite")
     assert text.endswith("(The answer breaks off here.)")
 
 
-@pytest.mark.parametrize(("searches", "ended_by"), [(1, "tool_calls"), (10, "")])
+@pytest.mark.parametrize(
+    ("searches", "status", "ended_by"),
+    [(1, Status.PARTIAL, "tool_calls"), (10, Status.FINISHED, "")],
+)
 async def test_a_forced_run_says_that_its_searches_were_spent(
-    searches: int, ended_by: str, tmp_path: Path
+    searches: int, status: Status, ended_by: str, tmp_path: Path
 ):
-    run, _ = await asked(tmp_path, question=MISSING, searches=searches)
-    assert (run.status, run.ended_by) == (Status.FINISHED, ended_by)
+    run, _ = await asked(tmp_path, searches=searches)
+    assert (run.status, run.ended_by) == (status, ended_by)
 
 
 @pytest.mark.parametrize(
     ("source", "said", "reason"),
     [
-        (FixedSearch([]), "The sources hold nothing on this question.", "nothing was found"),
+        (FixedSearch([]), "Not found: Who directed The Paper Kite?",
+         "not found: Who directed The Paper Kite?"),
         (FixedSearch(error="gone"), "The search failed.", "the search failed: gone"),
     ],
     ids=["empty", "failing"],
-)
+)  # fmt: skip
 async def test_a_forced_run_without_a_passage_says_why_and_cites_nothing(
     source: FixedSearch, said: str, reason: str, tmp_path: Path
 ):
@@ -290,6 +426,7 @@ async def test_a_forced_run_without_a_passage_says_why_and_cites_nothing(
         ("Use my_cache_all for the cache.", "Use cache_a for the cache.", False),
         ("The cache can grow without bound.", "The cache grows.", True),
         ("The cache can grow without bound.", "Zebras gallop across grassland.", False),
+        ("The cache can grow without bound.", "The cache of Oslo can grow.", False),
     ],
 )
 def test_a_source_holds_a_claim_by_half_its_words_and_names_and_numbers_whole(
@@ -299,15 +436,12 @@ def test_a_source_holds_a_claim_by_half_its_words_and_names_and_numbers_whole(
     assert holds(source, claim) is held
 
 
-def test_a_claim_adds_a_new_word_and_touches_the_question():
+def test_a_claim_adds_a_new_word():
     assert adds("It is sorted.", [])
     assert not adds("the cache is growing", ["The cache can grow."])
-    assert touches("The cache grows.", "How does the cache grow?")
-    assert not touches("ttl is a time.", "How does the cache grow?")
 
 
-def test_a_claim_s_grammar_offers_the_end_where_it_may_and_quotes_its_opening():
-    assert "</answer>" in claim_grammar(["S1"], may_end=True)
-    grammar = claim_grammar(["S1"], 'What "x" is: ', may_end=False)
-    assert "</answer>" not in grammar
-    assert r'id "\">What \"x\" is: " [^<\n]+' in grammar
+def test_a_grammar_of_texts_accepts_each_whole_whatever_stands_in_it():
+    grammar = any_of([' "Turin", \\ Italy', " not found"])
+    assert accepts(grammar, " not found") and not accepts(grammar, " not")
+    assert accepts(grammar, ' "Turin", \\ Italy') and not accepts(grammar, " Turin")

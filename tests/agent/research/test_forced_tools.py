@@ -24,12 +24,17 @@ from rubricem.memory.schema import Author, Decoding, Passage, Sampling, Status, 
 from tests.agent.research.gbnf import accepts
 from tests.conftest import ROOT
 from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, new_run
+from tests.support.slots import Filling, Library, SmallModel, page
 from tests.support.tool_servers import serving_http, shop
 
 PRICED = "What is the unit price of a blue widget?"
 NEAR = "How heavy is one item, the blue widget?"
 """one word of it stands in a tool's description"""
 WIDGETS = [Passage("Blue widget", "widgets.md", "", "The blue widget weighs 12 grams.")]
+PAGES = [
+    page("Blue widget", "The blue widget weighs 12 grams."),
+    page("Red widget", "The red widget weighs 12 grams, as the blue widget."),
+]
 ITEM = '{"item": "blue widget"}'
 OFFERS = [
     Offer("shop", "unit_price", "The unit price of an item of the catalogue.", {}),
@@ -43,28 +48,25 @@ TOLD_LAST = '"The unit price of an item of the catalogue."\n'
 CLAIM = "The unit price of a blue widget is 4.20 EUR."
 
 
-class Writer:
-    """Fills slots with a word, calls by script where a tool is offered, and claims what is asked.
+class Writer(Filling):
+    """Fills slots, calls by script where a tool is offered, and reads and claims what is asked.
 
     What it writes for a tool is checked against the grammar, as llama.cpp would hold it to that.
     """
 
-    def __init__(self, *calls: str, claim: str = CLAIM, bound: bool = True) -> None:
-        self.offered: list[str] = []
+    def __init__(self, *calls: str, claim: str = CLAIM, bound: bool = True, plan: str = "") -> None:
+        super().__init__(plan=plan, reading=f" {claim}", claims=[claim])
+        self.told: list[str] = []
         self.otherwise: list[str] = []
-        self._calls, self._claims, self._bound = iter(calls), iter([claim]), bound
+        self._calls, self._bound = iter(calls), bound
 
     def __call__(self, before: str, sampling: Sampling) -> str:
-        if sampling.grammar is None:
-            return "words"
-        if "<cite" not in sampling.grammar:
+        if sampling.grammar and "call_tool" in sampling.grammar:
             return self._called(sampling.grammar)
-        claim = next(self._claims, None)
-        offered = re.findall(r'"(S\d+)"', sampling.grammar)
-        return "\n</answer>" if claim is None else f'\n<cite id="{offered[-1]}">{claim}</cite>'
+        return super().__call__(before, sampling)
 
     def _called(self, grammar: str) -> str:
-        self.offered += re.findall(r'"([\w.]+)\\">"', grammar)
+        self.told += re.findall(r'"(\w+\.\w+)\\">"', grammar)
         last = grammar.splitlines()[0].rpartition(" | ")[2]
         otherwise = json.loads(last) if last.startswith('"<') else ""
         self.otherwise.append(otherwise)
@@ -99,8 +101,8 @@ async def asked(
     *,
     tool_calls: int = 10,
     budgets: Budgets = UNLIMITED,
-) -> tuple[Trajectory, ScriptedPolicy]:
-    policy = ScriptedPolicy(writer)
+) -> tuple[Trajectory, SmallModel]:
+    policy = SmallModel(writer)
     async with equipped(search, address) as tools:
         researcher = Researcher(
             policy, ForcedDecoder(), Decoding.FORCED, tools, RunStore(folder), Ask("")
@@ -115,7 +117,7 @@ async def test_a_tool_is_called_after_the_search_and_what_it_says_is_cited(
     writer, search = Writer(CALL), FixedSearch(WIDGETS)
     run, _ = await asked(tmp_path, writer, search, address)
     assert run.status is Status.FINISHED
-    assert [query.startswith(PRICED) for query in search.queries] == [True]
+    assert search.queries == [PRICED]
     assert [(use.tool, use.asked) for use in run.searched][1:] == [("shop.unit_price", ITEM)]
     found = run.sources[-1]
     assert (found.tool, found.place) == ("shop.unit_price", "item: blue widget")
@@ -138,8 +140,8 @@ async def test_the_scaffold_stays_whole_and_the_call_is_the_policys(tmp_path: Pa
 async def test_a_tool_that_is_about_something_else_is_not_offered(tmp_path: Path, address: str):
     writer, search = Writer(), FixedSearch()
     run, policy = await asked(tmp_path, writer, search, address, QUESTION)
-    assert writer.offered == [] and "Tools that can be called" not in run.transcript()
-    bare = ScriptedPolicy(Writer())
+    assert writer.told == [] and "Tools that can be called" not in run.transcript()
+    bare = SmallModel(Writer())
     researcher = Researcher(
         bare, ForcedDecoder(), Decoding.FORCED, FixedSearch(), RunStore(tmp_path / "b"), Ask("")
     )
@@ -153,7 +155,7 @@ async def test_where_a_tool_is_due_the_policy_chooses_among_those_and_must_call_
 ):
     writer = Writer(CALL)
     await asked(tmp_path, writer, FixedSearch(WIDGETS), address)
-    assert (writer.offered[0], writer.otherwise[0]) == ("shop.unit_price", "")
+    assert (writer.told[0], writer.otherwise[0]) == ("shop.unit_price", "")
     assert "" not in writer.otherwise[1:], "once"
 
 
@@ -162,14 +164,14 @@ async def test_a_tool_whose_words_were_all_read_is_not_due(tmp_path: Path, addre
     writer = Writer(claim=told)
     found = FixedSearch([Passage("Blue widget", "widgets.md", "", told)])
     await asked(tmp_path, writer, found, address)
-    assert writer.otherwise == ["<review>"] and writer.offered == ["shop.unit_price"]
+    assert writer.otherwise == ["<review>"] and writer.told == ["shop.unit_price"]
 
 
 async def test_all_are_offered_where_the_search_found_nothing(tmp_path: Path, address: str):
     writer = Writer()
     run, _ = await asked(tmp_path, writer, FixedSearch([]), address, "Wann gibt es Kuchen?")
-    assert set(writer.offered) == {"shop.unit_price", "shop.opening_hours"}
-    assert writer.otherwise == ["<review>"] and run.status is Status.NO_EVIDENCE
+    assert set(writer.told) == {"shop.unit_price", "shop.opening_hours"}
+    assert writer.otherwise[-1] == "<review>" and run.status is Status.NO_EVIDENCE
 
 
 async def test_a_policy_that_wants_no_tool_goes_on_as_if_there_were_none(
@@ -195,18 +197,34 @@ def test_of_questions_on_other_things_no_tool_is_due(tmp_path: Path):
     assert len(rows) == 24 and due == [], "though nothing at all was read"
 
 
-async def test_a_name_that_no_passage_holds_is_still_searched_for(tmp_path: Path, address: str):
-    writer, search = Writer(), FixedSearch(WIDGETS)
-    question = "How heavy is one item of shop.blue_widget?"
-    await asked(tmp_path, writer, search, address, question)
+TWO = " How heavy is one item, the Blue Widget?\n2. How heavy is one item, the Red Widget?"
+WEIGHED = "How heavy is one item of the Blue Widget, and of the Red Widget?"
+
+
+async def test_a_look_up_that_is_left_is_what_comes_without_a_call(tmp_path: Path, address: str):
+    writer, search = Writer(claim="The blue widget weighs 12 grams.", plan=TWO), Library(PAGES)
+    run, _ = await asked(tmp_path, writer, search, address, WEIGHED)
     assert writer.otherwise[0] == '<call_tool name="search">'
-    assert len(search.queries) == 2 and search.queries[1].startswith("shop.blue_widget")
+    assert search.queries[:2] == [line.partition(" ")[2] for line in f"1.{TWO}".splitlines()]
+    assert run.status is Status.FINISHED
+
+
+async def test_a_look_up_whose_place_a_tool_took_is_searched_where_the_tool_does_not_answer_it(
+    tmp_path: Path, address: str
+):
+    called = f'<call_tool name="shop.unit_price">{ITEM}</call_tool>'
+    writer = Writer(called, claim="The blue widget weighs 12 grams.", plan=TWO)
+    search = Library(PAGES)
+    run, _ = await asked(tmp_path, writer, search, address, WEIGHED)
+    used = [use.tool for use in run.searched]
+    assert used[:3] == ["search", "shop.unit_price", "search"]
+    assert search.queries[1] == TWO.partition("2. ")[2]
 
 
 async def test_a_policy_that_would_call_for_ever_ends(tmp_path: Path, address: str):
     again = [CALL.replace("blue", colour) for colour in ("red", "green", "white", "black")]
-    run, _ = await asked(tmp_path, Writer(*again), FixedSearch(WIDGETS), address)
-    assert run.tool_calls == 3, "the search and two calls"
+    run, _ = await asked(tmp_path, Writer(*again), FixedSearch(WIDGETS), address, tool_calls=4)
+    assert run.tool_calls == 4
     same, _ = await asked(tmp_path / "same", Writer(*[CALL] * 9), FixedSearch(WIDGETS), address)
     assert same.tool_calls == 2, "what was asked is not asked again"
     one, _ = await asked(
@@ -231,7 +249,7 @@ async def test_arguments_that_do_not_fit_are_told_to_the_model(
     run, _ = await asked(tmp_path, Writer(call, bound=False), FixedSearch(WIDGETS), address)
     shown = [s.text for s in run.segments if s.author is Author.TOOL]
     assert shown[1].startswith('<tool_output error="') and said in shown[1]
-    assert run.status in (Status.FINISHED, Status.NO_EVIDENCE)
+    assert run.status is Status.NO_EVIDENCE
     assert parse(run.transcript()).orphans == ()
 
 

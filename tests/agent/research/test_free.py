@@ -10,15 +10,20 @@ import pytest
 from rubricem.agent.research.free import FreeDecoder, TurnEnd, system_prompt
 from rubricem.agent.research.graph import act
 from rubricem.agent.sources.web import Scholar
+from rubricem.agent.transcript.scaffold import parse
 from rubricem.memory.schema import AnswerFormat, Author, Sampling, Stage, Status
 from tests.agent.sources.test_web import PAPER, paper
 from tests.support.policies import (
+    QUESTION,
+    RETURNED,
     RUN,
+    SENT_BACK,
     FixedSearch,
     Opening,
     ScriptedPolicy,
     answer,
     asked,
+    browsed,
     new_run,
     plan,
     search,
@@ -51,6 +56,88 @@ def test_a_try_that_begins_anew_is_looked_at_from_its_beginning():
     end = TurnEnd()
     assert end("x" * 500) is None
     assert end("</answer>" + "y" * 600) == len("</answer>")
+
+
+THOUGHT = RETURNED.partition("</think>\n")[2]
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (f"{RETURNED}b</answer>", RETURNED),
+        (f"{answer()}b", answer()),
+        (RETURNED.replace("[missing]", "[met: S1]"), None),
+        (f"<think>{THOUGHT}</think>{answer()}", f"<think>{THOUGHT}</think>{answer()}"),
+        (f"{search('q')}{RETURNED}", search("q")),
+    ],
+    ids=["missing", "no marks", "all met", "in thinking", "search"],
+)
+@pytest.mark.parametrize("piece", [1, 7, 1000])
+def test_a_turn_that_may_return_ends_at_a_review_of_what_is_missing(
+    text: str, kept: str | None, piece: int
+):
+    end = TurnEnd(reviews=True)
+    grown = (text[: at + piece] for at in range(0, len(text), piece))
+    found = next(((t, e) for t in grown if (e := end(t)) is not None), None)
+    assert (found and found[0][: found[1]]) == kept
+
+
+async def test_what_the_review_misses_is_searched_and_reviewed_again(run_of: Opening):
+    run = await run_of(ScriptedPolicy(SENT_BACK))
+    decoder = FreeDecoder()
+    await decoder.plan(run)
+    run.turn = 2
+    assert await decoder.research(run) is None
+    assert run.text.endswith("</review>")
+    assert await decoder.review(run) == "eviction"
+    run.returns = 1
+    note = next(s for s in run.segments if "names what is missing: Says what is" in s.text)
+    assert (note.author, note.stage) == (Author.PROMPT, Stage.RESEARCH)
+    run.turn += 1
+    assert await decoder.research(run) is None and await decoder.review(run) is None
+    await decoder.answer(run)
+    assert (run.status, run.text.count("<answer>")) == (Status.FINISHED, 1)
+
+
+async def test_a_review_of_what_is_missing_does_not_end_a_turn_that_may_not_return(
+    run_of: Opening,
+):
+    whole = f'{RETURNED}<answer>It is <cite id="S1">unbounded</cite>.</answer>'
+    for number, limits in enumerate(({"review_returns": 0}, {"tool_calls": 1})):
+        policy = ScriptedPolicy([plan(), whole])
+        run = await run_of(policy, folder=str(number), **limits)
+        decoder = FreeDecoder()
+        await decoder.plan(run)
+        run.turn = 2
+        assert await decoder.research(run) is None and await decoder.review(run) is None
+        assert run.text.endswith("</answer>") and len(policy.calls) == 2
+
+
+async def test_what_an_item_writes_into_the_note_opens_no_tag(run_of: Opening):
+    tagged = RETURNED.replace("Says what is evicted", "Says what <answer> is")
+    run = await run_of(ScriptedPolicy([plan(), tagged, search("eviction"), answer()]))
+    decoder = FreeDecoder()
+    await decoder.plan(run)
+    run.turn = 2
+    await decoder.research(run)
+    await decoder.review(run)
+    assert "missing: Says what \u2039answer>" in run.text
+
+
+@pytest.mark.parametrize("returns", [0, 1, 3])
+async def test_a_model_whose_reviews_always_miss_something_ends(returns: int, tmp_path: Path):
+    def write(before: str, sampling: Sampling) -> str:
+        if not before:
+            return plan()
+        if before.endswith("come after that.\n"):
+            return search(f"query {len(before)}")
+        return "<answer>It.</answer>" if before.endswith("answer in answer tags.\n") else RETURNED
+
+    run = await browsed(
+        tmp_path, write, [], None, QUESTION, FixedSearch(), review_returns=returns, tool_calls=20
+    )
+    assert (run.tool_calls, run.status) == (1 + returns, Status.PARTIAL)
+    assert parse(run.transcript()).last("answer") == "It."
 
 
 async def test_an_updated_plan_is_research(run_of: Opening):

@@ -37,7 +37,9 @@ from rubricem.memory.schema import Author, Status, Trajectory
 from tests.conftest import COMMAND, ROOT
 from tests.support.policies import (
     QUESTION,
+    RETURNED,
     RUN,
+    SENT_BACK,
     FixedSearch,
     answer,
     asked,
@@ -61,6 +63,7 @@ async def test_the_drawing_has_every_node_and_the_loop(tmp_path: Path):
         "plan --> approve",
         "tools -.-> research",
         "review -.-> answer",
+        "review -.-> tools",
         "answer --> verify",
     ):
         assert edge in drawn
@@ -101,8 +104,62 @@ async def test_a_run_that_spends_its_whole_budget_stays_within_the_limit(
             run = await researcher.ask(Ask(QUESTION, tool_calls=budget))
     assert (run.status, run.tool_calls) == ("finished", budget)
     steps = 2 * budget + len(NODES) - 2
-    assert steps <= recursion_limit(budget) < steps + 20
-    assert recursion_limit(1000) >= 2 * 1000 + len(NODES), "the largest that settings allow"
+    assert steps <= recursion_limit(budget, 1) < steps + 23
+    assert recursion_limit(1000, 0) >= 2 * 1000 + len(NODES), "the largest that settings allow"
+
+
+BACK = [*NODES[:7], "tools", "research", "review", "answer", "verify"]
+"""the way of a run that its review sends back once"""
+
+
+@pytest.mark.parametrize(
+    ("together", "saved"), [(False, False), (False, True), (True, False)], ids=str
+)
+async def test_a_review_leads_back_to_the_tools_once(tmp_path: Path, together: bool, saved: bool):
+    source, saver = FixedSearch(), InMemorySaver() if saved else None
+    config: Any = {"configurable": {"thread_id": "x"}} if saved else {}
+    with ScriptedServer(SENT_BACK) as server:
+        async with researching(server.base_url, tmp_path, source) as researcher:
+            graph, asked = build_graph(researcher, saver), {"question": QUESTION}
+            position = await graph.ainvoke({**asked, "together": together}, config)
+        assert len(server.requests) == len(SENT_BACK)
+    assert (position["path"], position["status"]) == (BACK, "finished")
+    assert source.queries == ["lru_cache maxsize None", "eviction"]
+
+
+async def test_a_run_that_its_review_sent_back_goes_on_in_another_process(tmp_path: Path):
+    saver, config = InMemorySaver(), {"configurable": {"thread_id": "x"}}
+    source = FixedSearch()
+    with ScriptedServer(SENT_BACK) as server:
+        async with researching(server.base_url, tmp_path, source) as first:
+            asked: Position = {"question": QUESTION}
+            graph = build_graph(first, saver)
+            stood = await graph.ainvoke(asked, config, interrupt_after=["review"])
+            assert (stood["path"], stood["query"]) == (BACK[:7], "eviction")
+            run = await first.find(stood["run"])
+            assert run is not None and run.returns == 1
+            run.journal.close()
+        assert (len(server.requests), source.queries) == (3, ["lru_cache maxsize None"])
+        async with researching(server.base_url, tmp_path, source) as second:
+            ended = await build_graph(second, saver).ainvoke(None, config)
+        assert len(server.requests) == len(SENT_BACK)
+    assert (ended["path"], ended["status"]) == (BACK, "finished")
+    assert source.queries == ["lru_cache maxsize None", "eviction"]
+
+
+async def test_a_run_that_is_always_sent_back_stays_within_the_limit(tmp_path: Path):
+    def script(body: dict[str, Any], number: int) -> str:
+        if number == 0:
+            return plan()
+        told = body["messages"][-1]["content"]
+        if "names what is missing" in told:
+            return search(f"query {number}")
+        return answer() if "No further search" in told else RETURNED
+
+    with ScriptedServer(script) as server:
+        async with researching(server.base_url, tmp_path, review_returns=10) as researcher:
+            run = await researcher.ask(replace(researcher.template, question=QUESTION))
+    assert (run.status, run.ended_by, run.tool_calls) == ("finished", "tool_calls", 6)
 
 
 APPROVE = {"verdict": "approve"}

@@ -23,20 +23,20 @@ from rubricem.agent.transcript.events import Event, ToolReturned
 from rubricem.agent.transcript.question import Ask
 from rubricem.memory.errors import SettingsError, StoreError
 from rubricem.memory.runs import RunStore
-from rubricem.memory.schema import Decoding, Passage, Sampling, Trajectory
+from rubricem.memory.schema import Decoding, Passage, Trajectory
 from tests.conftest import ROOT
 from tests.support.policies import (
     PASSAGES,
     QUESTION,
     RUN,
     FixedSearch,
-    ScriptedPolicy,
     answer,
     contents,
     plan,
     researching,
 )
 from tests.support.scripted_server import Fault, ScriptedServer
+from tests.support.slots import GROWS, SmallModel
 from tests.support.waiting import Process
 
 ADDING = (
@@ -370,16 +370,8 @@ def test_runs_asked_side_by_side_are_numbered_apart():
 async def forced(
     folder: Path, source: FixedSearch, context: int, template: Ask
 ) -> tuple[Trajectory, Trajectory]:
-    """A question and its follow-up on a small model, which claims one thing again and again."""
-    left = iter(["The cache can grow without bound."] * 4)
-
-    def write(before: str, sampling: Sampling) -> str:
-        if sampling.grammar is None:
-            return "Some words."
-        claim = next(left, None)
-        return "\n</answer>" if claim is None else f'\n<cite id="S1">{claim}</cite>'
-
-    policy, store = ScriptedPolicy(write, context_tokens=context), RunStore(folder)
+    """A question and its follow-up on a small model, which says one thing again and again."""
+    policy, store = SmallModel(context_tokens=context), RunStore(folder)
     researcher = Researcher(policy, ForcedDecoder(), Decoding.FORCED, source, store, template)
     first = await researcher.ask(replace(template, question=QUESTION), "0")
     second = await researcher.ask(replace(template, question=SECOND, earlier=("0",)), "1")
@@ -387,12 +379,13 @@ async def forced(
 
 
 async def test_forced_decoding_cites_and_searches_in_the_thread(tmp_path: Path):
-    first, second = await forced(tmp_path, FixedSearch(), 40_000, Ask("", passages=1))
+    source = FixedSearch([replace(each, text=f"{each.text} In Python 3.12.") for each in PASSAGES])
+    first, second = await forced(tmp_path, source, 40_000, Ask("", passages=1))
     assert first.status == second.status == "finished"
     query = second.searched[0].asked
     assert query.startswith("functools.lru_cache maxsize=none and in python 3.12?")
     assert [s.id for s in second.sources] == ["S1", "S2"]
-    assert "\nS1 (functools.lru_cache(maxsize=128)) says:" in second.transcript()
+    assert f"\n[1] {query} {GROWS} (S1)\n" in second.transcript().casefold().replace("(s1", "(S1")
     assert '<cite id="S1">The cache can grow without bound.</cite>' in second.transcript()
 
 

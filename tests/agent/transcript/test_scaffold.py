@@ -24,15 +24,19 @@ from rubricem.agent.transcript.scaffold import (
     TOP,
     Block,
     Cite,
+    Mark,
     Rule,
     ToolCall,
     answer_text,
     citations,
+    missing_items,
     neutralise,
     parse,
     rejected,
+    review_marks,
     rounds,
     rubric_items,
+    sent_back,
     stage_spans,
     tool_call,
     tool_error,
@@ -478,6 +482,67 @@ def rule(broken: Trajectory) -> Rule | None:
 
 STATED = "<state_evaluation>h</state_evaluation>"
 UNANSWERED = "The last round has no closed answer with text in it."
+
+
+CHECKED = "<think>g</think><state_evaluation>h</state_evaluation>"
+MISSED = "<review><rubric_review>\n- i [met: S1]\n- j [missing]\n</rubric_review></review>"
+
+
+def test_a_run_that_its_review_sent_back_is_fit():
+    turns = [policy(OPENED, 1), tool(FOUND, 1), policy(CHECKED + MISSED, 2), prompt("Search.", 2)]
+    turns += [policy(MORE, 3), tool(FOUND, 3), policy(CLOSED, 4)]
+    assert rejected(trajectory(*turns), citations=True) is None
+    pieces = [prompt(CHECKED, 2), policy(MISSED, 2), prompt(f"{CALL}\n", 2), tool(FOUND, 2)]
+    forced = [policy(OPENED, 1), tool(FOUND, 1), *pieces, policy(CLOSED, 3)]
+    assert rejected(trajectory(*forced, decoding=Decoding.FORCED), citations=True) is None
+
+
+@pytest.mark.parametrize(
+    ("second", "broken"),
+    [
+        (CHECKED + MISSED.replace("missing", "met: S1"), Rule.NO_CALL),
+        (CHECKED + MISSED.replace("missing", "met: S1") + CALL, Rule.STRUCTURE),
+        (CHECKED + MISSED.replace("j [missing]", "[partly] j") + CALL, Rule.STRUCTURE),
+        (MISSED + CALL, Rule.STRUCTURE),
+        (MISSED + CALL + CHECKED, Rule.STRUCTURE),
+    ],
+    ids=["no call", "call though all is met", "call though half is met", "no state", "state last"],
+)
+def test_only_a_review_that_marks_something_missing_sends_back(second: str, broken: Rule):
+    assert rule(run(OPENED, second, CLOSED)) is broken
+
+
+def test_the_first_round_searches_before_anything_is_missing():
+    assert rule(run(OPENED.partition("<call_tool")[0] + MISSED, CLOSED)) is Rule.NO_CALL
+
+
+@pytest.mark.parametrize(
+    ("review", "marks"),
+    [
+        ("- a [met: S1, S2]\n- b [partly: S3]\n- c [missing]",
+         [Mark("a", "met", ("S1", "S2")), Mark("b", "partly", ("S3",)), Mark("c", "missing")]),
+        ("1. a [ MET : S1 ]\n2. b [Missing: nothing]",
+         [Mark("a", "met", ("S1",)), Mark("b", "missing", ("nothing",))]),
+        ("- a: S1\n- b [met]", [Mark("b", "met")]),
+        ("All is met.", []),
+        ("It is a [missing]. It is b [met: S1].",
+         [Mark("It is a", "missing"), Mark("It is b", "met", ("S1",))]),
+        ("- a [metal: S1] missing", []),
+        ("", []),
+    ],
+)  # fmt: skip
+def test_marks_are_read_of_the_items_that_bear_one(review: str, marks: list[Mark]):
+    earlier = "<review><rubric_review>- z [missing]</rubric_review></review>"
+    text = f"{earlier}<review><rubric_review>{review}</rubric_review></review>"
+    assert review_marks(parse(text)) == marks
+    assert missing_items(parse(text)) == [m.item for m in marks if m.state == "missing"]
+
+
+def test_a_turn_is_sent_back_by_what_is_missing_and_never_with_an_answer():
+    assert sent_back(parse(CHECKED + MISSED))
+    assert not sent_back(parse(CHECKED + MISSED + ANSWER))
+    assert not sent_back(parse(LAST)) and not sent_back(parse(""))
+    assert not sent_back(parse(f"<think>{MISSED}</think>"))
 
 
 def test_a_whole_trajectory_is_fit():

@@ -7,16 +7,14 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.forced import ForcedDecoder
-from rubricem.agent.research.graph import STEPS
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import Ask
-from rubricem.agent.transcript.scaffold import Rule
+from rubricem.agent.transcript.scaffold import Rule, turn_faults
 from rubricem.memory.runs import Journal
 from rubricem.memory.schema import (
     AnswerFormat,
     Author,
     Decoding,
-    Sampling,
     Stage,
     Status,
     Trajectory,
@@ -32,38 +30,20 @@ from rubricem.training.rows.compile import (
     recast,
 )
 from rubricem.training.rows.row import TrainRow
-from tests.support.policies import QUESTION, FixedSearch, ScriptedPolicy, answer, plan
+from tests.support.policies import QUESTION, FixedSearch, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
+from tests.support.slots import Filling, Library, SmallModel, page, walk
 from tests.support.token_servers import Json
 from tests.training.rows.test_credit import Characters
 
-PASSAGE = "Least-recently-used cache. If maxsize is None the cache can grow without bound."
-CLAIM = f'\n<cite id="S1">{PASSAGE}</cite>'
 
-
-def slots(before: str, sampling: Sampling) -> str:
-    """What a small model puts into each slot."""
-    if sampling.grammar:
-        return "" if "<cite" in before else CLAIM
-    if before.endswith("says:"):
-        return " the cache can grow without bound."
-    return " nothing." if before.endswith("Missing:") else " Some lru_cache words here."
-
-
-async def traced(tmp_path, *, question=QUESTION, search=None, **limits) -> Trajectory:
+async def traced(tmp_path, *, question=QUESTION, search=None, filled=None, **limits) -> Trajectory:
     """A forced run through all its stages."""
     journal = Journal(tmp_path / "journal.jsonl")
+    policy = SmallModel(filled, context_tokens=40_000)
     ask = Ask(question, **limits)
-    policy = ScriptedPolicy(slots, context_tokens=8192)
     run = Run(ask, "t", Decoding.FORCED, policy, search or FixedSearch(), journal)
-    decoder, query = ForcedDecoder(), None
-    for name in ("recall", "plan", "tools", "research"):
-        query = await STEPS[name](run, decoder, query)
-    while query:
-        query = await STEPS["tools"](run, decoder, query)
-        query = await STEPS["research"](run, decoder, query)
-    for name in ("review", "answer"):
-        await STEPS[name](run, decoder, None)
+    await walk(run, ForcedDecoder())
     journal.close()
     return run.trajectory("trace")
 
@@ -74,7 +54,7 @@ async def test_a_forced_trace_is_recast_into_turns_that_free_mode_takes(tmp_path
     first, found, last = recast(trace).parts
     assert [piece.own for piece in (first, found, last)] == [True, False, True]
     assert first.text.endswith("</call_tool>") and found.text.startswith("\n<tool_output>")
-    assert last.text.startswith("<think>New evidence: S1 (functools.lru_cache(maxsize=128)), S2")
+    assert last.text.startswith("<think>S1 answers [1].</think>\n<state_evaluation>")
     assert "Question:" not in last.text and last.text.endswith("</answer>")
 
 
@@ -102,17 +82,53 @@ async def test_a_forced_trace_is_trained_where_the_policy_writes_and_each_token_
     assert of(Stage.PLAN).startswith("<think>") and of(Stage.PLAN).endswith("</structured_plan>")
     assert of(Stage.RESEARCH).startswith("<call_tool")
     assert of(Stage.RESEARCH).endswith("</call_tool>")
-    assert of(Stage.REVIEW).startswith("<think>New") and of(Stage.REVIEW).endswith("</review>")
+    assert of(Stage.REVIEW).startswith("<think>S1") and of(Stage.REVIEW).endswith("</review>")
     assert of(Stage.ANSWER).startswith("<answer>") and of(Stage.ANSWER).endswith("</answer>")
 
 
+PAGES = [
+    page("The Paper Kite", "The Paper Kite is a film directed by Mira Holt with Tom Reyes."),
+    page("Mira Holt", "Mira Holt died at home in Turin."),
+]
+CHAIN = " Who directed The Paper Kite?\n2. Where did [1] die?"
+CHAINED = "Where did the director of The Paper Kite die?"
+FOUND = ("Mira Holt", "Turin")
+
+
 async def test_a_second_search_becomes_a_turn_of_its_own(tmp_path):
-    question = "How do functools.lru_cache and itertools.batched differ?"
-    trace = await traced(tmp_path, question=question)
+    filled = Filling(plan=CHAIN, finds=FOUND)
+    trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
     assert isinstance(demonstrate(trace), Demonstration)
     _, second, third = (piece.text for piece in recast(trace).parts if piece.own)
-    assert second.endswith("</call_tool>") and "batched" in second
-    assert third.startswith("<think>The search brought nothing new.</think>")
+    assert second.startswith("<think>S1 answers [1].</think>")
+    assert second.endswith('<call_tool name="search">Where did Mira Holt die?</call_tool>')
+    assert third.startswith("<think>S2 answers [2].</think>")
+
+
+async def test_a_search_that_answers_nothing_is_the_thought_of_the_next_turn(tmp_path):
+    filled = Filling(plan=CHAIN, finds=FOUND[:1])
+    trace = await traced(tmp_path, question=CHAINED, search=Library(PAGES), filled=filled)
+    last = [piece.text for piece in recast(trace).parts if piece.own][-1]
+    assert last.startswith("<think>The search brought nothing new.</think>")
+
+
+async def test_a_trace_that_its_review_sent_back_is_recast_into_the_turns_of_free_mode(tmp_path):
+    filled = Filling(rubric=" Says what grows\n- Says zebras", missing=["zebras"])
+    trace = await traced(tmp_path, filled=filled)
+    finished = trace.model_copy(update={"status": Status.FINISHED})
+    shown = demonstrate(finished)
+    assert isinstance(shown, Demonstration), shown
+    own = [piece.text for piece in shown.parts if piece.own]
+    assert len(own) == 4
+    assert own[1].endswith("- Says zebras [missing]\n</rubric_review>\n</review>")
+    note = shown.parts[3]
+    assert "names what is missing: Says zebras. Search for it" in note.text and not note.own
+    assert own[2] == (
+        "<think>The review names what is missing.</think>\n"
+        "<state_evaluation>Missing: Says zebras</state_evaluation>\n"
+        '<call_tool name="search">zebras</call_tool>'
+    )
+    assert turn_faults(own[2], 3) == turn_faults(own[3], 4) == []
 
 
 async def test_the_mark_before_an_exact_answer_goes(tmp_path):

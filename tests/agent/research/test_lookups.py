@@ -1,0 +1,385 @@
+"""A plan is read as look-ups, and what was found is put into them, offered and compared by code."""
+
+import pytest
+
+from rubricem.agent.research.lookups import (
+    MOST_CANDIDATES,
+    MOST_LOOKUPS,
+    Asked,
+    Comparison,
+    Finding,
+    Lookup,
+    Lookups,
+    asks_for,
+    candidates,
+    compare,
+    moment,
+    names,
+    names_stand,
+    read_plan,
+    retry,
+    subject_stands,
+)
+
+FILMS = "Which film has the director who was born later, Summer Of Kites or The Glass Orchard?"
+DIRECTORS = """1. Who directed the film Summer Of Kites?
+2. Who directed the film The Glass Orchard?
+3. When was [1] born?
+4. When was [2] born?
+5. Compare [3] and [4]: the later one"""
+
+
+def begun(plan: str, question: str = "", **found: str) -> Lookups:
+    """The look-ups of a plan, with what was found: `_1="Ada"`."""
+    lookups = Lookups()
+    lookups.begin(read_plan(plan, question))
+    lookups.found = {int(n[1:]): Finding(text, f"S{n[1:]}") for n, text in found.items()}
+    return lookups
+
+
+def test_a_plan_is_its_numbered_lines_with_what_they_refer_to():
+    assert read_plan(DIRECTORS, FILMS) == [
+        Lookup(1, "Who directed the film Summer Of Kites?"),
+        Lookup(2, "Who directed the film The Glass Orchard?"),
+        Lookup(3, "When was [1] born?", (1,)),
+        Lookup(4, "When was [2] born?", (2,)),
+        Lookup(5, "Compare [3] and [4]: the later one", (3, 4), compares=True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "read"),
+    [
+        ("1. Where is [2]?\n2. Where is [1]?", []),
+        ("1. Who is Ada?\n2. Where is [2]?", [1]),
+        ("1. Who is Ada?\n2. Where is [3]?\n3. When was [1] born?", [1, 3]),
+        ("1. Who is Ada?\n2. Where is [9]?", [1]),
+        ("1. Who is Ada?\n2. who is ada?\n3. Who is Bo?", [1, 3]),
+        ("1. Who is Ada?\n1. Who is Bo?", [1]),
+        ("1. Who is Ada?\n2. Who is older?", [1]),
+        ("1. Who is Ada?\n2. What of it?\n3. What is [1]?", [1]),
+        ("1. Who is Ada?\n2. Who is Bo?\n3. Compare [1], [2]: same\n4. Where is [3]?", [1, 2, 3]),
+        ("7) Who is Ada?\n  8. Where was [7] born?  ", [7, 8]),
+        ("1.\n2. Who is Ada?", [2]),
+    ],
+    ids=["circular", "itself", "later", "missing", "repeated", "number twice", "names nothing",
+         "common words", "of a comparison", "other numbers", "empty line"],
+)  # fmt: skip
+def test_a_line_that_cannot_be_looked_up_is_left_out(plan: str, read: list[int]):
+    question = "Is Ada older than Bo?"
+    numbers = [step.number for step in read_plan(plan, question)]
+    assert numbers == (read or [1])
+    assert bool(read) or read_plan(plan, question) == [Lookup(1, question)]
+
+
+@pytest.mark.parametrize("plan", ["", "Look at the documentation.", "- Who is Ada?", "1.", "1. ?"])
+def test_a_plan_without_look_ups_is_the_question(plan: str):
+    assert read_plan(plan, "Who\n is  Ada?") == [Lookup(1, "Who is Ada?")]
+
+
+def test_of_a_hundred_items_the_first_are_looked_up():
+    plan = "\n".join(f"{n}. Who is Ada the {n}th?" for n in range(1, 101))
+    assert [step.number for step in read_plan(plan, "Q?")] == list(range(1, MOST_LOOKUPS + 1))
+
+
+def test_what_names_nothing_is_looked_up_where_the_question_names_nothing_either():
+    assert len(read_plan("1. what is evicted?\n2. how large can it grow?", "how large is it?")) == 2
+
+
+def test_what_was_found_stands_in_the_place_of_its_reference():
+    lookups = begun(DIRECTORS, FILMS, _1="Ada [2] Bergstrom")
+    assert lookups.resolved(lookups.step(3)) == "When was Ada [2] Bergstrom born?"
+    assert lookups.resolved(lookups.step(4)) is None
+
+
+def test_words_that_only_look_like_a_reference_stay():
+    lookups = begun("", "What does items[0] of a deque cost?")
+    assert lookups.resolved(lookups.step(1)) == "What does items[0] of a deque cost?"
+    lookups.add("Says what items[7] costs")
+    assert lookups.resolved(lookups.step(2)) == "what items[7] costs"
+
+
+def test_the_next_look_up_is_the_first_that_is_known_enough_and_was_not_searched():
+    lookups = begun(DIRECTORS, FILMS)
+    assert lookups.at == 1
+    assert lookups.next() == lookups.step(1)
+    lookups.queries[1] = ["q"]
+    assert lookups.next() == lookups.step(2)
+    lookups.found[1] = Finding("Ada", "S1")
+    lookups.queries[2] = ["q"]
+    assert lookups.next() == lookups.step(3)
+    lookups.queries[3] = ["q"]
+    assert lookups.next() is None, "[2] was not found, so nothing can be asked of it"
+
+
+def test_open_is_what_was_not_found_and_a_comparison_is_not_searched():
+    lookups = begun(DIRECTORS, FILMS, _1="Ada", _3="1900")
+    assert [step.number for step in lookups.open()] == [2, 4]
+
+
+def test_the_root_is_where_a_chain_begins():
+    lookups = begun("1. Who is Ada?\n2. Who wed [1]?\n3. Where did [2] die?", "Who is Ada?")
+    assert [lookups.root(step).number for step in lookups.steps] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("verb", ["Says ", "names ", "Gives ", "Tells ", "States ", ""])
+def test_an_item_of_the_rubric_is_looked_up_last_and_without_its_verb(verb: str):
+    lookups = begun(DIRECTORS, FILMS)
+    assert lookups.add(f"{verb}where Ada died") == "where Ada died"
+    assert (lookups.at, lookups.steps[-1]) == (6, Lookup(6, "where Ada died", planned=False))
+
+
+def test_a_source_is_shown_for_a_look_up_once():
+    lookups = begun(DIRECTORS, FILMS)
+    lookups.show(["S1", "S2"])
+    lookups.show(["S2", "S3"])
+    assert lookups.shown == ("S3",)
+    lookups.at = 2
+    lookups.show(["S1"])
+    assert lookups.shown == ("S1",)
+
+
+def test_a_plan_that_is_begun_anew_knows_nothing():
+    lookups = begun(DIRECTORS, FILMS, _1="Ada")
+    lookups.queries[1] = ["q"]
+    lookups.show(["S1"])
+    lookups.begin(read_plan("3. Who is Ada?", "Who is Ada?"))
+    assert (lookups.at, lookups.found, lookups.queries, lookups.read) == (3, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("question", "asked"),
+    [
+        ("When was [1] born?", "date"),
+        ("In what year did it open?", "date"),
+        ("What is the date of death of Ada?", "date"),
+        ("Where did Ada die?", "place"),
+        ("From where is Ada?", "place"),
+        ("In which country is Lake Orrin?", "place"),
+        ("What is the birth place of Ada?", "place"),
+        ("Who directed it?", "name"),
+        ("By whom was it made?", "name"),
+        ("Whose film is it?", "name"),
+        ("What nationality is [1]?", "name"),
+        ("What is the name of it?", "name"),
+        ("How is the log file moved?", "words"),
+        ("What does it do?", "words"),
+        ("Is Ada a person who sings?", "words"),
+        ("", "words"),
+    ],
+)
+def test_the_question_word_says_what_is_asked_for(question: str, asked: Asked):
+    assert asks_for(question) == asked
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("The film of Ada Bergstrom was long.", ["Ada Bergstrom"]),
+        ("Duke Aldwin of Marrow and the sea", ["Duke Aldwin of Marrow"]),
+        ("Ludwig van der Aa, Tom Reyes", ["Ludwig van der Aa", "Tom Reyes"]),
+        ("Who is older?", []),
+        ("J. R. Reyes left!", ["J. R. Reyes"]),
+        ("He met Bertha. Tom left!", ["Bertha", "Tom"]),
+        ("Ada\nBergstrom", ["Ada Bergstrom"]),
+        ("Alumni\n\nAda Bergstrom", ["Alumni", "Ada Bergstrom"]),
+        ("nothing at all", []),
+        ("", []),
+    ],
+)
+def test_names_are_runs_of_capitalised_words(text: str, found: list[str]):
+    assert names(text) == found
+
+
+BIRTH = "Ada Bergstrom (4 May 1894 in Visby - 2 June 1967) was a director from Turin, Italy."
+
+
+@pytest.mark.parametrize(
+    ("text", "asked", "question", "found"),
+    [
+        (BIRTH, "date", "When was Ada born?", ["4 May 1894", "2 June 1967"]),
+        ("Made in the 1990s, c. 1500 and May 2001.", "date", "When?",
+         ["1990s", "c. 1500", "May 2001"]),
+        ("In 1931 it opened.", "date", "When in 1931 did it open?", []),
+        ("It is by Ada Bergstrom.", "name", "Who is Ada Bergstrom?", []),
+        ("Ada Bergstrom and Tom Reyes.", "name", "Who wed Ada Bergstrom?", ["Tom Reyes"]),
+        ("The Ada Bergstrom Fund.", "name", "Who is Ada Bergstrom?", []),
+        ("He died in Turin, Italy.", "place", "Where?", ["Turin", "Italy", "Turin, Italy"]),
+        ("With Tom Reyes, Bo Aa.", "name", "Who?", ["Tom Reyes", "Bo Aa"]),
+        ("Tom Reyes, Duke of Marrow.", "name", "Who?",
+         ["Tom Reyes", "Duke of Marrow", "Tom Reyes, Duke of Marrow"]),
+        ("On 4 May he met Tom. May 1900", "name", "Who?", ["Tom"]),
+        ("nothing of use", "name", "Who?", []),
+        ("", "date", "When?", []),
+    ],
+)  # fmt: skip
+def test_candidates_are_what_of_a_passage_can_answer(
+    text: str, asked: Asked, question: str, found: list[str]
+):
+    offered = candidates(text, asked, question)
+    assert [one for one in found if one not in offered] == []
+    if asked == "date" or not found:
+        assert offered == found
+
+
+def test_a_single_letter_or_a_short_name_is_no_month():
+    assert candidates("It is by Jan.", "name", "Who?") == ["Jan"]
+
+
+def test_candidates_are_few_and_short():
+    many = ". ".join(f"Person{n} Longname" for n in range(200))
+    assert len(candidates(many, "name", "Who?")) == MOST_CANDIDATES
+    assert candidates("A" + "b" * 100, "name", "Who?") == []
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "stands"),
+    [
+        ("Where did Ada Bergstrom die?", "Ada Bergstrom died there.", True),
+        ("Where did Ada Bergstrom die?", "Tom Reyes died there.", False),
+        ("Where did Ada Bergstrom die?", "Ada died there.", False),
+        ("Who wed Ada Bergstrom or Tom Reyes?", "of Tom Reyes", True),
+        ("how large can it grow?", "anything", True),
+    ],
+)
+def test_a_passage_is_about_what_a_look_up_names(question: str, text: str, stands: bool):
+    assert subject_stands(question, text) is stands
+
+
+@pytest.mark.parametrize(
+    ("claim", "text", "stands"),
+    [
+        ("Ada Bergstrom died.", "Bergstrom died.", True),
+        ("Ada Bergstrom died in Oslo.", "Ada Bergstrom died.", False),
+        ("Zebras gallop.", "They gallop.", True),
+        ("no name", "", True),
+    ],
+)
+def test_a_claims_names_stand_by_half_of_their_words(claim: str, text: str, stands: bool):
+    assert names_stand(claim, text) is stands
+
+
+@pytest.mark.parametrize(
+    ("text", "when"),
+    [
+        ("born 4 May 1894 in Visby", (1894, 5, 4)),
+        ("May 4, 1894", (1894, 5, 4)),
+        ("May 1894", (1894, 5, 0)),
+        ("in 1894", (1894, 0, 0)),
+        ("c. 1500", (1500, 0, 0)),
+        ("the 1990s", (1990, 0, 0)),
+        ("12 May 812", (812, 5, 12)),
+        ("4 May 1894 - 2 June 1967", (1894, 5, 4)),
+        ("May be", None),
+        ("", None),
+    ],
+)
+def test_a_moment_is_a_texts_first_date(text: str, when: tuple[int, int, int] | None):
+    assert moment(text) == when
+
+
+@pytest.mark.parametrize(
+    ("question", "third", "fourth", "answer"),
+    [
+        (FILMS, "4 May 1894", "2 June 1900", "The Glass Orchard"),
+        (FILMS, "1993", "2 June 1900", "Summer Of Kites"),
+        (FILMS.replace("later", "earlier"), "1993", "2014", "Summer Of Kites"),
+        (FILMS.replace("later", "earlier"), "2014", "1993", "The Glass Orchard"),
+    ],
+)
+def test_dates_are_put_in_order_through_the_chains_that_led_to_them(
+    question: str, third: str, fourth: str, answer: str
+):
+    plan = DIRECTORS.partition("\n5.")[0] if "earlier" in question else DIRECTORS
+    told = compare(begun(plan, question, _1="Ada", _2="Tom", _3=third, _4=fourth), question)
+    assert told is not None and told.answer == answer
+    assert told.note.startswith("In order: ") and f"{answer} (" in told.note
+
+
+def test_dates_that_are_the_same_answer_nothing():
+    told = compare(begun(DIRECTORS, FILMS, _1="Ada", _2="Tom", _3="1900", _4="1900"), FILMS)
+    assert told is not None and told.answer == ""
+
+
+@pytest.mark.parametrize(
+    ("third", "fourth"),
+    [("1900", None), (None, None), ("1900", "long ago"), ("Visby", "Oslo")],
+    ids=["one", "none", "no date", "no dates"],
+)
+def test_what_is_not_known_is_not_compared(third: str | None, fourth: str | None):
+    known = {"_3": third, "_4": fourth}
+    found = {name: text for name, text in known.items() if text is not None}
+    assert compare(begun(DIRECTORS, FILMS, _1="Ada", _2="Tom", **found), FILMS) is None
+
+
+COUNTRIES = "1. In which country is Lake Orrin?\n2. In which country is Port Ambel?"
+SAME = "Are Lake Orrin and Port Ambel located in the same country?"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "answer"),
+    [("Norway", "Norway", "yes"), ("Norway", "Peru", "no"), ("Turin, Italy", "Italy", "yes")],
+)
+@pytest.mark.parametrize("plan", [COUNTRIES, f"{COUNTRIES}\n3. Compare [1] and [2]: the same"])
+def test_things_are_the_same_where_one_says_no_more_than_the_other(
+    plan: str, first: str, second: str, answer: str
+):
+    told = compare(begun(plan, SAME, _1=first, _2=second), SAME)
+    verdict = "The same." if answer == "yes" else "Not the same."
+    assert told == Comparison(f"Lake Orrin: {first}; Port Ambel: {second}. {verdict}", answer)
+
+
+def test_a_question_that_compares_nothing_is_not_answered_by_a_comparison():
+    plan = "1. When was Ada born?\n2. When was Bo born?"
+    assert compare(begun(plan, "Ada, Bo?", _1="1900", _2="1901"), "Ada, Bo?") is None
+    assert compare(begun("1. When was Ada born?", FILMS, _1="1900"), FILMS) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "asked", "again"),
+    [
+        (1, ["Who directed the film Summer Of Kites?"], FILMS),
+        (1, [FILMS.upper()], "Summer Of Kites"),
+        (1, [FILMS, "summer  of kites"], None),
+        (3, ["When was Ada Bergstrom born?"], "Ada Bergstrom"),
+        (3, ["Ada Bergstrom"], FILMS),
+        (3, ["Ada Bergstrom", FILMS], None),
+    ],
+)
+def test_a_look_up_is_tried_again_in_other_words(number: int, asked: list[str], again: str | None):
+    lookups = begun(DIRECTORS, FILMS, _1="Ada Bergstrom")
+    lookups.queries[number] = asked
+    assert retry(lookups, lookups.step(number), FILMS) == again
+
+
+@pytest.mark.parametrize(
+    ("question", "line", "asked"),
+    [
+        (
+            "How does functools.lru_cache evict, and what does maxsize=None do?",
+            "What does maxsize=None do?",
+            "functools.lru_cache: What does maxsize=None do?",
+        ),
+        (
+            "Are keys enforced in SQLite, and how do I turn that on?",
+            "How do I turn that on?",
+            "SQLite: How do I turn that on?",
+        ),
+        ("How does heapq.merge sort?", "How does heapq.merge sort?", "How does heapq.merge sort?"),
+        (
+            "How do os.stat and os.scandir differ?",
+            "How is a file's size found?",
+            "How is a file's size found?",
+        ),
+    ],
+    ids=["identifier", "name", "named already", "one of two"],
+)
+def test_a_lookup_names_the_one_subject_of_its_question(question: str, line: str, asked: str):
+    assert read_plan(f"1. {line}", question)[0].text == asked
+
+
+def test_dates_of_one_year_are_not_put_in_order_where_one_is_no_more_than_a_year():
+    lookups = begun("1. When was Ada born?\n2. When was Tom born?", "Who is older, Ada or Tom?")
+    lookups.found = {1: Finding("1894", "S1"), 2: Finding("4 May 1894", "S2")}
+    compared = compare(lookups, "Who is older, Ada or Tom?")
+    assert compared is not None and compared.answer == ""
