@@ -188,6 +188,12 @@ DOUBT = 2.5
 """nats by which "not found" must be likelier than the best of what a passage offers: one that was
 not found makes a small model say so of the next"""
 QUOTE_CHARACTERS = 300
+NEARLY = 0.75
+"""share of a look-up's words beside the title's, from which a sentence is what was asked for"""
+FAITHFUL = 0.7
+"""share of a claim's words that its look-up, what was found and the source's title must hold"""
+LEAST_SAID = 3
+"""content words of a claim; what says less ("git reset") helps nobody"""
 
 
 def any_of(texts: Sequence[str]) -> str:
@@ -374,10 +380,22 @@ class ForcedDecoder:
         standing = [s for s in about if holds(s, text)]
         bare = not adds(text, [question, "yes no"])
         if NOT_FOUND in text.casefold() or not standing or bare:
-            return None
+            return await self._quote_of(run, about, question)
         await run.keep_edited(READING.stage, f" {text}")
         best = max(standing, key=lambda s: overlap(text, f"{s.title} {s.text}"))
         return Finding(text, best.id)
+
+    async def _quote_of(self, run: Run, about: Sequence[Source], question: str) -> Finding | None:
+        """The sentence that a look-up asks for nearly in its own words, where the model is lost."""
+        for source in about:
+            said = closest_sentence(question, source.text)
+            # What the title has in common with the question tells of the page alone.
+            asked = content_words(question) - content_words(source.title)
+            if asked and len(asked & content_words(said)) >= NEARLY * len(asked):
+                quote = neutralise(" ".join(said.split())[:QUOTE_CHARACTERS])
+                await run.prompt(Stage.RESEARCH, f" {quote}")
+                return Finding(quote, source.id)
+        return None
 
     async def review(self, run: Run) -> str | None:
         """Hold every item of the rubric against what was found; one that is missing is searched.
@@ -385,7 +403,10 @@ class ForcedDecoder:
         What a look-up was made for and did not find was searched in other words already.
         """
         await run.prompt(Stage.REVIEW, f"{REVIEW}\n<rubric_review>")
-        missing = [item for item in _rubric(run) if not await self._mark(run, item)]
+        marked = [(item, await self._mark(run, item)) for item in _rubric(run)]
+        # An item on something else comes from the worked examples.
+        question = run.evidence.alone(run.ask.question)
+        missing = [item for item, met in marked if not met and overlap(item, question) >= SUPPORT]
         await run.prompt(Stage.REVIEW, "\n</rubric_review>\n")
         if missing and run.sources and not run.lookups.open() and await self._may_return(run):
             await run.prompt(Stage.REVIEW, "</review>\n")
@@ -467,12 +488,21 @@ class ForcedDecoder:
             claim = trim(written.text, capped=written.stop_reason == "length")
             if self._on_slot:
                 self._on_slot(CLAIM, claim, written)
-            if not holds(source, claim):
+            if not self._may_say(run, number, claim, source):
                 claim = self._quote(run, number, source)
             said.append(claim)
             await run.keep_edited(Stage.ANSWER, claim)
             await run.prompt(Stage.ANSWER, "</cite>")
         return said
+
+    def _may_say(self, run: Run, number: int, claim: str, source: Source) -> bool:
+        """Whether a claim says what was found, and its source holds it."""
+        lookups, words = run.lookups, content_words(claim)
+        asked = lookups.resolved(lookups.step(number)) or ""
+        basis = f"{lookups.found[number].text} {asked} {source.title}"
+        turned = "not" in words and "not" not in content_words(basis)
+        said = len(words) >= LEAST_SAID and overlap(claim, basis) >= FAITHFUL
+        return said and not turned and holds(source, claim)
 
     def _quote(self, run: Run, number: int, source: Source) -> str:
         """What a source says of a look-up, where the model's own claim does not stand there."""

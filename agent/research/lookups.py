@@ -386,7 +386,7 @@ def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
     """
     resolved = lookups.resolved(step) or step.text
     asked = {" ".join(q.casefold().split()) for q in lookups.queries.get(step.number, ())}
-    named = " ".join(names(resolved))
+    named = " ".join(_subjects(resolved))
     queries = (named, " ".join(question.split()))
     for query in queries if step.refers else reversed(queries):
         if query and " ".join(query.casefold().split()) not in asked:

@@ -10,8 +10,10 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner, Result
+from safetensors.numpy import load
 
 from rubricem.agent.cli import main
 from rubricem.agent.weights.checkpoints import Checkpoint
@@ -68,11 +70,11 @@ def test_a_finished_run_is_shown_with_its_citation(kept: Path) -> None:
     assert listed == {"finished": "finished", "broken": "failed"}
 
 
-def test_a_broken_run_goes_on_and_repeats_no_finished_call(kept: Path) -> None:
-    with ScriptedServer([RUN[2], SUPPORTED]) as server:
+def test_a_broken_run_begins_anew_since_its_prompts_are_no_longer_those(kept: Path) -> None:
+    with ScriptedServer([*RUN, SUPPORTED]) as server:
         answered_by(server, kept, "data")
         done = rubricem("ask", "--resume", "broken", "--json")
-        assert len(server.requests) == 2, "the answer and its check; plan and searches are kept"
+        assert len(server.requests) == len(RUN) + 1, "another prompt brought what is kept"
     report = json.loads(done.stdout)
     assert report["status"] == "finished" and "an unbounded cache" in json.dumps(report)
 
@@ -117,7 +119,11 @@ async def test_a_training_goes_on_from_a_checkpoint_to_the_same_weights(
     config = config_of(folder, folder / "tiny.gguf", policy_rows(4), epochs=2)
     trained = await train(config, "ss-grpo", quiet)
     assert trained.checkpoint.resolve().name == "000002"
-    assert (trained.checkpoint / ADAPTER).read_bytes() == expected
+    # To the last bits of a float only on a processor of the same kind.
+    weights, theirs = load((trained.checkpoint / ADAPTER).read_bytes()), load(expected)
+    assert weights.keys() == theirs.keys()
+    for name, tensor in weights.items():
+        np.testing.assert_allclose(tensor, theirs[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def moved(run: Path, base: Path) -> None:

@@ -185,7 +185,7 @@ async def test_what_nothing_was_found_for_is_searched_in_other_words_once(tmp_pa
 
 async def test_a_search_that_brings_the_same_again_ends(tmp_path: Path):
     search = FixedSearch(PASSAGES[:1])
-    run = await forced(tmp_path, Filling(plan=" What is evicted?\n2. What grows?", reading=""),
+    run = await forced(tmp_path, Filling(plan=" What is evicted?\n2. What shrinks?", reading=""),
                        search)  # fmt: skip
     assert len(search.queries) <= 4
     assert run.status is Status.NO_EVIDENCE and run.sources
@@ -203,12 +203,12 @@ async def test_a_missing_item_is_searched_and_the_run_sent_back_so_often_at_most
     returns: int, tmp_path: Path
 ):
     search = FixedSearch()
-    filling = Filling(rubric=" Says what grows\n- Says zebras", missing=["zebras"])
+    filling = Filling(rubric=" Says what grows\n- Says maxsize None zebras", missing=["zebras"])
     run = await forced(tmp_path, filling, search, review_returns=returns)
     reviews = parse(run.text).find("review")
     assert len(reviews) == run.returns + 1 <= returns + 1
     assert run.returns == (1 if returns else 0) or returns > 1
-    assert search.queries[1:2] == (["zebras"] if returns else [])
+    assert search.queries[1:2] == (["maxsize None zebras"] if returns else [])
     marks = review_marks(parse(run.text))
     assert [mark.state for mark in marks] == ["met", "missing"]
     assert marks[0].ids == ("S1",)
@@ -282,11 +282,28 @@ async def test_what_its_source_does_not_say_is_not_shown(tmp_path: Path):
     assert "If maxsize is None the cache can grow without bound." in answer_of(run)
 
 
+async def test_a_sentence_that_nearly_repeats_the_question_is_quoted_where_the_model_is_lost(
+    tmp_path: Path,
+):
+    run = await forced(tmp_path, Filling(reading=" Zebras.", claims=["It is not a cache."]))
+    quoted = "If maxsize is None the cache can grow without bound."
+    assert [parse(run.text).inner(c) for c in parse(run.text).find("cite")] == [quoted]
+    assert run.status is Status.FINISHED
+
+
+async def test_an_item_on_something_else_is_not_searched_for(tmp_path: Path):
+    search, filling = FixedSearch(), Filling(rubric=" Says zebras", missing=["zebras"])
+    run = await forced(tmp_path, filling, search)
+    assert (run.returns, len(search.queries)) == (0, 1)
+    assert [mark.state for mark in review_marks(parse(run.text))] == ["missing"]
+
+
 async def test_an_answer_that_no_source_holds_is_said_to_be_none(tmp_path: Path):
     zebras = "Zebras gallop across grassland."
-    run = await forced(tmp_path, Filling(reading=f" {zebras}", claims=[zebras]))
+    filling, asked = Filling(reading=f" {zebras}", claims=[zebras]), "What gallops there?"
+    run = await forced(tmp_path, filling, question=asked)
     assert "Zebras" not in run.text
-    assert answer_of(run).strip() == f"Not found: {QUESTION}"
+    assert answer_of(run).strip() == f"Not found: {asked}"
     assert run.status is Status.NO_EVIDENCE
 
 
@@ -309,7 +326,8 @@ async def test_an_exact_answer_ends_with_its_bare_line(tmp_path: Path):
     run = await forced(tmp_path, filling, answer_format=AnswerFormat.EXACT)
     assert answer_of(run).strip().splitlines()[-1] == "Answer: grow without bound"
     none = Filling(reading="", bare="yes")
-    run = await forced(tmp_path / "none", none, answer_format=AnswerFormat.EXACT)
+    asked, form = "What gallops there?", AnswerFormat.EXACT
+    run = await forced(tmp_path / "none", none, question=asked, answer_format=form)
     assert answer_of(run).strip().splitlines()[-1] == "Answer: not found"
 
 

@@ -77,6 +77,7 @@ from tests.support.waiting import wait_for
 from tests.training.show.test_events import unexplained
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+SEED = 1
 TO_ASK = [f"Which rule is number {number}?" for number in range(6)]
 
 
@@ -92,8 +93,9 @@ def written(folder: Path, **rounds: Any) -> Path:
     (folder / "asked.txt").write_text("".join(f"{q}\n" for q in TO_ASK[:4]))
     (folder / "held_out.txt").write_text("".join(f"{q}\n" for q in TO_ASK[3:]))
     table = {"questions": "asked.txt", "questions_per_round": 2, "group_size": 2, **rounds}
-    engine = {"out": "out", "model": "tiny.gguf", "rank": 4, "alpha": 8.0, "threads": 1,
-              "dtype": "float32", "max_row_tokens": 8192}  # fmt: skip
+    # With this seed each round has a group whose scores differ; the replies go by it.
+    engine = {"out": "out", "seed": SEED, "model": "tiny.gguf", "rank": 4, "alpha": 8.0,
+              "threads": 1, "dtype": "float32", "max_row_tokens": 8192}  # fmt: skip
     lines = [f"{name} = {json.dumps(value)}\n" for name, value in engine.items()]
     lines += ["[rounds]\n", *(f"{name} = {json.dumps(value)}\n" for name, value in table.items())]
     path = folder / "rounds.toml"

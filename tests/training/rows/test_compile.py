@@ -113,20 +113,23 @@ async def test_a_search_that_answers_nothing_is_the_thought_of_the_next_turn(tmp
 
 
 async def test_a_trace_that_its_review_sent_back_is_recast_into_the_turns_of_free_mode(tmp_path):
-    filled = Filling(rubric=" Says what grows\n- Says zebras", missing=["zebras"])
+    filled = Filling(rubric=" Says what grows\n- Says maxsize None zebras", missing=["zebras"])
     trace = await traced(tmp_path, filled=filled)
     finished = trace.model_copy(update={"status": Status.FINISHED})
     shown = demonstrate(finished)
     assert isinstance(shown, Demonstration), shown
     own = [piece.text for piece in shown.parts if piece.own]
     assert len(own) == 4
-    assert own[1].endswith("- Says zebras [missing]\n</rubric_review>\n</review>")
+    assert own[1].endswith("- Says maxsize None zebras [missing]\n</rubric_review>\n</review>")
     note = shown.parts[3]
-    assert "names what is missing: Says zebras. Search for it" in note.text and not note.own
+    assert (
+        "names what is missing: Says maxsize None zebras. Search for it" in note.text
+        and not note.own
+    )
     assert own[2] == (
         "<think>The review names what is missing.</think>\n"
-        "<state_evaluation>Missing: Says zebras</state_evaluation>\n"
-        '<call_tool name="search">zebras</call_tool>'
+        "<state_evaluation>Missing: Says maxsize None zebras</state_evaluation>\n"
+        '<call_tool name="search">maxsize None zebras</call_tool>'
     )
     assert turn_faults(own[2], 3) == turn_faults(own[3], 4) == []
 
