@@ -434,10 +434,14 @@ class Run:
         async def call() -> Reply:
             # As many more as were seen, so that a new query brings something new to read.
             found = await tool.search(query, limit + len(self.sources))
-            shown = self.evidence.chosen(found, limit)
-            if self.decoding is Decoding.FORCED:
-                shown = named_alone(query, shown)
-            return reply_of(shown)
+            unseen = self.evidence.chosen(found, limit)
+            if self.decoding is not Decoding.FORCED:
+                return reply_of(unseen)
+            # The page that a look-up names is what it is read in, also where another was.
+            named = named_alone(query, found[:limit])
+            first = not self.lookups.read.get(self.lookups.at)
+            alone = first and len(named) < len(found[:limit])
+            return reply_of(named if alone else named_alone(query, unseen))
 
         found = await self.use(tool.name, query, f"the search in {tool.name}", call)
         self.search_error = self.search_error if found.repeated else found.error
