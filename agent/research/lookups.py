@@ -3,7 +3,7 @@
 A look-up may name what an earlier one finds: `2. Where did [1] die?` (Self-Ask, arXiv:2210.03350;
 ReWOO, arXiv:2305.18323). Each is searched once what it refers to is known, its short answer is put
 into those that refer to it, and a plan is done when every look-up has been answered or has failed.
-A look-up that compares what others found is never searched: dates and numbers are put in order
+A look-up that compares what others found is never searched: dates are put in order
 here, since small models say that 2014 comes before 1993.
 
 What a look-up asks for - a name, a date, or words - is read from its question word; of names and
@@ -315,8 +315,9 @@ class Comparison:
 def compare(lookups: Lookups, question: str) -> Comparison | None:
     """The things that a question sets side by side, in order or as same; None: nothing to compare.
 
-    Compared is what the last look-up that compares refers to, else the last two found of the same
-    form. Dates and numbers are put in order; of other things it is said whether they are the same.
+    Compared is what the last look-up that compares refers to, else the last two that no other rests
+    on. Dates are put in order; where the question asks for that, it is said whether things are the
+    same.
     """
     numbers = next((s.refers for s in reversed(lookups.steps) if s.compares), ())
     if not numbers and (
