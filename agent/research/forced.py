@@ -39,7 +39,7 @@ from rubricem.agent.research.lookups import (
     retry,
     subject_stands,
 )
-from rubricem.agent.research.run import Run, phrase
+from rubricem.agent.research.run import Run
 from rubricem.agent.sources.offers import (
     CLOSING,
     NAMED,
@@ -54,6 +54,7 @@ from rubricem.agent.transcript.words import (
     closest_sentence,
     content_words,
     overlap,
+    phrase,
     sentences,
 )
 from rubricem.memory.errors import SettingsError
@@ -443,7 +444,7 @@ class ForcedDecoder:
         """A cited claim for each look-up, and what is open; without any, one that cites none."""
         await run.prompt(Stage.ANSWER, "<answer>")
         lookups, question = run.lookups, run.evidence.alone(run.ask.question)
-        said = await self._claims(run) if run.sources else []
+        said = await self._claims(run)
         compared = compare(lookups, question)
         if compared:
             await run.prompt(Stage.ANSWER, f"\n{neutralise(compared.note)}")
@@ -454,7 +455,7 @@ class ForcedDecoder:
         elif left or not said:
             missing = left or [neutralise(question)]
             await run.prompt(Stage.ANSWER, "".join(f"\nNot found: {m}" for m in missing))
-        answered = bool(said) and all(not step.planned for step in lookups.open())
+        answered = said and all(not step.planned for step in lookups.open())
         if not answered and not run.search_error:
             status = Status.PARTIAL if said else Status.NO_EVIDENCE
             run.end_early(f"not found: {[*left, question][0]}", status, by=run.ended_by)
@@ -471,13 +472,12 @@ class ForcedDecoder:
             await run.prompt(Stage.ANSWER, f" {NOT_FOUND}")
         else:
             found = dict.fromkeys(f.text for f in run.lookups.found.values())
-            named = [n for n in names(run.ask.question) if len(run.lookups.found) > 1]
+            named = names(run.ask.question) if len(found) > 1 else []
             grammar = any_of([f" {neutralise(text)}" for text in [*found, *named, "yes", "no"]])
             await run.keep_edited(Stage.ANSWER, await self._choose(run, EXACT, grammar))
 
-    async def _claims(self, run: Run) -> list[str]:
-        """One claim for each thing found, each adding something, and held by its source."""
-        said: list[str] = []
+    async def _claims(self, run: Run) -> bool:
+        """One claim for each thing found, held by its source; whether there is any."""
         for number, finding in run.lookups.found.items():
             source = run.sources[finding.source]
             await run.prompt(Stage.ANSWER, f'\n<cite id="{source.id}">')
@@ -488,12 +488,13 @@ class ForcedDecoder:
             claim = trim(written.text, capped=written.stop_reason == "length")
             if self._on_slot:
                 self._on_slot(CLAIM, claim, written)
-            if not self._may_say(run, number, claim, source):
-                claim = self._quote(run, number, source)
-            said.append(claim)
-            await run.keep_edited(Stage.ANSWER, claim)
+            if self._may_say(run, number, claim, source):
+                await run.keep_edited(Stage.ANSWER, claim)
+            else:
+                # Code's, as what the model did not write is nothing to train it on.
+                await run.prompt(Stage.ANSWER, self._quote(run, number, source))
             await run.prompt(Stage.ANSWER, "</cite>")
-        return said
+        return bool(run.lookups.found)
 
     def _may_say(self, run: Run, number: int, claim: str, source: Source) -> bool:
         """Whether a claim says what was found, and its source holds it."""

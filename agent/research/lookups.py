@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from itertools import combinations, pairwise
 from typing import Literal
 
-from rubricem.agent.transcript.words import STOP_WORDS, content_words
+from rubricem.agent.transcript.words import STOP_WORDS, content_words, folded, phrase
 
 MOST_LOOKUPS = 6
 """of a plan; what a small model writes beyond that repeats itself"""
@@ -176,7 +176,7 @@ def asks_for(question: str) -> Asked:
     first = re.match(r"\W*(?:in |from |by |of |to |at )?(who|whose|whom)\b", text)
     named = re.match(
         r"\W*(?:in |from |of )?(?:what|which)(?: is| was)?(?: the)? "
-        r"(?:country|nationality|city|town|place|birthplace|name|film|person|state)\b",
+        r"(?:nationality|birthplace|name|film|person|state)\b",
         text,
     )
     return "name" if first or named else "words"
@@ -269,7 +269,7 @@ def subject_stands(question: str, text: str) -> bool:
     """
     there = set(_folded(text))
     subjects = [[w for w in _folded(name) if w not in STOP_WORDS] for name in names(question)]
-    subjects = [words for words in subjects if words and words != ["film"]]
+    subjects = [words for words in subjects if words]
     return not subjects or any(2 * len(there & {*s}) > len({*s}) for s in subjects)
 
 
@@ -361,23 +361,19 @@ def _side(lookups: Lookups, number: int, question: str) -> str:
     """
     root = lookups.root(lookups.step(number))
     others = " ".join(
-        _plain(s.text) for s in lookups.steps if s.number != root.number and not s.refers
+        phrase(s.text) for s in lookups.steps if s.number != root.number and not s.refers
     )
     words = list(_WORD.finditer(question))
     best = ""
     for i in range(len(words)):
         for j in range(i + 1, len(words) + 1):
             run = question[words[i].start() : words[j - 1].end()]
-            plain = _plain(run)
-            if f" {plain} " not in f" {_plain(root.text)} ":
+            plain = phrase(run)
+            if f" {plain} " not in f" {phrase(root.text)} ":
                 break
             if len(run) > len(best) and f" {plain} " not in f" {others} ":
                 best = run
     return best or lookups.found[number].text
-
-
-def _plain(text: str) -> str:
-    return " ".join(_folded(text))
 
 
 def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
@@ -386,10 +382,10 @@ def retry(lookups: Lookups, step: Lookup, question: str) -> str | None:
     The question first where the look-up rests on no other: it says the same in other words.
     """
     resolved = lookups.resolved(step) or step.text
-    asked = {" ".join(q.casefold().split()) for q in lookups.queries.get(step.number, ())}
+    asked = set(map(folded, lookups.queries.get(step.number, ())))
     named = " ".join(_subjects(resolved))
     queries = (named, " ".join(question.split()))
     for query in queries if step.refers else reversed(queries):
-        if query and " ".join(query.casefold().split()) not in asked:
+        if query and folded(query) not in asked:
             return query
     return None

@@ -15,7 +15,6 @@ beginning, and is a source of this run once it is shown or brought again, under 
 
 import hashlib
 import math
-import re
 import time
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -49,6 +48,7 @@ from rubricem.agent.transcript.question import (
     Spending,
     reason_of,
 )
+from rubricem.agent.transcript.words import folded, phrase
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
@@ -199,16 +199,6 @@ def named_alone(query: str, found: Sequence[Passage]) -> list[Passage]:
     if not name or f" {phrase(name)} " not in f" {phrase(query)} ":
         return list(found)
     return [passage for passage in found if passage.title == name]
-
-
-def phrase(text: str) -> str:
-    """The words of a text alone, lower-cased."""
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
-def folded(query: str) -> str:
-    """A query as it is compared with others."""
-    return " ".join(query.casefold().split())
 
 
 _COMPLETION = TypeAdapter(Completion)

@@ -167,6 +167,16 @@ def sentences(text: str) -> Iterator[str]:
                 yield rest
 
 
+def folded(query: str) -> str:
+    """A query as it is compared with others."""
+    return " ".join(query.casefold().split())
+
+
+def phrase(text: str) -> str:
+    """The words of a text alone, case folded: what stands in another whole stands there as such."""
+    return " ".join(re.findall(r"\w+", text.casefold()))
+
+
 def _form(word: str) -> str:
     if word.endswith("n't"):
         return "not"
