@@ -150,6 +150,8 @@ def shares(logprobs: Sequence[float | None]) -> tuple[float, ...]:
 
 LEAST_KEPT = 256
 """tokens of a prompt that are worth a file"""
+MOST_STATES = 3
+"""kept beside the weights, some 40 MB each for the 1.5B"""
 EARLIER_PROMPTS_MIB = 512
 """kept to be gone on with, some 20,000 tokens of the 1.5B; llama.cpp alone would keep 8 GB"""
 
@@ -239,9 +241,11 @@ class LlamaPolicy:
                 await asyncio.to_thread(lambda: told.write_text(_digest(state)))
             except (PolicyError, OSError):
                 return
-            for other in folder.glob("state-*"):
-                if other.stem != name:
-                    other.unlink(missing_ok=True)
+            # A judge's prompts and a policy's take turns; what is older than both goes.
+            kept = sorted(folder.glob("state-*.bin"), key=lambda file: -file.stat().st_mtime)
+            for other in kept[MOST_STATES:]:
+                other.with_suffix(".sha256").unlink(missing_ok=True)
+                other.unlink(missing_ok=True)
 
     async def encode(self, text: str) -> tuple[int, ...]:
         return await self._tokenize(text, parse_special=False)

@@ -1,6 +1,7 @@
 """The embedded policy on real weights: ids, log-probabilities, ends, grammars, cancellation."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -249,10 +250,14 @@ async def test_what_was_made_of_a_system_prompt_is_brought_back_in_a_later_proce
     damaged = await first_call(tiny, tmp_path)
     assert damaged.text == made.text, "a damaged state is read anew, and kept anew"
     assert kept.stat().st_size == size
-    (tmp_path / "state-of-another-prompt.bin").write_bytes(b"old")
+    for number in range(4):
+        other = tmp_path / f"state-of-another-prompt-{number}.bin"
+        other.write_bytes(b"old")
+        os.utime(other, (number, number))
     kept.unlink()
     await first_call(tiny, tmp_path)
-    assert {path.stem for path in tmp_path.iterdir()} == {kept.stem}
+    others = {f"state-of-another-prompt-{number}" for number in (2, 3)}
+    assert {path.stem for path in tmp_path.iterdir()} == {kept.stem, *others}
 
 
 async def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tiny: Path, tmp_path: Path):
