@@ -45,6 +45,8 @@ class StageView:
     trajectory: Trajectory
     stage: Stage
     judged: Callable[[], Awaitable[StageScore]]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """what the questions file says of the question, for rubrics to score by"""
 
     @property
     def done(self) -> bool:
@@ -66,6 +68,7 @@ class _Asking:
 
     trajectory: Trajectory
     stage: Stage
+    facts: Mapping[str, Any]
     wanted: asyncio.Event = field(default_factory=asyncio.Event)
     reply: asyncio.Future[StageScore] = field(default_factory=asyncio.Future)
     used: list[Usage] = field(default_factory=list)
@@ -100,7 +103,8 @@ class ComposedJudge:
     ) -> GroupJudgement:
         """As `StageJudge.judge`. A rubric that fails leaves its stage unscored with the reason."""
         rows = [
-            [_Asking(trajectory, stage) for stage in Stage] for trajectory in group.trajectories
+            [_Asking(trajectory, stage, group.facts or {}) for stage in Stage]
+            for trajectory in group.trajectories
         ]
         stages = [asking for row in rows for asking in row]
         tasks = [asyncio.create_task(self._score(asking)) for asking in stages]
@@ -130,7 +134,7 @@ class ComposedJudge:
                 unread_raises(),
             ):
                 rubric = compose()
-                view = StageView(trajectory, stage, asking.judged)
+                view = StageView(trajectory, stage, asking.judged, asking.facts)
                 reward = float(await rubric(stage_text(trajectory, stage), view))
         except RubricemError as error:
             reason = f"{FAILED}: {error.told()}"

@@ -397,6 +397,8 @@ class TrajectoryGroup(Value):
     question: str
     trajectories: tuple[Trajectory, ...]
     failures: tuple[str, ...] = ()
+    facts: dict[str, Any] | None = None
+    """what the questions file says for a rubric of one's own to score by"""
 
 
 class Criterion(Value):

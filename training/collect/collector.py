@@ -338,6 +338,7 @@ class Collector:
                     question=record.question,
                     trajectories=await asyncio.to_thread(lambda: tuple(map(load, threads))),
                     failures=failures,
+                    facts=question.facts,
                 )
             if runs and judge:
                 judged = await self._judged(record, question, runs, judge)

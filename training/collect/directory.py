@@ -94,6 +94,8 @@ class Question(Value):
     scaffold shows it, and the judge scores it"""
     answer_format: AnswerFormat | None = None
     """None: the run's"""
+    facts: dict[str, Any] | None = None
+    """what a rubric of one's own scores by; no policy is shown it"""
 
 
 class Manifest(Versioned):

@@ -3,8 +3,9 @@
 They stand in lines of text, JSONL, CSV, Parquet or a Hugging Face dataset. A row has the question
 in the column `question`, or in the one that is named, and may have an `id` and `criteria`, what a
 good answer says: texts, or items with points as checklists have them. `answer_format` says of what
-form the answer is: long, short or exact, also as long_form and exact_answer. Without an id a
-question is called by the number of its row, from 0. Parquet needs `pyarrow`, datasets need
+form the answer is: long, short or exact, also as long_form and exact_answer. `facts` is an object
+that a rubric of one's own scores by. Without an id a question is called by the number of its row,
+from 0. Parquet needs `pyarrow`, datasets need
 `datasets`; both come with the extra `data`. Only columns of text, numbers, truth values, lists
 of text and items with points are read: a picture says nothing here.
 
@@ -129,6 +130,7 @@ def question_of(row: Row, column: str = COLUMN) -> Question:
             "question": checked(text),
             "criteria": _criteria(row.fields.get("criteria")),
             "answer_format": _format(row),
+            "facts": _facts(row.fields.get("facts")),
         }
     except SettingsError as cause:
         raise SettingsError(f"{row.place}: {cause}", "Correct it, or leave the row out.") from cause
@@ -192,11 +194,29 @@ def _format(row: Row) -> AnswerFormat | None:
         ) from None
 
 
-def _criteria(written: Any) -> Any:
-    """A list as it stands, or as a cell of CSV holds it; what is none is left to be refused."""
+def _facts(written: Any) -> dict[str, Any] | None:
+    found = _of_cell(written)
+    if not isinstance(found, dict | None):
+        raise SettingsError(
+            f"its facts {str(written)[:80]!r} are no object.",
+            'Write them as {"answer": "..."}, or rename the column.',
+        )
+    return found or None
+
+
+def _of_cell(written: Any) -> Any:
+    """A value as it stands, or as a cell of CSV holds it; what is no JSON stays a text."""
+    if not written:
+        return None
     if isinstance(written, str):
         with suppress(ValueError, RecursionError):
-            written = json.loads(written)
+            return json.loads(written)
+    return written
+
+
+def _criteria(written: Any) -> Any:
+    """A list; what is none is left to be refused."""
+    written = _of_cell(written)
     if not isinstance(written, list):
         return written or ()
     return [storable(one) if isinstance(one, str) else one for one in written]

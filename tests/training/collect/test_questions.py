@@ -59,11 +59,16 @@ ONE, TWO = Question(id="0", question="What is one?"), Question(id="1", question=
          [ONE.model_copy(update={"answer_format": AnswerFormat.EXACT}), TWO]),
         ("q.csv", 'question,criteria\nWhat is one?,"[""says a"", ""says b""]"\nWhat is two?,\n',
          [ONE.model_copy(update={"criteria": ("says a", "says b")}), TWO]),
+        ("q.jsonl", '{"question": "What is one?", "facts": {"answer": "1"}}\n'
+         '{"question": "What is two?", "facts": {}}',
+         [ONE.model_copy(update={"facts": {"answer": "1"}}), TWO]),
+        ("q.csv", 'question,facts\nWhat is one?,"{""answer"": ""1""}"\nWhat is two?,\n',
+         [ONE.model_copy(update={"facts": {"answer": "1"}}), TWO]),
     ],
     ids=["one a line", "JSON lines may name them and what they ask for", "a suffix in capitals",
          "what no encoding can write", "a form of its own",
          "CSV by the columns of the first line",
-         "criteria in a cell as JSON"],
+         "criteria in a cell as JSON", "facts", "facts in a cell as JSON"],
 )  # fmt: skip
 def test_questions_are_read_from_lines_and_cells(
     tmp_path: Path, name: str, text: str, questions: list[Question]
@@ -114,6 +119,11 @@ def test_the_column_of_questions_can_be_another(tmp_path: Path):
             "answer_format 'haiku' is none of long, short, exact",
         ),
         ("q.jsonl", '{"question": "a?", "criteria": [1]}', "its criteria are no list of texts"),
+        (
+            "q.jsonl",
+            '{"question": "a?", "facts": "b"}',
+            "line 1 of .*: its facts 'b' are no object",
+        ),
         ("q.doc", "What?", "not a .txt, .jsonl, .csv or .parquet file"),
         ("q.csv", "", "holds no question"),
         ("q.csv", "question\n", "holds no question"),

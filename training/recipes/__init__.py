@@ -1,0 +1,1 @@
+"""Tasks whose rewards a program can check, each a folder to copy and change."""
