@@ -59,7 +59,7 @@ LATEST = "-"
 
 def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Settings, str]:
     """The thread, the settings and the question of an earlier run."""
-    from rubricem.agent.settings.door import choices_of
+    from rubricem.agent.settings.door import UNNAMED, choices_of
 
     store = RunStore(load_settings(flags).data_dir)
     thread = latest(store) if thread == LATEST else thread
@@ -70,7 +70,7 @@ def resumed(thread: str, question: str, flags: dict[str, Any]) -> tuple[str, Set
         )
     given = {name: value for name, value in flags.items() if value not in (None, ())}
     limits = {name: request["ask"][name] for name in LIMITS if name in request["ask"]}
-    settings = load_settings({**_kept(request), **limits, **given})
+    settings = load_settings({**UNNAMED, **_kept(request), **limits, **given})
     choices = choices_of(settings)
     same = all(choices.get(name) == value for name, value in request["choices"].items())
     if not same or any(given.get(name, value) != value for name, value in limits.items()):

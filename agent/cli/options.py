@@ -76,6 +76,13 @@ _FLAGS: tuple[tuple[str, str | None, dict[str, Any]], ...] = (
         {"type": click.Choice(["off", "mark", "repair"])},
     ),
     ("max_tokens", "Tokens of one turn at most (4096).", _NUMBER),
+    ("passages", "Passages shown of a search (5; of an embedded model 3).", _NUMBER),
+    ("passage_words", "Words shown of a passage (160; of an embedded model 110).", _NUMBER),
+    (
+        "system_prompt",
+        "What is told of the scaffold; short: to a model that was trained to it.",
+        {"type": click.Choice(["full", "short"])},
+    ),
     ("slots", "Runs at once on an embedded model (1).", _NUMBER),
     ("concurrency", "Calls in flight to one server at most (64).", _NUMBER),
     ("temperature", None, {"type": float}),

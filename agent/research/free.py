@@ -62,18 +62,24 @@ Faults = Callable[[str], list[str]]
 
 
 def system_prompt(
-    tool_calls: int, *, pages: bool = False, papers: bool = False, tools: Sequence[str] = ()
+    tool_calls: int,
+    *,
+    pages: bool = False,
+    papers: bool = False,
+    tools: Sequence[str] = (),
+    short: bool = False,
 ) -> str:
     """What a policy that writes freely is told of the scaffold.
 
     `pages`: it can open them; `papers`: a search can be narrowed by year and field; `tools`: a
-    line for each further tool.
+    line for each further tool; `short`: it was trained to the scaffold, and knows it.
     """
     told = [name for name, can in (("narrow", papers), ("open_page", pages)) if can]
     more = "".join(f"\n{template(name)}" for name in told)
     if tools:
         more += "\n" + fill(template("tools"), {"tools": "\n".join(f"  - {t}" for t in tools)})
-    return fill(template("free"), {"tool_calls": str(tool_calls), "more": more})
+    name = "free_short" if short else "free"
+    return fill(template(name), {"tool_calls": str(tool_calls), "more": more})
 
 
 def user_message(question: str, answer_format: AnswerFormat) -> str:
@@ -83,15 +89,20 @@ def user_message(question: str, answer_format: AnswerFormat) -> str:
 class FreeDecoder:
     """Has the policy write its turns itself; the default on every server."""
 
-    def __init__(self, sampling: Sampling | None = None, attempts: int = 3) -> None:
+    def __init__(
+        self, sampling: Sampling | None = None, attempts: int = 3, *, short: bool = False
+    ) -> None:
+        """`short`: of `system_prompt`."""
         self._sampling = sampling or Sampling()
         self._attempts = attempts
+        self._short = short
 
     def system(self, run: Run) -> str:
         papers = SCHOLAR in run.search_tool.name.split("+")
         offers = run.equipped.offers.values() if run.equipped else ()
         pages, tools = run.pages is not None, [offer.line() for offer in offers]
-        return system_prompt(run.ask.tool_calls, pages=pages, papers=papers, tools=tools)
+        limit, short = run.ask.tool_calls, self._short
+        return system_prompt(limit, pages=pages, papers=papers, tools=tools, short=short)
 
     def message(self, run: Run) -> str:
         return user_message(run.ask.question, run.ask.answer_format)

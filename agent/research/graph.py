@@ -263,15 +263,17 @@ class Decoder(Protocol):
     async def keep_cut(self, run: Run, cut: RunCut) -> None: ...
 
 
-def decoder_of(decoding: Decoding, temperature: float, attempts: int) -> Decoder:
-    """What leads the policy through the stages; the last two are of free decoding."""
+def decoder_of(
+    decoding: Decoding, temperature: float, attempts: int, *, short: bool = False
+) -> Decoder:
+    """What leads the policy through the stages; all but the first are of free decoding."""
     if decoding is Decoding.FORCED:
         from rubricem.agent.research.forced import ForcedDecoder
 
         return ForcedDecoder()
     from rubricem.agent.research.free import FreeDecoder
 
-    return FreeDecoder(Sampling(temperature=temperature), attempts)
+    return FreeDecoder(Sampling(temperature=temperature), attempts, short=short)
 
 
 class OpenRuns(Protocol):

@@ -44,6 +44,8 @@ class Setup:
     """of free decoding"""
     attempts: int
     """tries of a turn in free mode that breaks the scaffold"""
+    short: bool
+    """the system prompt of free decoding, for a model that was trained to it"""
     template: Ask
     """the limits of every question, without budgets: those who collect have none"""
     budgets: Budgets
@@ -189,7 +191,9 @@ async def open_researcher(
         await ready
         yield Researcher(
             policy=model,
-            decoder=decoder_of(setup.decoding, setup.temperature, setup.attempts),
+            decoder=decoder_of(
+                setup.decoding, setup.temperature, setup.attempts, short=setup.short
+            ),
             decoding=setup.decoding,
             search_tool=tool,
             store=setup.stores.runs,

@@ -17,7 +17,7 @@ from rubricem.agent.research.researcher import ask_of
 from rubricem.agent.research.setup import Setup
 from rubricem.agent.serve.refusals import conflict
 from rubricem.agent.settings import Settings, limits_of
-from rubricem.agent.settings.door import CHOICES, choices_of, setup_of
+from rubricem.agent.settings.door import CHOICES, UNNAMED, choices_of, setup_of
 from rubricem.agent.sources.choice import AUTO, PYTHON, SCHOLAR, WEB, is_folder
 from rubricem.agent.transcript.question import Ask, ShownPlan
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
@@ -173,9 +173,8 @@ def settings_of_run(
     Budgets are those of the run but where others are given.
     """
     choices = request["choices"]
-    kept = {
-        name: choices[name] for name in CHOICES if name in choices and name not in _OF_THE_MODEL
-    }
+    named = {**UNNAMED, **choices}
+    kept = {name: named[name] for name in CHOICES if name in named and name not in _OF_THE_MODEL}
     kept["source"] = tuple(kept.get("source", settings.source))
     given = budgets.model_dump(exclude_none=True) if budgets else {}
     settings = settings.model_copy(update={**kept, **limits_of(request), **given})

@@ -57,7 +57,7 @@ _NOT_SETTINGS = {"debug"}
 
 LIMITS = (
     "answer_format", "tool_calls", "review_returns", "max_tokens", "seed", "approve_plan",
-    "clarify",
+    "clarify", "passages", "passage_words",
 )  # fmt: skip
 """the settings that are part of what is asked"""
 BUDGETS = {"tokens": "max_total_tokens", "seconds": "max_seconds", "cost": "max_cost"}
@@ -147,6 +147,12 @@ class Settings(BaseSettings):
     """cosine of two questions below which one's lesson is not recalled for the other; None: 0.4"""
     attempts: int = Field(default=3, ge=1, le=10)
     """tries of a turn in free mode that breaks the scaffold"""
+    system_prompt: Literal["full", "short"] = "full"
+    """what is told of the scaffold in free mode; `short`: to a model that was trained to it"""
+    passages: int | None = Field(default=None, ge=1, le=50)
+    """shown of a search; None: 5, of an embedded model 3"""
+    passage_words: int | None = Field(default=None, ge=10)
+    """shown of a passage; None: 160, of an embedded model 110"""
     timeout: float = Field(default=120.0, gt=0)
     """seconds a server may stay silent"""
     concurrency: int = Field(default=64, ge=1)

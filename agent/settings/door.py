@@ -10,7 +10,6 @@ the settings and comes through this door again.
 """
 
 import re
-from dataclasses import replace
 from typing import Any
 
 from rubricem.agent.models.limits import Endpoint
@@ -36,8 +35,13 @@ CHOICES = (
     "memory",
     "verify",
     "checker",
+    "system_prompt",
+    "passages",
+    "passage_words",
 )
 """the settings that shape an answer and are kept with a run, so that a resume has them again"""
+UNNAMED = {"system_prompt": "full", "passages": None, "passage_words": None}
+"""what holds of a run that was kept without it, and is kept where it is something else"""
 OPENAI_URL = "https://api.openai.com/v1"
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+(:[\w./-]+)?")
 
@@ -53,6 +57,7 @@ def setup_of(settings: Settings) -> Setup:
         decoding=decoding_of(settings, model),
         temperature=1.0 if settings.temperature is None else settings.temperature,
         attempts=settings.attempts,
+        short=settings.system_prompt == "short",
         template=template_of(settings, model),
         budgets=budgets_of(settings),
         sources=Sources(
@@ -143,8 +148,9 @@ def decoding_of(settings: Settings, model: PolicyChoice) -> Decoding:
 
 def template_of(settings: Settings, model: PolicyChoice) -> Ask:
     """The limits of a question under these settings; a small model reads less of each passage."""
-    ask = Ask(question="", **{name: getattr(settings, name) for name in LIMITS})
-    return replace(ask, passages=3, passage_words=110) if model.embedded else ask
+    small = {"passages": 3, "passage_words": 110} if model.embedded else {}
+    limits = {name: getattr(settings, name) for name in LIMITS}
+    return Ask(question="", **{**small, **{k: v for k, v in limits.items() if v is not None}})
 
 
 def budgets_of(settings: Settings) -> Budgets:
@@ -164,7 +170,7 @@ def choices_of(settings: Settings) -> dict[str, Any]:
         choices["base_url"] = Endpoint.parse(settings.base_url).url  # without a password in it
     choices["source"] = [kept_name(name) for name in settings.source]
     choices["model"] = settings.model and whole_name(settings.model)
-    return choices
+    return {name: value for name, value in choices.items() if UNNAMED.get(name, ...) != value}
 
 
 def _revealed(secret: Any) -> str | None:

@@ -90,6 +90,16 @@ def test_a_small_model_reads_less_of_what_was_found():
     large = setup_of(load_settings({**limits, "base_url": "http://localhost:9/v1"})).template
     assert small.passages < large.passages and small.passage_words < large.passage_words
     assert (large.tool_calls, large.answer_format, large.seed) == (4, AnswerFormat.SHORT, 3)
+    named = setup_of(load_settings({"passages": 2, "passage_words": 60}))
+    assert (named.template.passages, named.template.passage_words) == (2, 60)
+
+
+def test_what_a_run_was_shown_is_kept_with_it_where_it_was_chosen():
+    names = {"system_prompt", "passages", "passage_words"}
+    assert not names & choices_of(load_settings({})).keys(), "earlier versions knew none of them"
+    told = {"system_prompt": "short", "passages": 2}
+    assert told.items() <= choices_of(load_settings(told)).items()
+    assert setup_of(load_settings(told)).short
 
 
 def test_paths_are_kept_whole_since_a_resume_may_start_elsewhere(

@@ -18,8 +18,11 @@ from rubricem.memory.schema import (
     Trajectory,
     TrajectoryGroup,
 )
-from rubricem.training.collect.setup import compositions_of
+from rubricem.training.collect.setup import compositions_of, known_judge
+from rubricem.training.local.local_config import Method, read_toml
 from rubricem.training.recipes.hops import rewards
+from rubricem.training.rounds.rounds_config import build_job
+from tests.conftest import ROOT
 from tests.support.policies import FixedSearch, browsed
 from tests.support.values import ScriptedProposer, ScriptedScorer
 
@@ -172,6 +175,15 @@ async def test_a_stage_whose_turns_break_the_form_is_worth_nothing(
     run = await researched(tmp_path, *tried)
     found = {stage for stage in Stage if reward(run, stage) == 0.0}
     assert found == set(map(Stage, zero.split()))
+
+
+@pytest.mark.parametrize(("name", "method"), [("sft", "sft"), ("rounds", "ss-grpo")])
+def test_the_recipes_configurations_are_ones_that_train_takes(
+    name: str, method: Method, tmp_path: Path
+):
+    recipe = ROOT / "training" / "recipes" / "hops"
+    job = build_job(read_toml(recipe / f"{name}.toml"), tmp_path, method)
+    assert job.rounds is None or known_judge(job.rounds.judge)
 
 
 async def test_by_its_name_the_judge_scores_by_the_questions_facts_and_asks_no_model(

@@ -66,7 +66,8 @@ if TYPE_CHECKING:
     default="free",
     help="free: what reinforcement learning needs. forced: traces for imitation.",
 )
-@setting_flags("retrieval", "tool_calls", "max_tokens", "slots", "memory")
+@setting_flags("retrieval", "tool_calls", "max_tokens", "system_prompt", "passages")
+@setting_flags("passage_words", "slots", "memory")
 @whole(
     "--attempts", "N", 1, 10, 1, "Tries of a broken turn; more than 1 selects what is learnt from"
 )

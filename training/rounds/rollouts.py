@@ -165,6 +165,8 @@ class Sampled:
             {
                 "model": model, "base_url": config.base_url, "source": config.source,
                 "tool_calls": config.tool_calls, "max_tokens": config.max_tokens,
+                "system_prompt": config.system_prompt, "passages": config.passages,
+                "passage_words": config.passage_words,
                 "least_reflection_score": config.least_reflection_score,
                 "decoding": "free", "temperature": 1.0, "attempts": 1, **chosen,
             }

@@ -10,7 +10,7 @@ Paths are relative to the file that names them. Everything outside the table is 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -43,6 +43,7 @@ CHANGEABLE = {
 
 ADDED = (
     "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
+    "system_prompt", "passages", "passage_words",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 
@@ -98,6 +99,12 @@ class RoundsConfig(TableConfig):
     """of a rollout"""
     max_tokens: int = Field(default=4096, ge=16)
     """of one turn"""
+    system_prompt: Literal["full", "short"] = "full"
+    """as in the settings"""
+    passages: int | None = Field(default=None, ge=1, le=50)
+    """as in the settings"""
+    passage_words: int | None = Field(default=None, ge=10)
+    """as in the settings"""
     reflections: int = Field(default=8, ge=0, le=64)
     """candidates on one trajectory of each group; they are rows of their own a round later"""
     reflection_tokens: int = Field(default=700, ge=16)

@@ -57,7 +57,7 @@ from rubricem.memory.schema import (
     TrajectoryGroup,
     Value,
 )
-from rubricem.training.collect.directory import GroupRecord, RunDirectory
+from rubricem.training.collect.directory import GroupRecord, Manifest, RunDirectory
 from rubricem.training.rows.credit import (
     NO_IDS,
     PAPER,
@@ -148,12 +148,12 @@ class Demonstration:
 
 
 def demonstrate(
-    trajectory: Trajectory, rules: Collection[Rule] = (), tool_calls: int = 10
+    trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
 ) -> Demonstration | str:
     """The demonstration of a finished trajectory that breaks no rule, or why there is none.
 
-    `rules` switches on those of `SWITCHED`. `tool_calls` is the limit that the system prompt of a
-    re-cast trace names.
+    `rules` switches on those of `SWITCHED`. `system` is the prompt of a re-cast trace, as
+    `free_prompt` has it; None: the full one with the default limit.
     """
     if trajectory.status is not Status.FINISHED:
         return f"it is {trajectory.status}, not finished"
@@ -162,13 +162,19 @@ def demonstrate(
         return f"rejected by the rule {broken.rule}"
     if trajectory.decoding is Decoding.FREE:
         return Demonstration.of(trajectory)
-    found = recast(trajectory, tool_calls)
+    found = recast(trajectory, system)
     for number, piece in enumerate((piece for piece in found.parts if piece.own), start=1):
         # One that its review sent back ends there, as free mode's do.
         faults = [] if sent_back(parse(piece.text)) else turn_faults(piece.text, number)
         if faults:
             return f"free mode refuses it: turn {number}: {faults[0]}"
     return found
+
+
+def free_prompt(manifest: Manifest) -> str:
+    """What a policy is told in free mode under the settings that a run's traces were made with."""
+    short = manifest.settings.get("system_prompt") == "short"
+    return system_prompt(manifest.tool_calls, short=short)
 
 
 def rules_named(names: object) -> frozenset[Rule]:
@@ -198,8 +204,8 @@ _FOUND = re.compile(r"^\[(\d+)\] .* \((S\d+)\)$", re.M)
 _REVIEWED = re.compile(r"(?<=</review>)\n(?=<call_tool)")
 
 
-def recast(trajectory: Trajectory, tool_calls: int = 10) -> Demonstration:
-    """A forced trace as free mode writes it."""
+def recast(trajectory: Trajectory, system: str | None = None) -> Demonstration:
+    """A forced trace as free mode writes it, under a system prompt as `demonstrate` takes it."""
     turns: list[tuple[str, str]] = []
     body = (s for s in trajectory.segments if s.kept and s.stage is not None)
     for _, group in groupby(body, key=lambda segment: segment.turn):
@@ -226,7 +232,7 @@ def recast(trajectory: Trajectory, tool_calls: int = 10) -> Demonstration:
             pieces.append(TurnPart(output, False, ((Stage.RESEARCH, len(output)),)))
         at += len(text) + len(output)
     user = user_message(trajectory.question, trajectory.answer_format)
-    return Demonstration(system_prompt(tool_calls), user, tuple(pieces))
+    return Demonstration(system or system_prompt(10), user, tuple(pieces))
 
 
 def _with_thought(written: str, tool_output: str) -> str:
@@ -256,10 +262,10 @@ async def imitation_row(
     trajectory: Trajectory,
     tokeniser: Tokeniser,
     rules: Collection[Rule] = (),
-    tool_calls: int = 10,
+    system: str | None = None,
 ) -> TrainRow | str:
     """The row of a trajectory's demonstration, or why there is none, as `demonstrate` has it."""
-    shown = demonstrate(trajectory, rules, tool_calls)
+    shown = demonstrate(trajectory, rules, system)
     if isinstance(shown, str):
         return shown
     ids = list(
@@ -385,11 +391,12 @@ async def each_row(
     """
     manifest = run.manifest()
     if imitate or manifest.imitated:
+        system = free_prompt(manifest)
         for trace in run.trajectories():
             yield (
                 NO_IDS
                 if tokeniser is None
-                else await imitation_row(trace, tokeniser, rules, manifest.tool_calls)
+                else await imitation_row(trace, tokeniser, rules, system)
             )
         return
     for judged in judged_groups(run):

@@ -50,6 +50,7 @@ from rubricem.training.rows.compile import (
     Span,
     demonstrate,
     each_encoded,
+    free_prompt,
     judged_groups,
     write_rows,
 )
@@ -72,10 +73,10 @@ class ExportedConversation(Versioned):
 
 
 def conversation(
-    trajectory: Trajectory, rules: Collection[Rule] = (), *, tool_calls: int = 10
+    trajectory: Trajectory, rules: Collection[Rule] = (), system: str | None = None
 ) -> ExportedConversation | str:
     """The conversation of a trajectory, or why it is not to be imitated, as `demonstrate` says."""
-    shown = demonstrate(trajectory, rules, tool_calls)
+    shown = demonstrate(trajectory, rules, system)
     if isinstance(shown, str):
         return shown
     message, untrained = shown.turn()
@@ -302,7 +303,7 @@ async def export_run(
     a package is missing.
     """
     run = RunDirectory(folder)
-    limit = run.manifest().tool_calls
+    system = free_prompt(run.manifest())
     table = f"{options.of}.parquet" if form == "parquet" else f"{options.of}_hf"
     path = out or folder / NAMES.get(form, table)
     write = write_parquet if form == "parquet" else write_dataset
@@ -313,7 +314,7 @@ async def export_run(
         into = write_rows if form == "rows" else partial(write, kind=TrainRow)
         told = await _rows(results, path, into)
     elif form == "sft":
-        talks = (conversation(t, options.rules, tool_calls=limit) for t in run.trajectories())
+        talks = (conversation(t, options.rules, system) for t in run.trajectories())
         told = _lines(path, talks, "conversations")
     elif form == "pairs":
         dependence = row_rule(options.credit).dependence

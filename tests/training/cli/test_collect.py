@@ -21,6 +21,7 @@ from click.testing import CliRunner, Result
 from rubricem.agent.cli import main
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.opening import ServerChoice
+from rubricem.agent.research.free import system_prompt
 from rubricem.agent.settings import load_settings
 from rubricem.agent.settings.door import model_of, setup_of
 from rubricem.memory.bank import RubricBank
@@ -124,6 +125,22 @@ def test_a_run_goes_on_only_with_the_judge_that_it_was_begun_with(folder: Path):
     assert told == {"repeat": 2, "reflection_tokens": 90} and 90 in limits
     assert "holds a run with another judge options" in other.stderr
     assert len(limits) == asked
+
+
+def test_a_trained_policy_is_told_little_and_shown_little_and_goes_on_so(folder: Path):
+    few = ["--judge", "none", "--group-size", "1", "--passages", "1"]
+    short = [*few, "--system-prompt", "short", "--passage-words", "10"]
+    (folder / "documents" / "lru.md").write_text(f"# lru_cache\n{'maxsize lru_cache None ' * 20}\n")
+    with ScriptedServer(scripted) as server:
+        done = collect(folder, server, *short)
+        assert done.exit_code == 0, done.output
+        messages = [m["content"] for m in server.requests[-1].body["messages"]]
+        other = collect(folder, server, *few)
+    assert messages[0] == system_prompt(10, short=True)
+    assert len(messages[0]) < len(system_prompt(10)) / 5
+    [shown] = re.findall(r"<snippet.*?>\n(.*?)</snippet>", messages[-1], re.S)
+    assert shown.split() == ["lru_cache", *(["maxsize", "lru_cache", "None"] * 4)[:10], "..."]
+    assert other.exit_code == 2 and "another settings" in other.output
 
 
 def test_a_bank_that_is_only_read_stays_as_it_is(folder: Path):

@@ -7,6 +7,7 @@ from click.testing import CliRunner, Result
 
 from rubricem.agent.cli import main
 from rubricem.agent.research.forced import ForcedDecoder
+from rubricem.agent.research.free import system_prompt
 from rubricem.agent.research.run import Run
 from rubricem.agent.transcript.question import Ask
 from rubricem.agent.transcript.scaffold import Rule, turn_faults
@@ -30,6 +31,7 @@ from rubricem.training.rows.compile import (
     recast,
 )
 from rubricem.training.rows.row import TrainRow
+from tests.support.collected import QUESTIONS, manifest
 from tests.support.policies import QUESTION, FixedSearch, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.support.slots import Filling, Library, SmallModel, page, walk
@@ -58,11 +60,24 @@ async def test_a_forced_trace_is_recast_into_turns_that_free_mode_takes(tmp_path
     assert "Question:" not in last.text and last.text.endswith("</answer>")
 
 
+@pytest.mark.parametrize("settings", [{}, {"system_prompt": "short"}])
+async def test_a_trace_is_recast_under_the_system_prompt_of_its_run(
+    settings: dict[str, str], tmp_path: Path
+):
+    run = RunDirectory(tmp_path)
+    run.begin(manifest(decoding=Decoding.FORCED, tool_calls=3, settings=settings), QUESTIONS)
+    run.commit(0, {"trajectories": [await traced(tmp_path)]})
+    [row] = [row async for row in each_row(run, Characters())]
+    assert isinstance(row, TrainRow)
+    told = system_prompt(3, short=bool(settings))
+    assert told in "".join(map(chr, row.ids[: row.prompt_tokens]))
+
+
 async def test_a_forced_trace_is_trained_where_the_policy_writes_and_each_token_knows_its_stage(
     tmp_path,
 ):
     trace = await traced(tmp_path)
-    row = await imitation_row(trace, Characters(), tool_calls=3)
+    row = await imitation_row(trace, Characters(), system=system_prompt(3))
     assert isinstance(row, TrainRow)
     text = "".join(map(chr, row.ids))
     first, found, last = recast(trace).parts
