@@ -31,6 +31,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 Address = IPv4Address | IPv6Address
 
 PORTS = {"http": 80, "https": 443}
+_LAST_PORT = 65535
 LONGEST = 2000
 """characters of an address"""
 
@@ -59,13 +60,14 @@ def _parsed(address: str) -> httpx.URL:
     """
     try:
         url = httpx.URL(address.strip()) if len(address) <= LONGEST else httpx.URL("")
-    except httpx.InvalidURL:
+    except (httpx.InvalidURL, ValueError):
         url = httpx.URL("")
-    if url.scheme not in PORTS or not url.host:
+    if url.scheme not in PORTS or not url.host or (url.port or 0) > _LAST_PORT:
         raise SourceError("That is no web address.", "Give one that begins with https://.")
     if url.userinfo:
         raise SourceError("An address with a password in it is not opened.")
-    return url.copy_with(fragment=None, path=url.path or "/")
+    # The raw path: unquoted and quoted again, %2F and %3F would name another page, or none.
+    return url.copy_with(fragment=None, raw_path=url.raw_path)
 
 
 @lru_cache(maxsize=1024)  # every passage that a search brings is asked for more than once

@@ -108,6 +108,7 @@ def moved(where: str) -> Sent:
         (packed("gzip"), "its packing is damaged", 1, 99),
         (moved("file:///etc/passwd"), "no web address", 1, 0),
         (moved("http://"), "redirects without end", 6, 0),
+        (moved("http://[::1"), "could not be read", 1, 0),
         (moved("https://u:p@site.test/"), "with a password", 1, 0),
         (moved("/a"), r"site\.test redirects without end", 6, 0),
         (Sent("gone", status=404), r"site\.test answered 404", 1, 99),
@@ -115,7 +116,8 @@ def moved(where: str) -> Sent:
     ids=[
         "50 MB that say so: what the sockets hold is sent", "50 MB that do not say so",
         "a small pack that holds much", "a packing not asked for", "a damaged packing",
-        "to a file", "to nowhere", "to a password", "in a circle", "an error of the server",
+        "to a file", "to nowhere", "to no host", "to a password", "in a circle",
+        "an error of the server",
     ],
 )  # fmt: skip
 async def test_a_page_that_cannot_be_had_is_a_sentence_and_is_left_at_the_limit(
@@ -235,7 +237,8 @@ async def test_loopback_is_refused_by_the_system_s_resolver(host: str):
     "address",
     ["file:///etc/passwd", "ftp://site.test/", "gopher://site.test/", "javascript:alert(1)",
      "site.test/page", "http://", "", "http://user:secret@site.test/",
-     "http://site.test/" + "a" * 2000, "http://[::1/"],
+     "http://site.test/" + "a" * 2000, "http://[::1/", "http://site.test:99999/",
+     "http://site.test/\ud800", "http://site.test/a\rb"],
 )  # fmt: skip
 async def test_only_plain_web_addresses_are_opened(address: str):
     with pytest.raises(SourceError):
@@ -268,6 +271,14 @@ def test_two_spellings_of_one_address_are_one():
     assert normal("HTTPS://Site.Test:443?q=1#part") == "https://site.test/?q=1"
     assert normal("https://site.test/?q=1") == "https://site.test/?q=1"
     assert normal("no address") == ""
+
+
+@pytest.mark.parametrize("path", ["/Mind%3F", "/a%23b", "/a%0Db", "/a%2Fb", "/%00?q=%3F", "/%zz"])
+async def test_a_path_is_asked_for_as_it_is_written(path: str):
+    with PageSite({path: "here"}) as site:
+        page = await fetched(site, path)
+        assert (page.content, site.asked[0][1]) == (b"here", path)
+        assert normal(page.address) == page.address == site.address(path, "site.test")
 
 
 def test_the_addresses_in_a_text_are_found_without_the_punctuation_around_them():
