@@ -117,6 +117,12 @@ def decode(content: bytes) -> tuple[str, str]:
     return content.decode("latin-1"), "not UTF-8: read as Latin-1"
 
 
+DEEPEST = 9
+"""levels of headings; those below count as the last, since each section names all above it"""
+LONGEST_NAME = 200
+"""characters of a title or heading"""
+
+
 def by_heading(lines: Iterable[Line]) -> list[Section]:
     """The lines gathered under their headings, each section named from the outermost in."""
     sections: list[Section] = []
@@ -129,11 +135,11 @@ def by_heading(lines: Iterable[Line]) -> list[Section]:
             sections.append(Section(" > ".join(name for _, name in path), text))
         body.clear()
 
-    for level, line in lines:
-        if level:
+    for told, line in lines:
+        if level := min(told, DEEPEST):
             close()
             path = [(upper, name) for upper, name in path if upper < level]
-            path.append((level, line))
+            path.append((level, one_line(line, LONGEST_NAME)))
         else:
             body.append(line)
     close()
@@ -142,13 +148,17 @@ def by_heading(lines: Iterable[Line]) -> list[Section]:
 
 def _titled(path: Path, sections: list[Section], note: str, title: str = "") -> Document:
     first = next((s.heading for s in sections if s.heading), path.stem)
-    return Document(title or first.partition(" > ")[0], tuple(sections), note)
+    title = one_line(title or first.partition(" > ")[0], LONGEST_NAME)
+    return Document(title, tuple(sections), note)
 
 
 _FENCE = re.compile(r"^\s*(?:```|~~~)")
-_ATX = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
+# Each stops where another of its kind begins: what is never closed is not looked through for each.
+_ATX = re.compile(r"^(#{1,6})\s+(.*)$")
 _UNDERLINE = re.compile(r"^([=\-~^\"'`#*+.:_])\1{2,}\s*$")
-_BADGE = re.compile(r"\[?!\[[^\]]*\]\([^)]*\)(?:\]\([^)]*\))?|<!--.*?-->|</?\w[^>]*>", re.DOTALL)
+_BADGE = re.compile(
+    r"\[?!\[[^\[\]]*+\]\([^()]*+\)(?:\]\([^()]*+\))?|<!--(?>(?:(?!<!--|-->).)*)-->|</?\w[^<>]*+>"
+)
 _LINES_EACH = 40
 
 
@@ -177,7 +187,7 @@ def _markdown_lines(text: str) -> Iterator[Line]:
         if fenced or _FENCE.match(line):
             yield 0, line
         elif heading := _ATX.match(line):
-            yield len(heading[1]), _BADGE.sub("", heading[2]).strip()
+            yield len(heading[1]), _BADGE.sub("", heading[2].rstrip().rstrip("#")).strip()
         elif line.strip() and re.match(r"^(=+|-{3,})\s*$", below) and not line.startswith("|"):
             yield (1 if below[0] == "=" else 2), line.strip()
         elif not (re.match(r"^(=+|-{3,})\s*$", line) and i and lines[i - 1].strip()):
@@ -213,7 +223,7 @@ def _read_text(path: Path) -> Document:
 
 
 _AROUND_THE_TEXT = "script style noscript template nav header footer aside form svg iframe button"
-_LEFT_OUT = " | ".join(f".//{name}" for name in _AROUND_THE_TEXT.split()) + " | .//comment()"
+_LEFT_OUT = " | ".join(f".//{name}" for name in _AROUND_THE_TEXT.split())
 _HEADINGS = ("h1", "h2", "h3", "h4", "h5", "h6")
 _LINES = frozenset({"br", "li", "tr", "td", "th"})
 _PARAGRAPHS = "p pre blockquote figcaption caption div section article main hr"
@@ -223,32 +233,52 @@ _GAPS |= {"dt": ("\n\n", ""), "dd": ("\n    ", "\n\n")}
 """what stands before and after a block"""
 _MARK = "\ue000"
 """Before a heading's level and text; a private character that no page has a use for."""
+_MARKED = re.compile(f"{_MARK}([1-6])(.*)")
 
 
-def html_lines(text: str) -> tuple[str, list[Line]]:
-    """(the page's title or "", its lines). Broken HTML is read as browsers would."""
+def html_tree(text: str) -> html.HtmlElement | None:
+    """The document, without its comments; None where there is none.
+
+    Broken HTML is read as browsers would.
+    """
     # lxml refuses a text that declares an encoding, as it is decoded already.
-    text = re.sub(r"^\s*<\?xml[^>]*\?>", "", text).replace(_MARK, "").replace("\0", "")
+    text = re.sub(r"^\s*<\?xml[^>]*>", "", text).replace("\0", "")
     if not text.strip():
+        return None
+    parser = html.HTMLParser(no_network=True, remove_comments=True, remove_pis=True)
+    return html.document_fromstring(text, parser=parser)
+
+
+def empty(elements: Iterable[html.HtmlElement]) -> None:
+    """Leave nothing of the elements but their place.
+
+    Each taken out would move what follows it behind what stands before, which costs the square of
+    a page that is made of nothing else.
+    """
+    for element in elements:
+        element.clear(keep_tail=True)
+        element.tag = "span"
+
+
+def html_lines(tree: html.HtmlElement | None) -> tuple[str, list[Line]]:
+    """(the page's title or "", its lines); the tree is used up."""
+    if tree is None:
         return "", []
-    tree = html.document_fromstring(text, parser=html.HTMLParser(no_network=True))
     title = " ".join((tree.findtext(".//title") or "").split())
     body = tree.find("body")
     root = tree if body is None else body
-    for element in root.xpath(_LEFT_OUT):
-        element.drop_tree()
+    empty(root.xpath(_LEFT_OUT))
     _lay_out(root)
     lines = str(root.text_content()).splitlines()
-    return title, [
-        (int(line[1]), line[2:]) if line.startswith(_MARK) else (0, line.rstrip()) for line in lines
-    ]
+    marked = ((_MARKED.match(line), line) for line in lines)
+    return title, [(int(m[1]), m[2]) if m else (0, line.rstrip()) for m, line in marked]
 
 
 def _lay_out(root: html.HtmlElement) -> None:
     for element in list(root.iter()):
         if not isinstance(element.tag, str):
             continue
-        preformatted = element.tag == "pre" or any(e.tag == "pre" for e in element.iterancestors())
+        preformatted = element.tag == "pre" or next(element.iterancestors("pre"), None) is not None
         if element.text and not preformatted:
             element.text = re.sub(r"\s+", " ", element.text)
         if element.tail and (element.tag == "pre" or not preformatted):
@@ -273,7 +303,7 @@ def _gap_before(element: html.HtmlElement, usual: str) -> str:
     above = element.getparent()
     if element.tag == "dt" and (earlier := element.getprevious()) is not None:
         return "\n" if earlier.tag == "dt" else usual
-    while element.tag in ("p", "div") and above is not None and above.index(element) == 0:
+    while element.tag in ("p", "div") and above is not None and element.getprevious() is None:
         if (above.text or "").strip():
             break
         if above.tag == "dd":
@@ -284,7 +314,7 @@ def _gap_before(element: html.HtmlElement, usual: str) -> str:
 
 def _read_html(path: Path) -> Document:
     text, note = decode(path.read_bytes())
-    title, lines = html_lines(text)
+    title, lines = html_lines(html_tree(text))
     return _titled(path, by_heading(lines), note, title)
 
 
@@ -294,6 +324,7 @@ _OLD_OR_ENCRYPTED = b"\xd0\xcf\x11\xe0"
 """how a file begins that Word keeps in its older container: .doc, and docx with a password"""
 _BODY_TEXT = 9
 """outline levels below are headings"""
+_NUMBER = re.compile("[0-9]{1,3}")
 _INNER = frozenset({"sdt", "sdtContent", "customXml", "ins", "moveTo", "footnote"})
 _NO_TEXT = frozenset({"del", "moveFrom", "Fallback", "pPr", "rPr", "instrText", "delText"})
 _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
@@ -354,22 +385,33 @@ class _Styles:
     def __init__(self, styles: etree._Element | None) -> None:
         found = [] if styles is None else [e for e in styles if _tag(e) == "style"]
         self._by_id = {_attribute(style, "styleId"): style for style in found}
+        self._levels: dict[str, int] = {}
 
     def level(self, style_id: str) -> int:
         """1 and on for headings, 0 for text, `TITLE` for the document's title."""
-        seen: set[str] = set()
-        while style_id not in seen and (style := self._by_id.get(style_id)) is not None:
-            seen.add(style_id)
-            name = _value(style, "name").casefold()
-            if name == "title":
-                return self.TITLE
-            head, _, number = name.rpartition(" ")
-            if head == "heading" and number.isdigit():
-                return int(number)
-            if outline := _outline(style):
-                return outline
-            style_id = _value(style, "basedOn")
-        return 0
+        level: int | None = None
+        chain: list[str] = []
+        while level is None and style_id not in self._levels:
+            style = self._by_id.get(style_id)
+            level = 0 if style is None else self._own(style)
+            # Known before it is found out: a style may be based on itself.
+            self._levels[style_id] = 0
+            chain.append(style_id)
+            style_id = "" if style is None else _value(style, "basedOn")
+        found = self._levels[style_id] if level is None else level
+        self._levels |= dict.fromkeys(chain, found)
+        return found
+
+    @classmethod
+    def _own(cls, style: etree._Element) -> int | None:
+        """What the style says itself; None where it leaves that to the one it is based on."""
+        name = _value(style, "name").casefold()
+        if name == "title":
+            return cls.TITLE
+        head, _, number = name.rpartition(" ")
+        if head == "heading" and _NUMBER.fullmatch(number):
+            return int(number)
+        return _outline(style) or None
 
 
 def _blocks(parent: etree._Element, styles: _Styles) -> Iterator[Line]:
@@ -378,7 +420,8 @@ def _blocks(parent: etree._Element, styles: _Styles) -> Iterator[Line]:
         if tag == "p":
             yield from _paragraph(element, styles)
         elif tag == "tbl":
-            rows = [[e for e in row if _tag(e) in ("tc", "sdt")] for row in element.iter("{*}tr")]
+            own = (r for r in element.iter("{*}tr") if next(r.iterancestors("{*}tbl")) is element)
+            rows = [[e for e in row if _tag(e) in ("tc", "sdt")] for row in own]
             cells = [[" ".join(_text(cell).split()) for cell in row] for row in rows]
             yield from ((0, line) for line in ("", *map(" | ".join, filter(any, cells)), ""))
         elif tag in _INNER or tag == "body":
@@ -412,7 +455,7 @@ def _text(element: etree._Element) -> str:
 def _outline(element: etree._Element) -> int:
     """The heading level that the element's own layout sets, or 0."""
     for layout in element:
-        if _tag(layout) == "pPr" and (level := _value(layout, "outlineLvl")).isdigit():
+        if _tag(layout) == "pPr" and _NUMBER.fullmatch(level := _value(layout, "outlineLvl")):
             return int(level) + 1 if int(level) < _BODY_TEXT else 0
     return 0
 

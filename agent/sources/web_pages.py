@@ -34,11 +34,14 @@ from lxml import html
 from rubricem.agent.sources.fetch import AddressGuard, Fetched, Fetcher, normal
 from rubricem.agent.sources.index import split_passages
 from rubricem.agent.sources.readers import (
+    LONGEST_NAME,
     Document,
     Section,
     by_heading,
     decode,
+    empty,
     html_lines,
+    html_tree,
     markdown_sections,
 )
 from rubricem.memory.errors import SourceError, StoreError, boundary
@@ -116,7 +119,7 @@ _BINARY = {
     b"\x1aE\xdf\xa3": "film",
 }
 _HTML = re.compile(
-    rb"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|[a-z])", re.I | re.S
+    rb"\s*+(?:<\?xml[^>]*+>\s*+)?+(?:<!--(?>.*?-->)\s*+)*+<(?:!doctype\s+html|[a-z])", re.I | re.S
 )
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.I)
 
@@ -157,25 +160,24 @@ _OUT_OF_SIGHT = re.compile(
     re.I,
 )
 _UNREAD = (
-    "descendant::script | descendant::style | descendant::template | descendant::comment()"
-    " | descendant::noscript | descendant::*[@hidden or @style]"
+    "descendant::script | descendant::style | descendant::template | descendant::noscript"
+    " | descendant::*[@hidden or @style]"
 )
 
 
-def visible_html(text: str) -> str:
-    """The document that a reader sees; "" where there is none."""
-    # lxml refuses a text that declares an encoding, as it is decoded already.
-    text = re.sub(r"^\s*<\?xml[^>]*\?>", "", text).replace("\0", "")
-    if not text.strip():
-        return ""
-    tree = html.document_fromstring(text, parser=html.HTMLParser(no_network=True))
-    for element in list(tree.xpath(_UNREAD)):
-        style = element.get("style", "") if isinstance(element.tag, str) else ""
-        styled = style and element.get("hidden") is None and element.tag not in ("script", "style")
-        unseen = not styled or _OUT_OF_SIGHT.search(style)
-        if unseen and element.getparent() is not None:
-            element.drop_tree()
-    return html.tostring(tree, encoding="unicode")
+def visible(text: str) -> html.HtmlElement | None:
+    """The document that a reader sees; None where there is none."""
+    tree = html_tree(text)
+    if tree is not None:
+        empty(filter(_is_unseen, tree.xpath(_UNREAD)))
+    return tree
+
+
+def _is_unseen(element: html.HtmlElement) -> bool:
+    style = element.get("style", "")
+    styled = style and element.get("hidden") is None and element.tag not in ("script", "style")
+    unseen = not styled or _OUT_OF_SIGHT.search(style) is not None
+    return unseen and element.getparent() is not None
 
 
 PDF_SECONDS = 20.0
@@ -212,8 +214,9 @@ def document_of(page: Fetched) -> Document:
 
 
 def _html(text: str, name: str) -> Document:
-    seen = visible_html(text)
-    title, lines = html_lines(seen)
+    tree = visible(text)
+    seen = "" if tree is None else html.tostring(tree, encoding="unicode")
+    title, lines = html_lines(tree)
     everything = by_heading(lines)
     # It gives plain text, as its Markdown escapes code; headings are told by the page itself.
     levels = {line: level for level, line in lines if level}
@@ -235,8 +238,6 @@ def _size(sections: list[Section]) -> int:
 PASSAGE_WORDS = 160
 MOST_PASSAGES = 600
 """of one page: a book of some 90,000 words"""
-LONGEST_NAME = 200
-"""characters of a title or heading"""
 READING_SECONDS = 40.0
 """for the text of a page that is fetched"""
 

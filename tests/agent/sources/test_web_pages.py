@@ -5,6 +5,7 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
+from lxml.html import tostring
 
 from rubricem.agent.sources.fetch import Fetched
 from rubricem.agent.sources.readers import Document
@@ -14,7 +15,7 @@ from rubricem.agent.sources.web_pages import (
     decoded,
     document_of,
     kind_of,
-    visible_html,
+    visible,
 )
 from rubricem.memory.errors import SourceError
 from rubricem.memory.schema import Passage
@@ -27,6 +28,10 @@ LONG = "The cache evicts the least recently used entry when it is full. " * 12
 def page(content: bytes | str, declared: str = "text/html", path: str = "/p") -> Fetched:
     body = content.encode() if isinstance(content, str) else content
     return Fetched(f"https://site.test{path}", declared, body)
+
+
+def visible_html(text: str) -> str:
+    return tostring(visible(text), encoding="unicode")
 
 
 def texts(fetched: Fetched) -> str:
