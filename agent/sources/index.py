@@ -52,7 +52,7 @@ OnProgress = Callable[[int, int, str], None]
 
 _PARAGRAPH_END = re.compile(r"\n[ \t]*\n")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'(A-Z0-9`*])")
-_LAID_OUT = re.compile(r"^\s*(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^\s{2,}", re.MULTILINE)
+_LAID_OUT = re.compile(r"^[^\S\n]*+(?:[-*>|#]|\d+[.)]\s|\w+\s*:)|^[^\S\n]{2}", re.MULTILINE)
 """Lists, tables, code and fields, whose line breaks mean something."""
 _WORD = re.compile(r"\w+")
 

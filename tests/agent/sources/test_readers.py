@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -15,6 +16,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from rubricem.agent.sources.documents import Folder
+from rubricem.agent.sources.index import split_passages
 from rubricem.agent.sources.readers import (
     LONGEST,
     Document,
@@ -341,3 +343,51 @@ async def test_a_folder_of_word_documents_is_searched(tmp_path: Path) -> None:
     source = Folder(tmp_path / "papers", tmp_path / "cache")
     (found,) = await source.search("waggle distance year:2019", 3)
     assert (found.title, found.location, found.place) == ("Bees", "bees.docx", "Dances")
+
+
+def chained(links: int) -> str:
+    """Styles of which each is based on the next."""
+    based = '<w:style w:styleId="s{}"><w:basedOn w:val="s{}"/></w:style>'
+    return f"<w:styles {NAMES}>{''.join(based.format(i, i + 1) for i in range(links))}</w:styles>"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("comments.md", "<!--" * 20_000),
+        ("tags.md", "<a" * 80_000),
+        ("badges.md", "![" * 80_000),
+        ("heading.md", f"# a{' ' * 30_000}b"),
+        ("blank.md", "a\n" + "\u00a0\n" * 40_000 + "b " * 200),
+        ("scripts.html", f"<body>{'<script></script>x' * 60_000}"),
+        ("paragraphs.html", f"<div>{'<p>x' * 60_000}"),
+        ("styles.docx", ""),
+    ],
+)
+def test_what_never_closes_is_read_in_time_that_grows_with_it(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    path = tmp_path / name
+    if name == "styles.docx":
+        package(path, "".join(p("x", "s0") for _ in range(2000)))
+        with ZipFile(path, "a") as file:
+            file.writestr("word/styles.xml", chained(2000))
+    else:
+        path.write_text(content)
+    began = time.process_time()
+    for section in Document.read(path).sections:
+        split_passages(section.text)
+    assert time.process_time() - began < 2.5
+
+
+def test_a_heading_names_a_bounded_part_of_those_above_it(tmp_path: Path) -> None:
+    style = '<w:style w:styleId="h{0}"><w:name w:val="heading {0}"/></w:style>'
+    styles = (
+        f"<w:styles {NAMES}>{''.join(style.format(i) for i in (*range(1, 60), '²'))}</w:styles>"
+    )
+    deep = [p("h" * 900, f"h{i}") for i in range(1, 60)]
+    path = package(tmp_path / "a.docx", "".join([*deep, p("x", "h²"), p("text")]))
+    with ZipFile(path, "a") as file:
+        file.writestr("word/styles.xml", f"<w:styles {NAMES}>{styles}</w:styles>")
+    ((heading, text),) = sections(path)
+    assert (text, heading.count(">"), len(heading) < 2000) == ("x\n\ntext", 8, True)
