@@ -65,6 +65,11 @@ def stage_segments(trajectory: Trajectory, stage: Stage) -> list[Segment]:
     ]
 
 
+def own_segments(trajectory: Trajectory) -> tuple[Segment, ...]:
+    """What is kept of a run but for what a branch shares with its group's others."""
+    return tuple([s for s in trajectory.segments if s.kept][trajectory.shared :])
+
+
 def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None = None) -> str:
     """The text of a stage; of each tool output at most so many characters."""
     return "".join(
@@ -74,10 +79,11 @@ def stage_text(trajectory: Trajectory, stage: Stage, tool_characters: int | None
 
 
 def written(trajectory: Trajectory, stage: Stage) -> bool:
-    """Whether the policy itself wrote anything in the stage."""
+    """Whether the policy itself wrote anything in the stage; a branch, after where it branches."""
+    own = trajectory.model_copy(update={"segments": own_segments(trajectory)})
     return any(
         segment.author is Author.POLICY and segment.text.strip()
-        for segment in stage_segments(trajectory, stage)
+        for segment in stage_segments(own, stage)
     )
 
 
@@ -201,11 +207,14 @@ def _shown(trajectory: Trajectory, segments: Sequence[Segment], characters: int)
 def unread(trajectory: Trajectory, stage: Stage) -> StageScore | None:
     """The score of a stage that nobody has to read, or None where one has to.
 
-    It is unscored where others ended it, and 0 where the policy ended without it.
+    It is unscored where others ended it, left out where a branch is not about it, and 0 where the
+    policy ended without it.
     """
     if reason := cut_off(trajectory, stage):
         return StageScore(stage=stage, unscored_reason=reason)
     if not written(trajectory, stage):
+        if trajectory.shared:
+            return StageScore(stage=stage, unscored_reason=NO_CRITERIA)
         said = "The policy ended without this stage."
         return StageScore(stage=stage, score=0.0, missing=True, justification=said)
     return None

@@ -381,6 +381,9 @@ class Trajectory(Versioned):
     recollections: tuple[Recollection, ...] = ()
     """the same items, in their order"""
     scaffold: ScaffoldedPrompt | None = None
+    shared: int = 0
+    """of a branch, how many kept segments at its beginning its group's others have as well, sampled
+    once; 0: it is a whole run"""
     rubric_version: str = ""
     seed: int = 0
     started_at: datetime

@@ -29,7 +29,7 @@ from rubricem.agent.transcript.events import (
     StageStarted,
     ignore,
 )
-from rubricem.agent.transcript.question import Ask, Budgets, Nobody, Person, checked
+from rubricem.agent.transcript.question import Ask, Branch, Budgets, Nobody, Person, checked
 from rubricem.memory.errors import RubricemError, SettingsError, StoreError
 from rubricem.memory.runs import CallJournal, Runs, RunStore
 from rubricem.memory.schema import (
@@ -205,7 +205,8 @@ class Researcher:
         if trajectory.status is not Status.FAILED:
             if trajectory.recalled and self.recaller is not None:
                 await self.recaller.used(trajectory)
-            if self.journal is not None:
+            # A trunk's calls are its branches' too: whoever collects them forgets them all.
+            if self.journal is not None and not trajectory.shared:
                 self.journal.forget(trajectory.thread)
         return trajectory
 
@@ -288,6 +289,8 @@ def ask_of(request: Mapping[str, Any]) -> Ask:
     fields = dict(request["ask"])
     fields["answer_format"] = AnswerFormat(fields["answer_format"])
     fields["earlier"] = tuple(fields.get("earlier", ()))
+    if fields.get("branch"):
+        fields["branch"] = Branch(**fields["branch"])
     return Ask(**fields, budgets=Budgets(**request.get("budgets", {})))
 
 

@@ -52,6 +52,7 @@ from rubricem.agent.transcript.words import folded, phrase
 from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.runs import CallJournal, CallKey, identity
 from rubricem.memory.schema import (
+    NO_USAGE,
     Author,
     Completion,
     Decoding,
@@ -280,6 +281,20 @@ class Run:
         return "".join(segment.text for segment in self.segments[1:] if segment.kept)
 
     @property
+    def branched(self) -> bool:
+        """Whether the turn is written that it was to branch at, and nothing more is."""
+        return self.ask.branch is not None and self.turn >= self.ask.branch.turn
+
+    @property
+    def shared(self) -> int:
+        """As in `Trajectory`."""
+        if self.ask.branch is None:
+            return 0
+        written = (s.turn for s in self.segments if s.author is Author.POLICY)
+        at = min(self.ask.branch.turn, max(written, default=0))
+        return sum(segment.turn < at for segment in self.kept)
+
+    @property
     def kept(self) -> list[Segment]:
         return [segment for segment in self.segments if segment.kept]
 
@@ -329,7 +344,8 @@ class Run:
         completion = _COMPLETION.validate_python(reply)
         if not heard:
             hear(completion.text)
-        self.count(completion.usage, reply.get("took", 0.0))
+        own = key.thread == self.thread
+        self.count(completion.usage if own else NO_USAGE, reply.get("took", 0.0))
         if completion.stop_reason == "length" and self.spending.out() == "tokens":
             raise RunCut("tokens", stage, completion.text)
         return completion
@@ -504,6 +520,7 @@ class Run:
             recalled=self.recalled.ids,
             recollections=self.recalled.items,
             scaffold=self.scaffold,
+            shared=self.shared,
             seed=self.ask.seed,
             started_at=self.started_at,
             seconds=self.spending.seconds,
@@ -529,6 +546,10 @@ class Run:
         self._digest.update(f"\0{segment.author}\0{segment.text}".encode())
 
     def key(self, call: str) -> CallKey:
+        """What names a call; before the turn that a branch is about, as its trunk names it."""
+        thread, seed, branch = self.thread, self.ask.seed, self.ask.branch
+        if branch and branch.trunk and self.turn < branch.turn:
+            thread, seed = branch.trunk, branch.seed
         digest = self._digest.copy()
-        digest.update(f"\0{call}\0{self.ask.seed}".encode())
-        return CallKey(self.thread, self.turn, self.attempt, digest.hexdigest()[:32])
+        digest.update(f"\0{call}\0{seed}".encode())
+        return CallKey(thread, self.turn, self.attempt, digest.hexdigest()[:32])

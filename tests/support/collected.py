@@ -72,7 +72,7 @@ from rubricem.training.collect.remote import (
 )
 from rubricem.training.collect.scaffolding import ScaffoldRule
 from rubricem.training.rows.compile import each_row
-from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan
+from tests.support.policies import FixedSearch, ScriptedPolicy, answer, plan, search
 
 QUESTION = "What does functools.lru_cache do with maxsize=None?"
 """what the file of questions asks in a working directory of the tests"""
@@ -87,6 +87,13 @@ def two_turns(before: str, sampling: Sampling) -> str:
     if not before:
         return plan()
     return answer(f'It is <cite id="S1">answer {sampling.seed}</cite>.')
+
+
+def by_seed(before: str, sampling: Sampling) -> str:
+    """Three turns, each of which says by which seed it was sampled."""
+    turn = before.count("</tool_output>") + 1
+    said = f"turn {turn} by {sampling.seed}"
+    return plan(said) if turn == 1 else search(said) if turn < 3 else answer(said)
 
 
 def manifest(questions: Sequence[Question] = QUESTIONS, **changed: Any) -> Manifest:

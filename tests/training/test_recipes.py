@@ -10,6 +10,7 @@ from rubricem.judge.base import stage_text
 from rubricem.judge.composed import ComposedJudge, StageView
 from rubricem.judge.stage import StageJudge
 from rubricem.memory.schema import (
+    NO_CRITERIA,
     AnswerFormat,
     Passage,
     RubricBuffer,
@@ -200,3 +201,11 @@ async def test_by_its_name_the_judge_scores_by_the_questions_facts_and_asks_no_m
         judged = await judge.judge(group, buffer)
         assert [stage.score for stage in judged.judgements[0].stages] == scores
     assert "Facts" in judged.judgements[0].stages[0].unscored_reason
+    # A branch at the second turn: its query is scored, and nothing that it is not about.
+    second = [s.turn for s in run.segments].index(2)
+    cut = {"segments": run.segments[: second + 2], "shared": second}
+    group = TrajectoryGroup(question=ASKED, trajectories=(run.model_copy(update=cut),), facts=FACTS)
+    [branch] = (await judge.judge(group, buffer)).judgements
+    assert [(s.score, s.unscored_reason) for s in branch.stages] == [
+        (None, NO_CRITERIA), (1.0, ""), (None, NO_CRITERIA), (None, NO_CRITERIA),
+    ]  # fmt: skip

@@ -36,7 +36,7 @@ FORMS = ("rows", "sft", "pairs", "parquet", "hf", "jsonl")
 @one_of("--of", kinds=("rows", "trajectories"), said="parquet, hf: what the table holds.")
 @one_of(
     "--credit",
-    kinds=("ss-grpo", "answer-only", "dr-grpo", "identity"),
+    kinds=("ss-grpo", "answer-only", "dr-grpo", "identity", "sum"),
     said="Which scores a stage is credited with.",
 )
 @one_of(

@@ -22,7 +22,7 @@ from typing import Literal, Protocol
 
 from rubricem.agent.learning.reflect import Reflected
 from rubricem.agent.models.policy import call_scope
-from rubricem.agent.transcript.question import Ask
+from rubricem.agent.transcript.question import Ask, Branch
 from rubricem.judge.buffers import bring_in
 from rubricem.judge.checklist import criteria_from
 from rubricem.judge.rubrics.llm import asking_through
@@ -30,6 +30,7 @@ from rubricem.memory.errors import PolicyError, RubricemError, StoreError
 from rubricem.memory.rubrics import BufferStore
 from rubricem.memory.schema import (
     NO_USAGE,
+    Author,
     Criterion,
     GroupJudge,
     GroupJudgement,
@@ -282,8 +283,11 @@ class Collector:
                 rollouts[-1].set_result(ended)
                 self._progress.pace.done += 1
                 continue
-            await self._places.acquire()
-            rollouts.append(tasks.create_task(self._rollout(name, question, member, scaffold)))
+            trunk = rollouts[0] if self._manifest.branch and member else None
+            if trunk is None:
+                await self._places.acquire()
+            work = self._rollout(name, question, member, scaffold, trunk)
+            rollouts.append(tasks.create_task(work))
         return rollouts
 
     def _ended(self, thread: str) -> Rollout | None:
@@ -294,10 +298,21 @@ class Collector:
         return None if trajectory.status is Status.FAILED else Rollout.of(trajectory)
 
     async def _rollout(
-        self, group: str, question: Question, member: int, scaffold: Scaffold
+        self,
+        group: str,
+        question: Question,
+        member: int,
+        scaffold: Scaffold,
+        trunk: "asyncio.Future[Rollout] | None" = None,
     ) -> Rollout:
-        """One rollout to its end, in the place that was taken for it."""
+        """One rollout to its end, in the place that was taken for it.
+
+        A branch takes its own once its trunk has ended.
+        """
         thread = thread_of(group, member)
+        branch = await self._branch(group, trunk)
+        if isinstance(branch, Rollout):
+            return replace(branch, thread=thread)
         ask = replace(
             self.rollouts.template,
             question=question.question,
@@ -305,6 +320,7 @@ class Collector:
             seed=seed_of(self._manifest.seed, group, member),
             scaffold=scaffold.text,
             criteria_shown=scaffold.shown,
+            branch=branch,
         )
         try:
             with self.flow.rollout():
@@ -316,6 +332,27 @@ class Collector:
                   f"{f' ({trajectory.reason})' if trajectory.reason else ''}")  # fmt: skip
         return Rollout.of(trajectory)
 
+    async def _branch(
+        self, group: str, trunk: "asyncio.Future[Rollout] | None"
+    ) -> Branch | Rollout | None:
+        """Where a rollout branches, None: nowhere; or its trunk, where that has failed.
+
+        The turn is drawn for the group; of a trunk that ended earlier it is the last one.
+        """
+        if not self._manifest.branch:
+            return None
+        seed, last = self._manifest.seed, self._manifest.tool_calls + 1
+        turn = random.Random(f"{seed}:{group}-branch").randint(1, last)
+        if trunk is None:
+            return Branch(turn)
+        ended = await asyncio.shield(trunk)
+        if ended.failure:
+            return ended
+        run = await asyncio.to_thread(self.run.store.load, ended.thread)
+        last = max((s.turn for s in run.segments if s.author is Author.POLICY), default=1)
+        await self._places.acquire()
+        return Branch(min(turn, last), ended.thread, seed_of(seed, group, 0))
+
     async def _group(
         self, record: GroupRecord, question: Question, rollouts: Sequence[Awaitable[Rollout]]
     ) -> Group:
@@ -324,6 +361,8 @@ class Collector:
         members = [rollout for rollout in ended if not rollout.failure]
         failed = [rollout for rollout in ended if rollout.failure]
         threads = tuple(rollout.thread for rollout in members)
+        for thread in threads if self._manifest.branch else ():
+            self.flow.journal.forget(thread)
         failures = tuple(rollout.failure for rollout in failed)
         self.reached("rolled", name)
         async with self._judging:

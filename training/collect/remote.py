@@ -149,7 +149,8 @@ class LineJournal:
         self._replies[thread] = dict(replies)
 
     def find(self, key: CallKey) -> Reply | None:
-        return self._replies.get(key.thread, {}).get(key)
+        # A branch's are held with its trunk's, which may have been written elsewhere.
+        return next((held[key] for held in self._replies.values() if key in held), None)
 
     async def append(self, key: CallKey, reply: Reply) -> None:
         await line.get().ask(Keep(key, reply))
@@ -323,7 +324,7 @@ class RemoteRollouts:
             with self.flow.parked():
                 worker = await self.pool.take()
             try:
-                said = await worker.begin(Begin(thread, ask, self.journal.held(thread)))
+                said = await worker.begin(Begin(thread, ask, self._held(thread, ask)))
                 while not isinstance(said, Ended):
                     answer = await self._answer(said, worker, thread)
                     said = await worker.go_on(thread, answer)
@@ -339,6 +340,11 @@ class RemoteRollouts:
             f"{LIVES} workers ended, one after another, while they wrote {thread}.",
             f"See that each has enough memory, or use fewer. {GO_ON}",
         )
+
+    def _held(self, thread: str, ask: Ask) -> dict[CallKey, Reply]:
+        """What is finished of a rollout; a branch's begins with its trunk's."""
+        trunk = self.journal.held(ask.branch.trunk) if ask.branch else {}
+        return trunk | self.journal.held(thread)
 
     async def _answer(
         self, asked: Asked, worker: Worker, thread: str

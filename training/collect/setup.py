@@ -46,7 +46,7 @@ from rubricem.judge.rubrics import Rubric
 from rubricem.memory.bank import RubricBank
 from rubricem.memory.errors import SettingsError
 from rubricem.memory.rubrics import BufferStore
-from rubricem.memory.schema import GroupJudge, Reflection, Stage
+from rubricem.memory.schema import Decoding, GroupJudge, Reflection, Stage
 from rubricem.training.collect.collector import TOLD_EVERY, Collector, Rollouts
 from rubricem.training.collect.directory import Manifest, RunDirectory, hash_of, step_of
 from rubricem.training.collect.gate import (
@@ -216,6 +216,8 @@ class CollectOptions:
     reflection_tokens: int = MAX_TOKENS
     """of each, thinking included"""
     scaffold: ScaffoldRule | None = None
+    branch: bool = False
+    """one turn of a rollout is sampled `group_size` times, each scored by what it brings"""
     windows: int = 0
     """steps of new questions after which the same are asked again; 0: none are"""
     max_run_cost: float | None = None
@@ -234,6 +236,13 @@ def check_options(setup: Setup, options: CollectOptions) -> None:
         raise SettingsError(
             "--gated puts a gate before a judge of ours.",
             "Leave it out, or compose the gate with your own rubric.",
+        )
+    whole = kind_of(options.judge) != "stage" or options.reflections or options.scaffold
+    if options.branch and (whole or options.taught or setup.decoding is not Decoding.FREE):
+        raise SettingsError(
+            "--branch samples a turn of free rollouts, for a judge of stages: there are no whole "
+            "runs to compare, to reflect upon, to scaffold or to imitate.",
+            "Use --judge stage or rubric:MODULE:NAME, with --reflections 0; or leave out --branch.",
         )
     taught = setup.memory == "on" and options.judge != NONE and options.reflections
     if options.windows and not taught:
@@ -411,6 +420,7 @@ def _manifest(
         seed=template.seed,
         tool_calls=template.tool_calls,
         scaffold=options.scaffold,
+        branch=options.branch,
         settings={**setup.choices, **shaping},
         questions_sha256=hash_of(asked.questions),
         selection=asked.selection,

@@ -122,7 +122,7 @@ def _record(rows: Sequence[TrainRow], rule: RowRule | None) -> dict[str, Any]:
         # Rows that were written before they said their vocabulary are the same rows.
         digest.update(row.model_dump_json(exclude={"tokenizer"}).encode())
     found: dict[str, Any] = {"rows": digest.hexdigest()}
-    return found if rule is None else found | {"rule": rule.model_dump(mode="json")}
+    return found if rule is None else found | {"rule": rule.kept()}
 
 
 def _go_on(

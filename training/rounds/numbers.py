@@ -53,14 +53,15 @@ def form_numbers(runs: Sequence[Trajectory]) -> Numbers:
             numbers |= spread(f"tokens/{author}/{stage}", lengths, ("mean",))
     turns = [float(max((s.turn for s in run.segments if s.kept), default=0)) for run in runs]
     written = (s for run in runs for s in _of(run, Author.POLICY))
+    whole = [run for run in runs if not run.shared]
     outputs = (s.text.strip() for run in runs for s in _of(run, Author.TOOL))
     return {
         **numbers,
         **spread("turns", turns, ("mean",)),
         **spread("tool_calls", [float(run.tool_calls) for run in runs], ("mean",)),
         **share_interval("tool_error_share", (tool_error(text) is not None for text in outputs)),
-        **share_interval("cut_off_share", (run.status is not Status.FINISHED for run in runs)),
-        **share_interval("malformed_share", (rejected(run) is not None for run in runs)),
+        **share_interval("cut_off_share", (run.status is not Status.FINISHED for run in whole)),
+        **share_interval("malformed_share", (rejected(run) is not None for run in whole)),
         **share_interval("retokenised_share", (segment.retokenised for segment in written)),
     }
 

@@ -107,7 +107,7 @@ class Sampled:
         )  # fmt: skip
         options = self._options(
             len(batch.questions), group_size=config.group_size, reflections=config.reflections,
-            scaffold=config.scaffold_of(number),
+            scaffold=config.scaffold_of(number), branch=config.branch,
         )  # fmt: skip
         run = self.folders.round(number)
         chosen, tell = Selected(batch.questions), self._telling(f"round {number + 1}")

@@ -484,7 +484,7 @@ def _record(
     return record | {
         "rounds.asked": hash_of(asked.questions),
         "rounds.asked_held_out": held_out and hash_of(held_out.questions),
-        "rule": rule.model_dump(mode="json"),
+        "rule": rule.kept(),
     }
 
 

@@ -43,7 +43,7 @@ CHANGEABLE = {
 
 ADDED = (
     "rubric", "both_orders", "repeat", "persistent", "flip", "graded", "gated", "reflection_tokens",
-    "system_prompt", "passages", "passage_words",
+    "system_prompt", "passages", "passage_words", "branch",
 )  # fmt: skip
 """what a folder of an earlier version does not tell of its rounds: they had what is the default"""
 
@@ -111,6 +111,9 @@ class RoundsConfig(TableConfig):
     """of each candidate, thinking included"""
     least_reflection_score: float | None = Field(default=None, ge=0, le=1)
     """as in the settings"""
+    branch: bool = False
+    """of each question one turn of a rollout is sampled `group_size` times, and scored by what it
+    brings at once (SLATE, arXiv:2602.23440); held-out questions are asked as ever"""
     scaffold: str | None = None
     """how much of its rubric a question's rollouts are shown: `linear`, `binary:MEMBERS`, `full`
     (`training.collect.scaffolding`); None: nothing"""

@@ -19,7 +19,8 @@ A credit is called by its name, or is a dependence matrix of one's own, of four 
 - `answer-only`: every stage by the answer's score (GRPO, arXiv:2402.03300);
 - `dr-grpo`: the same, and a return is not divided by its group's standard deviation; with a
   constant token budget in place of a row's length (Dr. GRPO, arXiv:2503.20783);
-- `identity`: every stage by its own score alone.
+- `identity`: every stage by its own score alone;
+- `sum`: every stage by the sum of all scores.
 
 Of a rollout that was shown a rubric scaffold, with o its tokens, q the prompt without it and q_S
 the one with it (RuscaRL, arXiv:2508.16949, appendix D.5), the ratio is
@@ -34,7 +35,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Literal, Self, get_args
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,13 +111,22 @@ def identity(stages: int = 4) -> Dependence:
     )
 
 
+def total(stages: int = 4) -> Dependence:
+    """The first stage's return is the sum of all rewards."""
+    return Dependence(
+        weights=tuple(tuple(float(j >= k) for j in range(stages)) for k in range(stages))
+    )
+
+
 def stage_returns(scores: Floats, dependence: Dependence, absent: Flags | None = None) -> Floats:
     """The return of every stage of every trajectory of a group, (n, K).
 
     `scores` is (n, K), NaN where a stage is unscored. `absent`, (n, K), marks a stage whose
-    rubric had no item: it is left out of every sum (a score that stands there is not read), and
-    with nothing left to sum the return is unknown. Every other return that gives weight to an
-    unscored stage is NaN. Raises ValueError for wrong shapes or an infinite score.
+    rubric had no item, or that a branch is not about: it is left out of every sum (a score that
+    stands there is not read), and out of those of every member that is compared with it, since sums
+    of different stages say nothing of one another. With nothing left to sum the return is unknown.
+    Every other return that gives weight to an unscored stage is NaN. Raises ValueError for wrong
+    shapes or an infinite score.
     """
     weights = dependence.array()
     left_out = np.zeros(scores.shape, dtype=np.bool_) if absent is None else absent
@@ -126,6 +136,9 @@ def stage_returns(scores: Floats, dependence: Dependence, absent: Flags | None =
         )
     if np.isinf(scores).any():
         raise ValueError("a stage score is infinite")
+    # (K, K): some member that has the stage of the row lacks that of the column.
+    apart = (~left_out).T.astype(np.int64) @ left_out.astype(np.int64) > 0
+    weights = np.where(apart, 0.0, weights)
     unscored = np.isnan(scores) & ~left_out
     needs = (weights > 0).astype(np.int64)
     returns = np.where(unscored | left_out, 0.0, scores) @ weights.T
@@ -168,6 +181,12 @@ class RowRule(Value):
     scaled: bool = True
     """whether an advantage is in standard deviations of its group, or in units of the return"""
     ratio: ScaffoldRatio = "unscaffolded"
+    pooled: bool = False
+    """every stage has the first one's return"""
+
+    def kept(self) -> dict[str, Any]:
+        """As a training's folder keeps it; of one of an earlier version nothing was pooled."""
+        return self.model_dump(mode="json", exclude=set() if self.pooled else {"pooled"})
 
 
 SS_GRPO = RowRule()
@@ -176,6 +195,7 @@ CREDITS = {
     "answer-only": RowRule(dependence=broadcast()),
     DR_GRPO: RowRule(dependence=broadcast(), scaled=False),
     "identity": RowRule(dependence=identity()),
+    "sum": RowRule(dependence=total(), pooled=True),
 }
 
 
@@ -365,6 +385,8 @@ def policy_rows(
 def group_advantages(judged: Sequence[Judgement | None], rule: RowRule) -> tuple[Floats, Flags]:
     """The advantages of a group, and where their returns are known, each (n, K)."""
     returns = group_returns(judged, rule.dependence)
+    if rule.pooled:
+        returns = np.repeat(returns[:, :1], returns.shape[1], axis=1)
     return stage_advantages(returns, scaled=rule.scaled), ~np.isnan(returns)
 
 
@@ -429,7 +451,10 @@ def _policy_row(
     if tokens is None:
         return NO_IDS
     scaffolded = () if shown is trajectory else trajectory.segments[0].token_ids or ()
-    stages = [s if there else -1 for s, there in zip(tokens.stages, tokens.written, strict=True)]
+    shared = [len(s.token_ids or ()) for s in shown.segments if s.kept][: trajectory.shared]
+    prompt = sum(shared) or tokens.prompt
+    own = [there and place >= prompt for place, there in enumerate(tokens.written)]
+    stages = [s if there else -1 for s, there in zip(tokens.stages, own, strict=True)]
     mask = tuple(int(s >= 0 and known[s]) for s in stages)
     values = tuple(float(advantages[s]) if on else 0.0 for s, on in zip(stages, mask, strict=True))
     if not any(mask):
@@ -441,7 +466,7 @@ def _policy_row(
         objective="policy",
         policy_version=trajectory.policy_version,
         ids=tokens.ids,
-        prompt_tokens=tokens.prompt,
+        prompt_tokens=prompt,
         loss_mask=mask,
         advantages=values,
         behaviour_logprobs=_masked(tokens, mask),

@@ -32,6 +32,7 @@ CREDIT = {
     "answer-only": "GRPO: every stage by the answer's score (arXiv:2402.03300)",
     "dr-grpo": "Dr. GRPO: every stage by the answer's score, not scaled (arXiv:2503.20783)",
     "identity": "each stage by its own score alone",
+    "sum": "every stage by the sum of all scores",
     "matrix": "a matrix of its own, which stands among the settings",
 }
 _REWARDED = {

@@ -23,7 +23,7 @@ from rubricem.training.collect.questions import Selected
 from rubricem.training.collect.setup import CollectOptions, open_collector
 from tests.agent.research.test_injection import OBEYING, POISON
 from tests.programs.killing import killed_runs
-from tests.support.collected import QUESTIONS, Failing, Opened, manifest, two_turns
+from tests.support.collected import QUESTIONS, Failing, Opened, by_seed, manifest, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import Scripted, ScriptedServer
 from tests.training.cli.test_collect import collect, scripted
@@ -114,6 +114,53 @@ async def test_a_retried_turn_is_kept_outside_the_transcript(open_run: Open):
     (trajectory,) = opened.run.trajectories()
     assert [s.text for s in trajectory.segments if not s.kept] == ["no tags at all"]
     assert (tally(opened.run).finished, tally(opened.run).first_try) == (1, 0)
+
+
+async def test_branches_share_what_came_before_one_turn_and_end_with_what_that_brings(
+    open_run: Open,
+):
+    many = tuple(QUESTIONS[0].model_copy(update={"question": f"What is {n}?"}) for n in range(12))
+    policy = ScriptedPolicy(by_seed)
+    opened = open_run(policy, many, branch=True, group_size=3, step_size=12, reflections=0)
+    parts: dict[str, Any] = {"judge": None, "reflecting": None, "memory": None}
+    await opened.collector(**parts).collect()
+    runs, drawn = list(opened.run.trajectories()), list[int]()
+    for trunk, *others in zip(*[iter(runs)] * 3, strict=True):
+        turn = trunk.segments[-1].turn
+        drawn.append(turn)
+        assert trunk.usage.calls == turn and [t.usage.calls for t in others] == [1, 1]
+        for run in (trunk, *others):
+            shared, own = run.segments[: run.shared], run.segments[run.shared :]
+            assert [s.text for s in shared] == [s.text for s in trunk.segments[: run.shared]]
+            assert {s.turn for s in own} == {turn} and own[0].turn > shared[-1].turn
+            assert own[-1].stage is (Stage.ANSWER if turn == 3 else Stage.RESEARCH)
+            assert run.transcript().count("turn ") == turn, "nothing is written after it"
+        assert len({run.transcript() for run in (trunk, *others)}) == 3
+    # A fourth turn would be the last that may be; these end in their third.
+    assert set(drawn) == {1, 2, 3} and drawn.count(3) > drawn.count(1)
+    assert len(policy.calls) == sum(drawn) + 2 * len(drawn), "the prefix is sampled once"
+    assert opened.journal._replies == {}
+
+
+async def test_branches_of_a_trunk_that_failed_go_on_with_it_from_the_journal(
+    open_run: Open, tmp_path: Path
+):
+    down = True
+    policy = Failing(ScriptedPolicy(by_seed), lambda asked: down and asked > 4)
+    shape: dict[str, Any] = {"branch": True, "group_size": 2, "step_size": 1, "reflections": 0}
+    parts: dict[str, Any] = {"judge": None, "reflecting": None, "memory": None, "at_once": 1}
+    with pytest.raises(PolicyError, match=r"No rollout of step . .* The server is down"):
+        await open_run(policy, **shape).collector(**parts).collect()
+    down = False
+    opened = open_run(policy, **shape)
+    begun = opened.run.finished_steps()
+    await opened.collector(**parts).collect()
+    with Opened(tmp_path / "whole", ScriptedPolicy(by_seed), **shape) as whole:
+        await whole.collector(**parts).collect()
+        expected = {t.thread: t.transcript() for t in whole.run.trajectories()}
+    after = [t for t in opened.run.trajectories() if int(t.thread[1:4]) >= begun]
+    assert len(after) == 2 * (3 - begun) > 0
+    assert all(t.transcript() == expected[t.thread] for t in after)
 
 
 def test_seeds_differ_between_members_groups_and_runs():

@@ -27,11 +27,12 @@ from rubricem.memory.schema import Completion, Recollection, Trajectory, Usage
 from rubricem.training.collect.directory import RunDirectory, tally
 from rubricem.training.collect.gate import GatedPolicy, RunStopped
 from tests.conftest import ENVIRONMENT, ROOT
-from tests.support.collected import Failing, Opened, Remote, left, remote, two_turns
+from tests.support.collected import Failing, Opened, Remote, by_seed, left, remote, two_turns
 from tests.support.policies import ScriptedPolicy, answer, plan
 from tests.support.scripted_server import ScriptedServer
 from tests.support.waiting import PATIENCE, PROC, Process, descendants, listening, name_of, wait_for
 from tests.training.cli.test_collect import COMMAND
+from tests.training.collect.conftest import Open
 from tests.training.collect.test_gate import PATIENT, WRITES, Unsteady, away, collector_of
 
 KEY = "sk-4f1d-nobody-else-may-read-this"
@@ -197,6 +198,17 @@ async def test_a_run_leaves_the_same_rows_as_in_one_process(opened: Opened, tmp_
     assert await left(opened.run) == whole
     assert len(policy.calls) == WRITES
     assert sum(len(opened.journal.held(f"s000-q00{q}-r{r}")) for q in (0, 1) for r in (0, 1)) == 0
+
+
+async def test_workers_write_the_branches_that_one_process_does(open_run: Open, tmp_path: Path):
+    shape: dict[str, Any] = {"branch": True, "group_size": 3}
+    opened = open_run(ScriptedPolicy(by_seed), **shape)
+    opened.flow.patience = PATIENT
+    async with remote(opened, opened.policy) as made:
+        await made.collector.collect()
+    with Opened(tmp_path / "whole", ScriptedPolicy(by_seed), **shape) as whole:
+        await whole.collector().collect()
+        assert await left(opened.run) == await left(whole.run)
 
 
 class Held(ScriptedPolicy):

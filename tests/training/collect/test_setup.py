@@ -115,6 +115,8 @@ def test_a_judge_of_a_run_works_as_was_chosen(here: Path):
         ("pairwise", {"judging": Wanted(repeat=2)}, "--repeat is nothing that a pairwise judge"),
         ("stage", {"judging": Wanted(flip=True)}, "--flip is nothing that a stage judge does"),
         ("none", {"gated": True}, "--gated puts a gate"),
+        ("pairwise", {"branch": True, "reflections": 0}, "--branch samples a turn"),
+        ("stage", {"branch": True, "reflections": 1}, "--branch samples a turn"),
     ],
 )
 def test_what_a_judge_does_not_do_is_refused_before_anything_is_asked(

@@ -359,6 +359,7 @@ def test_infinite_returns_are_refused() -> None:
         stage_advantages(np.array([[np.inf], [0.0]]))
 
 
+TWO_OF_FOUR = [[False, False, True, True], [False] * 4]
 NO_REVIEW, NO_ANSWER = [[False, False, True, False]], [[False, False, False, True]]
 
 
@@ -383,6 +384,9 @@ NO_REVIEW, NO_ANSWER = [[False, False, True, False]], [[False, False, False, Tru
         # with no term left a return is unknown
         ([[1.0, 0.5, 0.5, NAN]], PAPER, NO_ANSWER, [[1.5, 0.7, 0.5, NAN]]),
         ([[1.0, 0.5, 0.5, NAN]], broadcast(), NO_ANSWER, [[NAN] * 4]),
+        # what some lack is in no sum compared with theirs: 1 + .4*.5; .5 + .4*.25, 1 + .8*.5
+        ([[1.0, 0.5, NAN, NAN], [0.5, 0.25, 1.0, 0.5]], PAPER, TWO_OF_FOUR,
+         [[1.2, 0.5, NAN, NAN], [0.6, 0.25, 1.4, 0.5]]),
     ],
 )  # fmt: skip
 def test_returns_by_hand(scores: Any, dependence: Dependence, absent: Any, returns: Any) -> None:
@@ -457,6 +461,21 @@ def stages(credit: Any, judged: Sequence[Judgement] = JUDGED) -> list[float]:
 )
 def test_credits_of_the_same_group_by_hand(credit: Any, advantages: list[float]):
     np.testing.assert_allclose(stages(credit), advantages, atol=1e-4)
+
+
+def test_the_sum_of_all_scores_is_every_stages_return():
+    found = ([1.0, 0.5, 0.5, 0.0], [0.5, 0.5, 0.5, 0.25])
+    judged = [judgement(run, scores) for run, scores in zip((ONE, TWO), found, strict=True)]
+    np.testing.assert_allclose(stages("sum", judged), [1] * 4, atol=1e-4)
+    assert stages("ss-grpo", judged)[3] == pytest.approx(-1, abs=1e-4)
+
+
+def test_a_branch_is_trained_after_what_it_shares_with_its_group():
+    runs = [run.model_copy(update={"shared": 2}) for run in (ONE, TWO)]
+    judged = [judgement(run, scores) for run, scores in zip(runs, FOUND, strict=True)]
+    row, _ = policy_rows(group(*runs), judged, IDENTITY).rows
+    assert row.ids == (1, 2, ord("a"), ord("b"), 3, ord("c"), ord("d"))
+    assert (row.prompt_tokens, row.loss_mask) == (3, (0, 0, 0, 1, 0, 1, 1))
 
 
 def test_unscaled_advantages_keep_the_size_of_the_difference():
