@@ -8,10 +8,11 @@ counts as a whole and as its parts: `functools.lru_cache` gives itself, `functoo
 `lru` and `cache`; a dotted name gives each of its endings, so that `Path.read_text` meets
 `pathlib.Path.read_text`.
 
-An index is one folder, `<name>-<key>`, where the key is a hash of what was indexed. It is
-written beside its place and renamed into it, so that a half-written index is never opened.
-bm25s scores every (word, passage) pair when indexing (Lù 2024, arXiv:2407.03618); a search
-adds the columns of the question's words. Arrays and passages are memory-mapped.
+An index is made of segments, a folder each, as in Lucene: what is added later is another segment,
+and how rare a word is, is counted over all of them when it is searched for (BM25, Robertson and
+Zaragoza 2009). A folder is written beside its place and renamed into it, so that a half-written
+one is never opened. A word is known by 64 bits of its hash, so that opening reads no vocabulary;
+all arrays and passages are memory-mapped.
 
 Hybrid retrieval fuses that ranking with one by embeddings: sum of 1 / (60 + rank), Cormack et
 al., SIGIR 2009. The vectors of an index are one float32 matrix (n, d) of unit rows, searched
@@ -31,9 +32,14 @@ import re
 import shutil
 import tempfile
 import threading
+from array import array
+from bisect import bisect_right
+from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -144,7 +150,9 @@ def words(text: str) -> list[str]:
     return [word for raw in _RAW.findall(text) for word in expand(raw)]
 
 
-INDEX_VERSION = 2
+INDEX_VERSION = 3
+NEW = ".new-"
+"""how the name of a folder begins that is being written"""
 _CANDIDATES = 4
 """Passages ranked for each one asked for, as near-duplicates among them are dropped."""
 
@@ -165,42 +173,112 @@ _LONGEST_HEADING = 6
 """Words of a heading that can be found as a whole: its words then count once more."""
 
 
-class LexicalIndex:
-    """BM25 over the passages of one folder on disk. Safe to search from several threads."""
+_WORDS = np.dtype("<u8")
+_COUNT_BITS = 8
+"""of a posting; the others are the row, so that a folder has at most 2 ** 24 passages"""
+_MOST_COUNTED = (1 << _COUNT_BITS) - 1
+_ROWS = np.dtype([("end", "<i8"), ("length", "<i4"), ("weight", "<f4")])
+"""of a passage: where it ends in the file of all, how many words it has, its weight"""
+_SATURATION, _LENGTH_SHARE = 1.2, 0.75
+"""k1 and b of BM25"""
+
+
+def _hash(word: str) -> int:
+    return int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
+
+
+class Segment:
+    """The passages of one folder on disk, and where their words stand.
+
+    OSError, ValueError or KeyError where it is not a whole one.
+    """
 
     def __init__(self, folder: Path) -> None:
-        """Open the index in `folder`; OSError or ValueError when it is not a whole one."""
-        import bm25s
-
         self.folder = folder
-        self.passages = StoredPassages(folder)
-        self._weights: NDArray[np.float32] = np.load(folder / "weights.npy", mmap_mode="r")
+        self.rows: NDArray[np.void] = _mapped(folder / "rows.npy")
+        whole = int(self.rows["end"][-1]) if len(self.rows) else 0
+        if (folder / "passages.jsonl").stat().st_size != whole:
+            raise ValueError("the passages are cut short")
+        self._bytes: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
+        if whole:
+            self._bytes = np.memmap(folder / "passages.jsonl", dtype=np.uint8, mode="r")
+        self._words: NDArray[np.uint64] = _mapped(folder / "words.npy")
+        self._starts: NDArray[np.int64] = _mapped(folder / "starts.npy")
+        self._postings: NDArray[np.uint32] = _mapped(folder / "postings.npy")
         told = json.loads((folder / "notes.json").read_text("utf-8"))
         self.notes: tuple[str, ...] = tuple(told)
-        """what whoever made the index has to say of it"""
-        self._bm25: Any = None
-        if len(self.passages):
-            self._bm25 = bm25s.BM25.load(folder, mmap=True, show_progress=False)
+        """what whoever made it has to say of it"""
+
+    def passage(self, row: int) -> Passage:
+        start = int(self.rows["end"][row - 1]) if row else 0
+        end = int(self.rows["end"][row])
+        return Passage(*json.loads(self._bytes[start:end].tobytes()))
+
+    def postings(self, word: int) -> NDArray[np.uint32]:
+        """Row and count, in one number, of each passage that has the word of this hash."""
+        at = int(self._words.searchsorted(np.uint64(word)))
+        if at == len(self._words) or int(self._words[at]) != word:
+            return self._postings[:0]
+        return self._postings[self._starts[at] : self._starts[at + 1]]
+
+    @cached_property
+    def see(self) -> See:
+        found: dict[str, list[str]] = json.loads((self.folder / "see.json").read_text("utf-8"))
+        return found
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    # A plain array over the map: numpy's class for maps makes each small step three times as long.
+    return np.asarray(np.load(path, mmap_mode="r"))
+
+
+class LexicalIndex:
+    """BM25 over the passages of some segments together. Safe to search from several threads."""
+
+    def __init__(self, *segments: Segment) -> None:
+        self.segments = segments
+        self.passages = StoredPassages(segments)
+        self.notes = tuple(note for segment in segments for note in segment.notes)
+        rows = np.concatenate([np.empty(0, _ROWS), *(segment.rows for segment in segments)])
+        lengths = rows["length"] / max(1.0, float(rows["length"].mean()) if len(rows) else 1.0)
+        longer = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * lengths)
+        self._norms: NDArray[np.float32] = longer.astype(np.float32)
+        self._weights: NDArray[np.float32] = rows["weight"].copy()
 
     def rank(self, query: str, limit: int) -> Ranking:
         """The rows that share a word with the query, at most `limit`."""
-        if self._bm25 is None:
-            return []
         names = _exact_names(_RAW.findall(query))
         known = [found for name in names for found in self._known_names(name)]
-        named = _headings_in(query)
-        ids = self._bm25.get_tokens_ids([*words(query), *known * _NAMED, *named])
-        if not ids:
-            return []
-        return best(self._bm25.get_scores_from_ids(ids, weight_mask=self._weights), limit)
+        asked = Counter([*words(query), *known * _NAMED, *_headings_in(query)])
+        scores = np.zeros(len(self._norms), dtype=np.float32)
+        for word, times in asked.items():
+            self._score(word, times, scores)
+        return best(scores * self._weights, limit)
 
     def search(self, query: str, limit: int) -> list[Passage]:
         rows = (self.passages[row] for row, _ in self.rank(query, limit * _CANDIDATES))
         return without_near_duplicates(rows, limit)
 
+    def _score(self, word: str, times: int, scores: NDArray[np.float32]) -> None:
+        """Add what the word, which stands in the query so often, gives to each row."""
+        found = self._postings(word)
+        count = sum(len(postings) for _, postings in found)
+        # The form of Lucene, which is never negative (Kamphuis et al., ECIR 2020).
+        rarity = math.log(1 + (len(scores) - count + 0.5) / (count + 0.5))
+        for first, postings in found:
+            rows = (postings >> _COUNT_BITS).astype(np.int64) + first
+            counts = (postings & _MOST_COUNTED).astype(np.float32)
+            scores[rows] += np.float32(times * rarity) * counts / (counts + self._norms[rows])
+
+    def _postings(self, word: str) -> list[tuple[int, NDArray[np.uint32]]]:
+        """(number of the first row, postings) of each segment that has the word."""
+        key = _hash(word)
+        each = zip(self.passages.firsts, self.segments, strict=True)
+        return [(first, p) for first, segment in each if len(p := segment.postings(key))]
+
     def _known_names(self, name: str, hops: int = 0) -> list[str]:
         """The words that passages of this name stand under: its own, and where it leads."""
-        found = [name] if name in self._bm25.vocab_dict else []
+        found = [name] if self._postings(name) else []
         parts = name.removeprefix("=").split(".")
         for cut in range(len(parts), 0, -1) if hops < _MOST_HOPS else ():
             whole = ".".join(parts[:cut])
@@ -212,28 +290,27 @@ class LexicalIndex:
 
     @cached_property
     def _see(self) -> See:
-        found: dict[str, list[str]] = json.loads((self.folder / "see.json").read_text("utf-8"))
-        return found
+        return ChainMap(*(dict(segment.see) for segment in reversed(self.segments)))
 
 
 class StoredPassages(Sequence[Passage]):
-    """Passages in a JSONL file, read one at a time through a memory map."""
+    """The passages of segments, read one at a time through memory maps."""
 
-    def __init__(self, folder: Path) -> None:
-        self._ends = np.load(folder / "passages.ends.npy", mmap_mode="r")
-        whole = int(self._ends[-1]) if len(self._ends) else 0
-        if (folder / "passages.jsonl").stat().st_size != whole:
-            raise ValueError("the passages are cut short")
-        self._bytes: NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
-        if whole:
-            self._bytes = np.memmap(folder / "passages.jsonl", dtype=np.uint8, mode="r")
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+        self.firsts = [0, *accumulate(len(segment.rows) for segment in segments)]
+        """the number of each segment's first row"""
+        self._count = self.firsts.pop()
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self._count
 
     def __getitem__(self, row: Any) -> Any:
-        start = int(self._ends[row - 1]) if row else 0
-        return Passage(*json.loads(self._bytes[start : int(self._ends[row])].tobytes()))
+        if not 0 <= row < self._count:
+            raise IndexError(row)
+        # Of segments without a row the last one begins with the next row, too.
+        at = bisect_right(self.firsts, row) - 1
+        return self._segments[at].passage(row - self.firsts[at])
 
 
 def best(scores: NDArray[np.float32], limit: int) -> Ranking:
@@ -285,49 +362,56 @@ def _headings_in(query: str) -> list[str]:
     ]
 
 
-def _write_index(
+def _write_segment(
     passages: Sequence[Passage], folder: Path, weight: Weight, see: See, notes: Sequence[str]
 ) -> None:
-    """Write the index of `passages` into an existing empty folder."""
-    import bm25s
-
+    """Write what a `Segment` reads into an existing empty folder."""
     lower = {name.lower(): [other.lower() for other in others] for name, others in see.items()}
     (folder / "see.json").write_text(json.dumps(lower), "utf-8")
     (folder / "notes.json").write_text(json.dumps(list(notes)), "utf-8")
-    ends: list[int] = []
+    vocabulary: dict[str, int] = {}
+    ids, lengths = _word_ids(passages, vocabulary)
+    rows = np.zeros(len(passages), dtype=_ROWS)
+    rows["length"] = lengths
+    rows["weight"] = [weight(passage) for passage in passages]
     with open(folder / "passages.jsonl", "wb") as file:
-        for passage in passages:
+        for row, passage in enumerate(passages):
             fields = (passage.title, passage.location, passage.place, passage.text)
             file.write(json.dumps(fields, ensure_ascii=False).encode() + b"\n")
-            ends.append(file.tell())
-    np.save(folder / "passages.ends.npy", np.array(ends, dtype=np.int64))
-    np.save(folder / "weights.npy", np.array([weight(p) for p in passages], dtype=np.float32))
-    vocabulary: dict[str, int] = {}
-    ids = _word_ids(passages, vocabulary)
-    if not vocabulary:
-        vocabulary[""] = 0
-    if passages:
-        bm25 = bm25s.BM25(k1=1.2, b=0.75, method="lucene")
-        bm25.index((ids, vocabulary), create_empty_token=False, show_progress=False)
-        bm25.save(folder, show_progress=False)
+            rows["end"][row] = file.tell()
+    np.save(folder / "rows.npy", rows)
+    hashes = np.fromiter(map(_hash, vocabulary), dtype=_WORDS, count=len(vocabulary))
+    order = np.argsort(hashes)
+    np.save(folder / "words.npy", hashes[order])
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    pairs = place[np.frombuffer(ids, dtype=np.uint32)] * max(1, len(rows))
+    pairs += np.repeat(np.arange(len(rows)), lengths)
+    pairs, counts = np.unique(pairs, return_counts=True)
+    word, row_of = np.divmod(pairs, max(1, len(rows)))
+    np.save(folder / "starts.npy", np.searchsorted(word, np.arange(len(order) + 1)))
+    postings = (row_of << _COUNT_BITS) | np.minimum(counts, _MOST_COUNTED)
+    np.save(folder / "postings.npy", postings.astype(np.uint32))
 
 
-def _word_ids(passages: Iterable[Passage], vocabulary: dict[str, int]) -> list[list[int]]:
-    """The word ids of each passage; new words are given the next id in `vocabulary`."""
+def _word_ids(
+    passages: Iterable[Passage], vocabulary: dict[str, int]
+) -> tuple["array[int]", list[int]]:
+    """The word ids of all passages in a row, and how many each has; new words get the next id."""
     known: dict[str, tuple[int, ...]] = {}
-    rows: list[list[int]] = []
+    found, lengths = array("I"), []
     for passage in passages:
-        row: list[int] = []
+        before = len(found)
         for raw in _RAW.findall(matched_text(passage)):
             ids = known.get(raw)
             if ids is None:
                 ids = tuple(vocabulary.setdefault(w, len(vocabulary)) for w in expand(raw))
                 known[raw] = ids
-            row += ids
+            found.extend(ids)
         for name in (*_exact_names([passage.place]), *_headings(passage)):
-            row.append(vocabulary.setdefault(name, len(vocabulary)))
-        rows.append(row)
-    return rows
+            found.append(vocabulary.setdefault(name, len(vocabulary)))
+        lengths.append(len(found) - before)
+    return found, lengths
 
 
 def _index_folder(cache_dir: Path, name: str, key: str) -> Path:
@@ -336,10 +420,36 @@ def _index_folder(cache_dir: Path, name: str, key: str) -> Path:
 
 def open_index(cache_dir: Path, name: str, key: str) -> LexicalIndex | None:
     """The index of this name and key, or None where there is no whole one."""
+    segment = open_segment(_index_folder(cache_dir, name, key))
+    return LexicalIndex(segment) if segment else None
+
+
+def open_segment(folder: Path) -> Segment | None:
+    """What is kept in the folder; None where it is not there, or not whole."""
     try:
-        return LexicalIndex(_index_folder(cache_dir, name, key))
+        return Segment(folder)
     except (OSError, ValueError, KeyError):
         return None
+
+
+def write_segment(
+    passages: Sequence[Passage],
+    place: Path,
+    weight: Weight = lambda passage: 1.0,
+    see: See = MappingProxyType({}),
+    notes: Sequence[str] = (),
+) -> None:
+    """Index the passages, and put the folder in its place at once."""
+    with writable(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            dir=place.parent, prefix=NEW, ignore_cleanup_errors=True
+        ) as new:
+            _write_segment(passages, Path(new), weight, see, notes)
+            shutil.rmtree(place, ignore_errors=True)
+            # Another process may have been faster, with the same.
+            with suppress(FileExistsError):
+                os.rename(new, place)
 
 
 def build_index(
@@ -351,18 +461,13 @@ def build_index(
     see: See = MappingProxyType({}),
     notes: Sequence[str] = (),
 ) -> LexicalIndex:
-    """Index the passages, put the folder in its place at once, drop older ones of the name."""
+    """The index of the passages alone, written to disk; older ones of the name go."""
     place = _index_folder(cache_dir, name, key)
-    with writable(cache_dir):
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".new-") as new:
-            _write_index(passages, Path(new), weight, see, notes)
-            shutil.rmtree(place, ignore_errors=True)
-            os.rename(new, place)
-        for folder in cache_dir.glob(f"{name}-*"):
-            if folder != place:
-                shutil.rmtree(folder, ignore_errors=True)
-    return LexicalIndex(place)
+    write_segment(passages, place, weight, see, notes)
+    for folder in cache_dir.glob(f"{name}-*"):
+        if folder != place:
+            shutil.rmtree(folder, ignore_errors=True)
+    return LexicalIndex(Segment(place))
 
 
 _RANK_OFFSET = 60

@@ -205,7 +205,7 @@ def test_other_key_is_another_index_and_the_older_one_goes(tmp_path: Path) -> No
 
 def test_index_cut_short_is_not_opened(tmp_path: Path) -> None:
     index = build_index(LIBRARY, tmp_path, "fruit", "a")
-    file = index.folder / "passages.jsonl"
+    file = index.segments[0].folder / "passages.jsonl"
     file.write_bytes(file.read_bytes()[:-5])
     assert open_index(tmp_path, "fruit", "a") is None
 

@@ -111,7 +111,7 @@ def test_what_a_budget_leaves_out_is_told(toy: Distribution) -> None:
 
 async def test_what_was_left_out_is_told_also_by_an_index_made_before(tmp_path: Path) -> None:
     index = build_index([], tmp_path, "python", "a", notes=["Of toy, two modules are left out."])
-    assert LexicalIndex(index.folder).notes == ("Of toy, two modules are left out.",)
+    assert LexicalIndex(*index.segments).notes == ("Of toy, two modules are left out.",)
 
 
 def test_fingerprint_follows_versions(toy: Distribution, tmp_path: Path) -> None:
