@@ -397,7 +397,7 @@ def from_search(question: tuple[str, ...], no_search: bool, **flags: Any) -> Non
         async with AsyncExitStack() as stack:
             search = None
             if not no_search:
-                search = await stack.enter_async_context(setup.open_sources())
+                search = await stack.enter_async_context(setup.over_whole_sources().open_sources())
             model = await stack.enter_async_context(setup.model.open_judge())
             return await first_rubrics(store.load(asked), stage_judge(model).proposer, search)
 

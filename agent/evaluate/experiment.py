@@ -157,7 +157,8 @@ async def evaluate(
             "Leave out --at-once, raise --slots (embedded) or --concurrency (server).",
         )
     with alone_in(experiment.out):
-        experiment = replace(experiment, setup=await settle(experiment.setup, tell=tell))
+        setup = await settle(experiment.setup.over_whole_sources(), tell=tell)
+        experiment = replace(experiment, setup=setup)
         claim(experiment.out / SETTINGS, experiment.told())
         wanted = [(question, arm) for question in experiment.questions.questions
                   for arm in experiment.arms]  # fmt: skip

@@ -73,6 +73,10 @@ class Setup:
         names = self.choices["source"]
         return replace(self.searching(names, names), model=self.model.anywhere())
 
+    def over_whole_sources(self) -> "Setup":
+        """For those who compare answers or collect them: each question finds the same."""
+        return replace(self, sources=self.sources.whole())
+
     @asynccontextmanager
     async def open_sources(self, tell: Tell = hush) -> AsyncIterator[SearchTool]:
         """The named sources as one; folders and libraries are indexed when it is prepared."""

@@ -5,15 +5,22 @@ as one, at the same time, and their passages taken in turn.
 """
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from rubricem.agent.sources.documents import Folder
-from rubricem.agent.sources.index import EMBEDDING, Indexed, OnProgress, without_near_duplicates
-from rubricem.agent.sources.python import PythonDocs
+from rubricem.agent.sources.index import (
+    EMBEDDING,
+    PATIENCE,
+    Indexed,
+    OnProgress,
+    without_near_duplicates,
+)
+from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.tool_server import ToolServer
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
 from rubricem.agent.sources.web_pages import WebPages
@@ -96,6 +103,12 @@ class Sources:
     """whose tools may be called beside the search"""
     private_hosts: tuple[str, ...] = ()
     """whose pages may be read although they are private"""
+    patience: float = PATIENCE
+    """seconds after which a search goes on over what is read and embedded so far"""
+
+    def whole(self) -> "Sources":
+        """The same, read to the end before the first search."""
+        return replace(self, patience=math.inf)
 
     @property
     def beyond(self) -> bool:
@@ -118,7 +131,7 @@ class Sources:
             tell(f"{what}: {done} of {total}" if total else doing)
 
         def open_all() -> list[SearchTool]:
-            rest = data_dir / "indexes", embedder, read, self.scholar_key
+            rest = data_dir / "indexes", embedder, read, self.scholar_key, self.patience
             return [open_source(name, *rest) for name in self.names]
 
         tools = await asyncio.to_thread(open_all)
@@ -143,6 +156,7 @@ def open_source(
     embedder: Embedder | None = None,
     on_progress: OnProgress | None = None,
     scholar_key: str | None = None,
+    patience: float = PATIENCE,
 ) -> SearchTool:
     """The source called `name`; what lies on this machine is indexed when it is prepared.
 
@@ -150,7 +164,7 @@ def open_source(
     replaced by one before. Raises SettingsError for an unknown source.
     """
     if name == PYTHON:
-        return PythonDocs(cache_dir, embedder, on_progress)
+        return PythonDocs(cache_dir, embedder, on_progress, patience)
     if name == WEB:
         return Web()
     if name == SCHOLAR:
@@ -159,7 +173,7 @@ def open_source(
         return SearXNG(name.removeprefix(SEARXNG))
     folder = Path(name).expanduser()
     if name and folder.is_dir():
-        return Folder(folder, cache_dir, embedder, on_progress)
+        return Folder(folder, cache_dir, embedder, on_progress, patience)
     raise SettingsError(f"Unknown source {name!r}.", ALLOWED)
 
 

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rubricem.agent.sources.index import (
+    PATIENCE,
     HybridIndex,
     Indexed,
     LexicalIndex,
@@ -148,11 +149,12 @@ class Folder(Indexed):
         cache_dir: Path,
         embedder: Embedder | None = None,
         on_progress: OnProgress | None = None,
+        patience: float = PATIENCE,
         look_again: float = 5.0,
     ) -> None:
         """`look_again` is for how many seconds the folder is taken to be as it was."""
         own = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
-        super().__init__(cache_dir / f"folder-{own}", embedder, on_progress)
+        super().__init__(cache_dir / f"folder-{own}", embedder, on_progress, patience)
         self._look_again = look_again
         self._root = path
         self._documents = DocumentCache(self._cache_dir / "documents")

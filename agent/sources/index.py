@@ -20,6 +20,8 @@ exactly: a product of matrix and vector. Embedding takes far longer than reading
 it while searches go on, by words and by what is embedded so far. Each vector is cached on disk by
 the hash of its passage, so that only new passages are embedded when an index changes, and an
 interrupted embedding goes on where it stopped.
+
+Both stand here, above 600 lines, since a source is searched by the one through the other.
 """
 
 import asyncio
@@ -34,7 +36,7 @@ import tempfile
 import threading
 from array import array
 from bisect import bisect_right
-from collections import ChainMap, Counter
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -235,8 +237,9 @@ def _mapped(path: Path) -> NDArray[Any]:
 class LexicalIndex:
     """BM25 over the passages of some segments together. Safe to search from several threads."""
 
-    def __init__(self, *segments: Segment) -> None:
+    def __init__(self, *segments: Segment, see: See = MappingProxyType({})) -> None:
         self.segments = segments
+        self._also_see = see
         self.passages = StoredPassages(segments)
         self.notes = tuple(note for segment in segments for note in segment.notes)
         rows = np.concatenate([np.empty(0, _ROWS), *(segment.rows for segment in segments)])
@@ -290,7 +293,10 @@ class LexicalIndex:
 
     @cached_property
     def _see(self) -> See:
-        return ChainMap(*(dict(segment.see) for segment in reversed(self.segments)))
+        found = dict(self._also_see)
+        for segment in self.segments:
+            found.update(segment.see)
+        return found
 
 
 class StoredPassages(Sequence[Passage]):
@@ -659,7 +665,7 @@ class Indexed:
         """With an embedder, search is hybrid; without one it is lexical.
 
         `patience` is how many seconds are waited for passages to be embedded before the first
-        search; the rest is embedded while searches go on.
+        search; the rest is embedded while searches go on. Endless, nothing is left for later.
         """
         self._patience = patience
         self._growing: GrowingVectors | None = None

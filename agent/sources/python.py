@@ -1,8 +1,4 @@
-"""The documentation of the Python libraries installed here, as a source of passages.
-
-The index is built before the first search, kept in the data directory, and built again when a
-distribution is installed, removed or changes its version. Of two passages that match equally
-well, the one from the standard library comes first: a bare `lru_cache` is the one of functools.
+"""What the Python libraries installed here document, as passages.
 
 A distribution is read from its package inwards: first the public packages and what they take
 from other modules, as that is what users meet, then the remaining public modules, the shallow
@@ -18,13 +14,10 @@ documented only in the running objects, so those modules, and only those, are im
 
 import ast
 import builtins
-import gc
-import hashlib
 import heapq
 import importlib
 import inspect
 import os
-import platform
 import re
 import sys
 import sysconfig
@@ -36,15 +29,7 @@ from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 
-from rubricem.agent.sources.index import (
-    HybridIndex,
-    Indexed,
-    LexicalIndex,
-    OnProgress,
-    build_index,
-    open_index,
-    split_passages,
-)
+from rubricem.agent.sources.index import split_passages
 from rubricem.agent.sources.python_api import (
     FEWEST_CHARACTERS,
     Documented,
@@ -55,7 +40,6 @@ from rubricem.agent.sources.python_api import (
     read_file,
 )
 from rubricem.agent.sources.readers import markdown_sections
-from rubricem.memory.errors import SourceError, boundary
 from rubricem.memory.schema import Passage
 
 MOST_SOURCE = 60_000_000
@@ -70,22 +54,17 @@ _NAMES_LEFT_OUT = """
 _LEFT_OUT = frozenset(_NAMES_LEFT_OUT.split())
 
 
-def installed() -> list[Distribution]:
+def installed(path: Sequence[str] | None = None) -> list[Distribution]:
     """The installed distributions by name; of two with one name the first on the path.
 
-    This program itself is left out: its README quotes questions, and would be found for them.
+    `path`: where they are looked for; None: where this process imports from. This program itself
+    is left out: its README quotes questions, and would be found for them.
     """
     found: dict[str, Distribution] = {}
-    for distribution in distributions():
+    for distribution in distributions(path=list(sys.path if path is None else path)):
         found.setdefault(distribution.name.lower(), distribution)
     found.pop("rubricem", None)
     return [found[name] for name in sorted(found)]
-
-
-def fingerprint(distributions: list[Distribution]) -> str:
-    """Changes with the Python version and with any distribution's name or version."""
-    lines = [platform.python_version(), *(f"{d.name}=={d.version}" for d in distributions)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def module_files(distribution: Distribution) -> dict[str, ModuleSource]:
@@ -274,7 +253,10 @@ def library_files(root: Path) -> dict[str, ModuleSource]:
     """The public source modules under the library's folder."""
     files: dict[str, ModuleSource] = {}
     shown = Path("lib") / root.name
-    for path in sorted(root.rglob("*.py")):
+    # Below the library's folder stand also the installed packages, ten times as many files.
+    packages = (top for top in root.iterdir() if top.name in sys.stdlib_module_names)
+    inner = (path for package in packages for path in package.rglob("*.py"))
+    for path in sorted([*root.glob("*.py"), *inner]):
         parts, package = _module_parts([*path.relative_to(root).parts[:-1], path.stem])
         if parts and parts[0] in sys.stdlib_module_names and not _MODULES_LEFT_OUT & set(parts):
             name = _PUBLIC_MODULES.get(parts[0], ".".join(parts))
@@ -371,70 +353,3 @@ def _topic_passages() -> list[Passage]:
             title = first if _DESCRIBED.match(first) else f"Python language reference: {topic}"
             passages += [Passage(title, location, topic, p) for p in split_passages(body)]
     return passages
-
-
-DOCS_VERSION = 2
-"""Part of the index's key: raise it when other passages are made of the same libraries."""
-_OUTSIDE_WEIGHT = 0.85
-_BARE_WEIGHT = 0.6
-_SHORT_NAMES = {"np": ["numpy"], "pd": ["pandas"], "plt": ["matplotlib.pyplot"], "nx": ["networkx"]}
-"""by which users call libraries that their documentation asks them to import so"""
-
-
-class PythonDocs(Indexed):
-    """Passages from docstrings, signatures, READMEs and the language reference."""
-
-    name = "python"
-
-    def _open(self) -> LexicalIndex | HybridIndex:
-        with boundary(SourceError, "Reading the documentation of the installed libraries"):
-            found = installed()
-            key = fingerprint(found)
-            name = f"python-{DOCS_VERSION}"
-            index = open_index(self._cache_dir, name, key)
-            if index is None:
-                read = collect(found, self._on_progress)
-                index = build_index(
-                    read.passages,
-                    self._cache_dir,
-                    name,
-                    key,
-                    weight_of,
-                    see=read.see,
-                    notes=(read.left_out,) if read.left_out else (),
-                )
-        self.problems = index.notes
-        return self._with_vectors(index)
-
-
-def collect(found: list[Distribution], on_progress: OnProgress | None = None) -> Documentation:
-    """What is known of the standard library and of the distributions."""
-    passages: list[Passage] = []
-    see: dict[str, Sequence[str]] = dict(_SHORT_NAMES)
-    left_out: list[str] = []
-    # Syntax trees hold no cycles, but make the collector run all the time (a fifth of it).
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        for done, distribution in enumerate([None, *found]):
-            if on_progress:
-                what = distribution.name if distribution else "the standard library"
-                on_progress(done, len(found) + 1, f"reading {what}")
-            own = distribution_documentation(distribution) if distribution else None
-            own = own or library_documentation()
-            passages += own.passages
-            see |= own.see
-            left_out += [own.left_out] if own.left_out else []
-    finally:
-        if running:
-            gc.enable()
-    named = ", ".join(left_out)
-    told = f"Of libraries too large to be read wholly, the inner modules are left out: {named}."
-    return Documentation(passages, see, told if left_out else "")
-
-
-def weight_of(passage: Passage) -> float:
-    weight = 1.0 if passage.location.startswith(("lib/python", "python:")) else _OUTSIDE_WEIGHT
-    # A signature without a word is short, which would bring it before texts that explain.
-    bare = passage.text.startswith(f"{passage.place}(") and "\n" not in passage.text
-    return _BARE_WEIGHT * weight if bare else weight

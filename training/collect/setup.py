@@ -274,7 +274,7 @@ async def open_collector(
     setup = await asyncio.to_thread(setup_of, settings)
     check_options(setup, options)
     # The run's folder names what `auto` took, so that it goes on with that or says so.
-    setup = await settle(setup, tell=hear)
+    setup = await settle(setup.over_whole_sources(), tell=hear)
     judged_by = judge_choice(settings, setup, options)
     async with AsyncExitStack() as stack:
         opened = await stack.enter_async_context(open_researcher(setup, hear))

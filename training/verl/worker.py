@@ -99,7 +99,7 @@ class ResearchLoop(AgentLoopBase):  # type: ignore[misc]
 
     async def _open(self, setup: Setup) -> Opened:
         async def begin() -> Opened:
-            settled = await settle(setup)
+            settled = await settle(setup.over_whole_sources())
             tool = await _KEPT_OPEN.enter_async_context(settled.open_sources())
             await tool.prepare()
             return settled, tool

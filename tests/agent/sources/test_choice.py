@@ -4,7 +4,7 @@ import pytest
 
 from rubricem.agent.sources.choice import Combined, is_beyond, is_folder, kept_name, open_source
 from rubricem.agent.sources.documents import Folder
-from rubricem.agent.sources.python import PythonDocs
+from rubricem.agent.sources.libraries import PythonDocs
 from rubricem.agent.sources.web import Scholar, SearXNG, Web
 from rubricem.memory.errors import SettingsError, SourceError
 from rubricem.memory.schema import Passage

@@ -5,10 +5,7 @@ import pytest
 
 from rubricem.agent.sources.index import LexicalIndex, build_index
 from rubricem.agent.sources.python import (
-    PythonDocs,
     distribution_documentation,
-    fingerprint,
-    installed,
     library_passages,
     module_files,
     read_modules,
@@ -109,17 +106,6 @@ def test_what_a_budget_leaves_out_is_told(toy: Distribution) -> None:
     assert distribution_documentation(toy, budget=1).left_out == "toy (2 of 3 modules)"
 
 
-async def test_what_was_left_out_is_told_also_by_an_index_made_before(tmp_path: Path) -> None:
-    index = build_index([], tmp_path, "python", "a", notes=["Of toy, two modules are left out."])
-    assert LexicalIndex(*index.segments).notes == ("Of toy, two modules are left out.",)
-
-
-def test_fingerprint_follows_versions(toy: Distribution, tmp_path: Path) -> None:
-    before = fingerprint([toy])
-    (tmp_path / "toy-1.0.dist-info" / "METADATA").write_text("Name: toy\nVersion: 1.1\n\n")
-    assert fingerprint([PathDistribution(tmp_path / "toy-1.0.dist-info")]) != before
-
-
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> LexicalIndex:
     return build_index(library_passages(), tmp_path_factory.mktemp("index"), "library", "a")
@@ -178,17 +164,3 @@ def test_library_passages_are_short_name_no_place_of_the_machine_and_import_no_s
     assert all(p.title and p.place and p.text.strip() for p in passages)
     names = {passage.place for passage in passages}
     assert not names & {"this", "antigravity", "turtle", "idlelib", "tkinter"}
-
-
-@pytest.mark.slow
-async def test_whole_environment_is_indexed_once(tmp_path: Path) -> None:
-    steps: list[tuple[int, int, str]] = []
-    source = PythonDocs(tmp_path, on_progress=lambda *step: steps.append(step))
-    (found,) = await source.search("What does numpy.argsort return?", 1)
-    assert found.place == "numpy.argsort"
-    assert (steps[0][2], steps[-1][0] + 1) == ("reading the standard library", steps[-1][1])
-    assert len(steps) == len(installed()) + 1
-    steps.clear()
-    again = PythonDocs(tmp_path, on_progress=lambda *step: steps.append(step))
-    assert await again.search("What does numpy.argsort return?", 1) == [found]
-    assert steps == []

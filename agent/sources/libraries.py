@@ -1,0 +1,337 @@
+"""The source `python`: what is installed here, each library read once, kept, and searched together.
+
+Reading all of a large environment takes the better part of a minute, so nobody waits for it. Each
+library is a segment of the index, in a folder named by what was read (name, version, its list of
+files with their hashes), so that only what is new is read again, and several environments share
+one shelf. Before the first search the standard library is read, before each search what it names;
+a process of lower priority reads the rest meanwhile, the small ones first, and ends with the
+library that it is at once nobody needs it any more. What is on the shelf already counts. A reading
+that was killed leaves whole libraries behind, and the next one goes on.
+
+Of two passages that match equally well, the one from the standard library comes first: a bare
+`lru_cache` is the one of functools.
+"""
+
+import asyncio
+import gc
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import Distribution
+from pathlib import Path
+
+from rubricem.agent.sources.index import (
+    INDEX_VERSION,
+    NEW,
+    PATIENCE,
+    WORDS_VERSION,
+    HybridIndex,
+    Indexed,
+    LexicalIndex,
+    OnProgress,
+    open_segment,
+    write_segment,
+)
+from rubricem.agent.sources.python import (
+    Documentation,
+    distribution_documentation,
+    installed,
+    library_documentation,
+)
+from rubricem.memory.errors import SourceError, boundary
+from rubricem.memory.runs import folder_locked
+from rubricem.memory.schema import Embedder, Passage
+
+DOCS_VERSION = 3
+"""Part of each key: raise it when other passages are made of the same libraries."""
+STANDARD = "the standard library"
+READING = "Reading the documentation of the installed libraries"
+_KEPT_FOR = 30 * 86400.0
+"""seconds after which a library that nobody searched goes"""
+_UNFINISHED = 3600.0
+"""seconds after which what was being written is taken to be abandoned"""
+_MOST_NAMED = 4
+"""libraries read before one search"""
+_SHORT_NAMES = {"np": ["numpy"], "pd": ["pandas"], "plt": ["matplotlib.pyplot"], "nx": ["networkx"]}
+"""by which users call libraries that their documentation asks them to import so"""
+_OUTSIDE_WEIGHT = 0.85
+_BARE_WEIGHT = 0.6
+_LOWER_PRIORITY = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The standard library, or an installed distribution."""
+
+    name: str
+    key: str
+    names: frozenset[str]
+    """what a question calls it, lower-cased: its own name, and those of its modules"""
+    size: int
+    distribution: Distribution | None = None
+
+    @classmethod
+    def standard(cls) -> "Library":
+        return cls(STANDARD, _key(platform.python_version()), frozenset(), -1)
+
+    @classmethod
+    def of(cls, distribution: Distribution) -> "Library":
+        try:
+            record = distribution.read_text("RECORD") or ""
+        except ValueError:  # not text
+            record = ""
+        tops = set(re.findall(r"^(\w+)(?:/|\.pyi?,)", record, re.MULTILINE))
+        name = distribution.name
+        python = f"{sys.version_info.major}.{sys.version_info.minor}"
+        key = _key(python, name, distribution.version, record)
+        names = frozenset(each.lower() for each in (*tops, name.replace("-", "_")))
+        return cls(name, key, names, len(record), distribution)
+
+    def read(self) -> Documentation:
+        """What it documents; where reading it failed, that is said in its place."""
+        try:
+            with _uncollected():
+                if self.distribution is None:
+                    return library_documentation()
+                return distribution_documentation(self.distribution)
+        except Exception as cause:
+            # What others wrote may break any reader; the rest is read all the same.
+            kind = type(cause).__name__
+            return Documentation([], {}, f"{self.name} (all of it: {kind}: {str(cause)[:200]})")
+
+
+def _key(*parts: str) -> str:
+    return hashlib.sha256("\n".join((str(DOCS_VERSION), *parts)).encode()).hexdigest()[:24]
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Syntax trees hold no cycles, but make the collector run all the time (a fifth of it)."""
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()
+
+
+class Shelf:
+    """What is read of the libraries of one environment, a segment each."""
+
+    def __init__(self, cache_dir: Path, path: Sequence[str] | None = None) -> None:
+        """`path` is where distributions are looked for; None: where this process imports from."""
+        self._cache_dir = cache_dir
+        self._folder = cache_dir / f"python-{INDEX_VERSION}.{WORDS_VERSION}"
+        self.libraries = [Library.standard(), *map(Library.of, installed(path))]
+
+    def place(self, library: Library) -> Path:
+        name = re.sub(r"[^\w.-]", "_", library.name)
+        return self._folder / f"{name}-{library.key}"
+
+    def unread(self) -> list[Library]:
+        """What is not on the shelf, in the order of reading: so that most is there soon."""
+        missing = (one for one in self.libraries if not self.place(one).exists())
+        return sorted(missing, key=lambda one: one.size)
+
+    def read(self, library: Library) -> None:
+        found = library.read()
+        notes = (found.left_out,) if found.left_out else ()
+        write_segment(found.passages, self.place(library), weight_of, found.see, notes)
+
+    def read_all(
+        self, on_progress: OnProgress | None = None, stop: Callable[[], bool] = bool
+    ) -> None:
+        """Read what is missing, unless another process does, which is waited for."""
+        with folder_locked(self._folder):
+            while (unread := self.unread()) and not stop():
+                if on_progress:
+                    done = len(self.libraries) - len(unread)
+                    on_progress(done, len(self.libraries), f"reading {unread[0].name}")
+                self.read(unread[0])
+            self._clear()
+
+    def index(self) -> LexicalIndex:
+        """Over what is on the shelf. What is damaged there goes, to be read again."""
+        segments = []
+        for place in map(self.place, self.libraries):
+            segment = open_segment(place)
+            if segment is not None:
+                with suppress(OSError):  # gone meanwhile, or another user's
+                    os.utime(place)
+                segments.append(segment)
+            elif place.exists():
+                shutil.rmtree(place, ignore_errors=True)
+        return LexicalIndex(*segments, see=_SHORT_NAMES)
+
+    def _clear(self) -> None:
+        """Drop what nobody searched for long, and what was being written when it was killed."""
+        now = time.time()
+        for folder in [*self._folder.iterdir(), *self._cache_dir.glob("python-*")]:
+            limit = _UNFINISHED if folder.name.startswith(NEW) else _KEPT_FOR
+            with suppress(OSError):
+                if folder != self._folder and now - folder.stat().st_mtime > limit:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+
+def weight_of(passage: Passage) -> float:
+    weight = 1.0 if passage.location.startswith(("lib/python", "python:")) else _OUTSIDE_WEIGHT
+    # A signature without a word is short, which would bring it before texts that explain.
+    bare = passage.text.startswith(f"{passage.place}(") and "\n" not in passage.text
+    return _BARE_WEIGHT * weight if bare else weight
+
+
+class PythonDocs(Indexed):
+    """Passages from docstrings, signatures, READMEs and the language reference."""
+
+    name = "python"
+
+    def __init__(
+        self,
+        cache_dir: Path,
+        embedder: Embedder | None = None,
+        on_progress: OnProgress | None = None,
+        patience: float = PATIENCE,
+        path: Sequence[str] | None = None,
+    ) -> None:
+        """With endless patience all is read before the first search.
+
+        Passages are embedded once all are there; until then words alone find them.
+        """
+        super().__init__(cache_dir, embedder, on_progress, patience)
+        self._path = path
+        self._unread: list[Library] = []
+        self._behind: subprocess.Popen[str] | None = None
+
+    async def search(self, query: str, limit: int) -> list[Passage]:
+        await self._ready()
+        if named := self._named(query):
+            async with self._opening:
+                await asyncio.to_thread(self._read, named)
+        return await super().search(query, limit)
+
+    def _named(self, query: str) -> list[Library]:
+        """The libraries that a query names and that are not read yet, the small ones first."""
+        said = {word.replace("-", "_") for word in re.findall(r"[\w.-]+", query.lower())}
+        said |= {word.partition(".")[0] for word in said}
+        said |= {whole for short in said for whole in _SHORT_NAMES.get(short, ())}
+        return [one for one in self._unread if one.names & said][:_MOST_NAMED]
+
+    def _read(self, named: Sequence[Library]) -> None:
+        with boundary(SourceError, READING):
+            for library in self._shelf.unread():
+                if library in named:
+                    self._tell(f"reading {library.name}, which is asked about")
+                    self._shelf.read(library)
+
+    def _tell(self, doing: str) -> None:
+        if self._on_progress:
+            self._on_progress(0, 0, doing)
+
+    @cached_property
+    def _shelf(self) -> Shelf:
+        return Shelf(self._cache_dir, self._path)
+
+    def _is_stale(self) -> bool:
+        return bool(self._unread) and len(self._shelf.unread()) != len(self._unread)
+
+    def _open(self) -> LexicalIndex | HybridIndex:
+        with boundary(SourceError, READING):
+            shelf = self._shelf
+            if self._patience == math.inf or not sys.executable:
+                shelf.read_all(self._on_progress)
+            elif unread := shelf.unread():
+                if unread[0].name == STANDARD:
+                    self._tell(f"reading {STANDARD}")
+                    shelf.read(unread[0])
+                self._read_behind()
+            # Before what is there is opened: what comes between makes the index stale.
+            self._unread = shelf.unread()
+            index = shelf.index()
+        self.problems = tuple(self._problems(index))
+        return index if self._unread else self._with_vectors(index)
+
+    def _problems(self, index: LexicalIndex) -> Iterator[str]:
+        if index.notes:
+            yield f"Not read of the installed libraries: {', '.join(index.notes)}."
+        if self._unread:
+            count = len(self._unread)
+            yield (
+                f"{count} of {count + len(index.segments)} installed libraries are not read yet; "
+                "this goes on meanwhile, and what is asked about is read at once."
+            )
+
+    def _read_behind(self) -> None:
+        """Start a process that reads the rest, unless one is at it."""
+        if self._behind is not None and self._behind.poll() is None:
+            return
+        # -P: nothing in the folder that the user is in may take the place of a module.
+        command = [sys.executable, "-P", "-m", __name__, str(self._cache_dir)]
+        self._behind = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        threading.Thread(target=self._follow, args=[self._behind], daemon=True).start()
+
+    def _follow(self, behind: subprocess.Popen[str]) -> None:
+        """Tell how far the process is, until it ends."""
+        assert behind.stdin and behind.stdout
+        with suppress(OSError):  # it may have ended
+            print(json.dumps(list(self._path or sys.path)), file=behind.stdin, flush=True)
+        for line in behind.stdout:
+            if self._on_progress:
+                self._on_progress(*json.loads(line))
+        behind.stdout.close()
+        behind.wait()
+
+    def close(self, wait: bool = False) -> None:
+        """End what goes on behind, the process after the library that it is at (`wait`: until)."""
+        super().close()
+        if self._behind is not None and self._behind.stdin:
+            with suppress(OSError):
+                self._behind.stdin.close()
+            if wait:
+                self._behind.wait()
+
+
+def main(cache_dir: str) -> None:
+    """Read all that is missing on the shelf, at low priority, while somebody holds our input.
+
+    The first line of the input lists where distributions are looked for, as JSON.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.nice(_LOWER_PRIORITY)
+    path = json.loads(sys.stdin.readline() or "[]")
+    ended = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+
+    def tell(*step: object) -> None:
+        with suppress(OSError):  # nobody listens any more
+            print(json.dumps(step), flush=True)
+
+    Shelf(Path(cache_dir), path).read_all(tell, ended.is_set)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

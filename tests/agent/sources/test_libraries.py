@@ -1,0 +1,155 @@
+import asyncio
+import json
+import math
+import os
+import subprocess
+import sys
+from importlib.metadata import PathDistribution
+from pathlib import Path
+
+import pytest
+
+from rubricem.agent.sources.index import write_segment
+from rubricem.agent.sources.libraries import STANDARD, Library, PythonDocs, Shelf
+from rubricem.memory.runs import folder_locked
+
+COLOURS = [f"{shade}{colour}" for shade in ("pale", "dark") for colour in ("red", "blue", "grey")]
+
+
+def put(path: Path, name: str, version: str = "1.0", told: str = "Flies") -> None:
+    """A distribution with one function, as an installer leaves it."""
+    info = path / f"{name}.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (path / f"{name}.py").write_text(f'def fly():\n    """{told} as {name} kites do."""\n')
+    (info / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n\n{name} kites.\n")
+    (info / "RECORD").write_text(f"{name}.py,sha256={len(told)},\n")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> list[str]:
+    for name in COLOURS:
+        put(tmp_path / "site", name)
+    return [str(tmp_path / "site")]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, path: list[str]) -> Path:
+    """An index folder with a standard library that documents nothing, so that it is read soon."""
+    shelf = Shelf(tmp_path / "cache", path)
+    write_segment([], shelf.place(shelf.libraries[0]))
+    return tmp_path / "cache"
+
+
+def read_all(cache: Path, path: list[str]) -> list[str]:
+    """What had to be read, in order."""
+    steps: list[tuple[int, int, str]] = []
+    Shelf(cache, path).read_all(lambda *step: steps.append(step))
+    return [doing.removeprefix("reading ") for _, _, doing in steps]
+
+
+def test_only_what_changed_is_read_again_in_a_later_process(cache: Path, path: list[str]) -> None:
+    assert sorted(read_all(cache, path)) == sorted(COLOURS)
+    assert read_all(cache, path) == []
+    put(Path(path[0]), "palered", "1.1", "Soars high")
+    put(Path(path[0]), "darkblue", "1.0", "Dives low")
+    assert sorted(read_all(cache, path)) == ["darkblue", "palered"]
+    index = Shelf(cache, path).index()
+    (found,) = index.search("palered.fly", 1)
+    assert found.text.endswith("Soars high as palered kites do.")
+    assert not any("Flies as palered" in passage.text for passage in index.passages)
+
+
+@pytest.mark.parametrize("damage", ["passages.jsonl", "postings.npy", "notes.json"])
+def test_a_damaged_library_is_read_again_alone(cache: Path, path: list[str], damage: str) -> None:
+    read_all(cache, path)
+    shelf = Shelf(cache, path)
+    (one,) = (library for library in shelf.libraries if library.name == "palered")
+    file = shelf.place(one) / damage
+    file.write_bytes(file.read_bytes()[:-1])
+    assert len(shelf.index().segments) == len(COLOURS)
+    assert read_all(cache, path) == ["palered"]
+
+
+def test_what_could_not_be_read_is_told_and_holds_nothing_up(cache: Path, path: list[str]) -> None:
+    class Broken(PathDistribution):
+        def read_text(self, filename: str | os.PathLike[str]) -> str | None:
+            raise ValueError("a wheel of cheese")
+
+    shelf = Shelf(cache, path)
+    shelf.libraries.append(Library("cheese", "0", frozenset(), 0, Broken(cache)))
+    shelf.read_all()
+    assert shelf.unread() == []
+    assert shelf.index().notes == ("cheese (all of it: ValueError: a wheel of cheese)",)
+
+
+def begin(cache: Path, path: list[str]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "rubricem.agent.sources.libraries", str(cache)]
+    begun = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert begun.stdin
+    print(json.dumps(path), file=begun.stdin, flush=True)
+    return begun
+
+
+def test_a_reading_that_was_killed_goes_on(cache: Path, path: list[str]) -> None:
+    with begin(cache, path) as killed:
+        assert killed.stdout
+        told = [json.loads(killed.stdout.readline())[2] for _ in range(3)]
+        killed.kill()
+    rest = read_all(cache, path)
+    assert len(rest) <= len(COLOURS) - 2 and not set(rest) & {t.split()[1] for t in told[:2]}
+    assert all(Shelf(cache, path).index().search(f"{name}.fly", 1) for name in COLOURS)
+
+
+def test_of_two_processes_at_once_each_library_is_read_by_one(cache: Path, path: list[str]) -> None:
+    both = [begin(cache, path) for _ in range(2)]
+    lines = [line for process in both for line in process.communicate()[0].splitlines()]
+    # Their input ended with `communicate`, which ends them after the library that they are at.
+    read = [json.loads(line)[2].removeprefix("reading ") for line in lines]
+    assert len(read) == len(set(read))
+    assert sorted([*read, *read_all(cache, path)]) == sorted(COLOURS)
+    assert all(process.returncode == 0 for process in both)
+
+
+async def test_what_a_search_names_is_read_first_and_the_rest_behind(
+    cache: Path, path: list[str]
+) -> None:
+    told: list[str] = []
+    source = PythonDocs(cache, None, lambda done, of, doing: told.append(doing), path=path)
+    with folder_locked(Shelf(cache, path).place(Library.standard()).parent):
+        # Nobody else reads meanwhile.
+        (problem,) = await source.prepare()
+        assert problem.startswith("6 of 7 installed libraries are not read yet")
+        assert await source.search("How do kites fly?", 3) == []
+        (found, *_) = await source.search("How does palered.fly go?", 3)
+        assert found.place == "palered.fly"
+        assert told == ["reading palered, which is asked about"]
+    for _ in range(600):
+        if await source.search("darkgrey", 1) and not await source.prepare():
+            break
+        await asyncio.sleep(0.1)
+    assert await source.prepare() == ()
+    await asyncio.to_thread(source.close, wait=True)
+    assert not {"reading palered", f"reading {STANDARD}"} & set(told)
+
+
+async def test_with_endless_patience_all_is_read_before_the_first_search(
+    cache: Path, path: list[str]
+) -> None:
+    source = PythonDocs(cache, path=path, patience=math.inf)
+    found = {passage.place for passage in await source.search("How do kites fly?", 50)}
+    assert {f"{name}.fly" for name in COLOURS} <= found
+
+
+def test_a_library_is_named_by_its_modules_and_by_itself(tmp_path: Path) -> None:
+    put(tmp_path, "scikit-kites")
+    (tmp_path / "scikit-kites.dist-info" / "RECORD").write_text("skites/__init__.py,,\n_low.so,,\n")
+    library = Library.of(PathDistribution(tmp_path / "scikit-kites.dist-info"))
+    assert library.names == {"scikit_kites", "skites"}
+
+
+@pytest.mark.slow
+async def test_whole_environment_is_read_once(tmp_path: Path) -> None:
+    source = PythonDocs(tmp_path, patience=math.inf)
+    (found,) = await source.search("What does numpy.argsort return?", 1)
+    assert found.place == "numpy.argsort"
+    assert Shelf(tmp_path).unread() == []
